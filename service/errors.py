@@ -1,0 +1,143 @@
+"""Exceptions of the domain. They are raised deep and translated once, at the edge, by `problems.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, TypedDict
+
+
+class FieldError(TypedDict):
+    """What is wrong with one part of a request body; `path` as `examples[3].label`, empty for the whole."""
+
+    path: str
+    detail: str
+
+
+class ServiceError(Exception):
+    """An answer other than success, with what RFC 9457 wants to know about it.
+
+    `extra` are further members of the problem document, `headers` further headers of the reply.
+    """
+
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.headers: dict[str, str] = dict(headers or {})
+        self.extra: dict[str, object] = dict(extra or {})
+
+
+class UnknownModel(ServiceError):
+    status = 404
+    title = "Unknown model"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no model {name!r}.", extra={"model": name})
+        self.name = name
+
+
+class InvalidModelName(ServiceError):
+    status = 422
+    title = "Invalid model name"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name[:80]!r} is not a model name: 1 to 64 letters, digits, '.', '_' or '-' of ASCII,"
+            " beginning with a letter or a digit."
+        )
+        self.name = name
+
+
+class ModelConflict(ServiceError):
+    """The model exists with another configuration."""
+
+    status = 409
+    title = "Model exists with another configuration"
+
+
+class ContractMismatch(ServiceError):
+    """A stored model's hash fingerprint or format version differs from what this code would write."""
+
+    status = 409
+    title = "Stored model is of another contract"
+
+
+class Unprocessable(ServiceError):
+    status = 422
+    title = "Invalid request"
+
+    def __init__(self, errors: Sequence[FieldError], detail: str | None = None) -> None:
+        super().__init__(detail or summary_of(errors), extra={"errors": list(errors)})
+        self.errors = list(errors)
+
+
+class TooLarge(ServiceError):
+    status = 413
+    title = "Request body too large"
+
+
+class SlowBody(ServiceError):
+    """The client did not finish sending its body in time."""
+
+    status = 408
+    title = "Request body came too slowly"
+
+
+class LogFull(ServiceError):
+    """The example log is over its backlog limit, or the server over its share of memory."""
+
+    status = 429
+    title = "Too much is waiting to be learned"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+
+
+class StateUnavailable(ServiceError):
+    """The state is not in memory, or the call needs Redis, and Redis is away."""
+
+    status = 503
+    title = "State unavailable"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+
+
+class UpdateUnavailable(ServiceError):
+    """An update was not acknowledged. `outcome` says whether that is known to mean that it did not happen."""
+
+    status = 503
+    title = "Update unavailable"
+
+    def __init__(
+        self,
+        outcome: Literal["not_appended", "unknown"],
+        event_ids: Sequence[str],
+        *,
+        retry_after_seconds: int = 1,
+    ) -> None:
+        what = "Nothing was appended" if outcome == "not_appended" else "Whether it was appended is not known"
+        super().__init__(
+            f"Redis did not answer in time. {what}; a retry under the same event ids learns once.",
+            headers={"Retry-After": str(retry_after_seconds)},
+            extra={"outcome": outcome, "event_ids": list(event_ids)},
+        )
+        self.outcome = outcome
+        self.event_ids = list(event_ids)
+
+
+def summary_of(errors: Sequence[FieldError]) -> str:
+    """One sentence for the `detail` of a problem: the first error, and how many more there are."""
+    if not errors:
+        return "The request is not valid."
+    first = errors[0]
+    text = f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
+    return text if len(errors) == 1 else f"{text} (and {len(errors) - 1} more)"
