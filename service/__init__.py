@@ -1,0 +1,1 @@
+"""The ftrl service: HTTP, the example log, the learner and its mirrors, over a Redis-protocol server."""

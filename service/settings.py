@@ -1,0 +1,192 @@
+"""Every setting of the service, once: environment variables with the prefix FTRL_, and flags of the same names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import ByteSize, Field, FilePath, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["human", "json"]
+AppendFsync = Literal["always", "everysec", "no"]
+
+
+class Settings(BaseSettings):
+    """Frozen. An explicit value wins over the environment, the environment over the default.
+
+    Byte sizes are integers or texts such as `64MiB`. An environment variable that is empty counts as unset.
+    Raises pydantic.ValidationError, which names the field, on any value out of bounds.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="FTRL_", env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
+    )
+
+    # listening
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    workers: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="API processes; 1 runs API and learner in one process, more add one learner.",
+    )
+    shutdown_grace_seconds: Seconds = Field(
+        10.0, description="At a stop, wait this long for requests in flight before they are cut off."
+    )
+
+    # logging
+    log_level: LogLevel = Field("info", description="Least severe log lines that are written.")
+    log_format: LogFormat = Field("human", description="Log lines for people, or one JSON object a line.")
+
+    # Redis
+    redis_url: str | None = Field(
+        None,
+        description="redis://, rediss:// or unix:// address of a Redis or Valkey; unset: the embedded server.",
+    )
+    redis_password: SecretStr | None = Field(None, description="Password of Redis, kept out of its URL.")
+    redis_ca_cert: FilePath | None = Field(None, description="Certificate authority to trust for rediss://.")
+    redis_client_cert: FilePath | None = Field(None, description="Client certificate for rediss://.")
+    redis_client_key: FilePath | None = Field(
+        None, description="Key of the client certificate for rediss://."
+    )
+    redis_timeout_seconds: Seconds = Field(0.5, description="Longest wait for one answer of Redis.")
+    allow_eviction: bool = Field(
+        False,
+        description="Start although the server's maxmemory-policy may evict keys, that is lose a model.",
+    )
+    memory_share_limit: float = Field(
+        0.85, gt=0, le=1, description="Refuse new examples above this share of the server's maxmemory."
+    )
+
+    # embedded server
+    data_dir: Path = Field(
+        Path("data"), description="Directory of the embedded server's data and of snapshots."
+    )
+    appendfsync: AppendFsync = Field(
+        "everysec", description="When the embedded server forces its append-only file to disk."
+    )
+
+    # updates and the example log
+    update_timeout_seconds: Seconds = Field(
+        2.0, description="Longest that /update waits for its examples to be appended and learned."
+    )
+    backlog_limit_examples: Count = Field(
+        1_000_000, description="Refuse new examples while this many wait to be learned."
+    )
+    event_id_retention_seconds: Seconds = Field(
+        3600.0, description="A repeated event_id is recognised for at least this long."
+    )
+    log_retention_seconds: float = Field(
+        3600.0, ge=0, allow_inf_nan=False, description="Keep learned examples in the log for this long."
+    )
+    log_retention_bytes: ByteSize = Field(
+        ByteSize(GIB), ge=0, description="Trim learned examples once the log is larger than this."
+    )
+
+    # learner
+    lease_seconds: float = Field(
+        10.0, ge=1, le=3600, description="A learner that is silent for this long is replaced by a standby."
+    )
+    learner_read_examples: Count = Field(
+        2048, description="Examples that the learner reads and commits together."
+    )
+    commit_slots: int = Field(
+        10_000,
+        ge=100,
+        le=1_000_000,
+        description="Most slots that one commit changes; more block Redis longer.",
+    )
+    commits_bytes: ByteSize = Field(
+        ByteSize(256 * MIB),
+        ge=MIB,
+        description="Size of the commits stream; a mirror further behind loads again.",
+    )
+
+    # mirrors and models
+    stale_after_seconds: Seconds = Field(
+        5.0, description="A mirror that has not heard from Redis for this long counts as stale."
+    )
+    default_model: FilePath | None = Field(
+        None,
+        description="JSON file with the configuration of the model `default`, used when it is first created.",
+    )
+
+    # limits of a request
+    max_body_bytes: ByteSize = Field(ByteSize(MIB), ge=KIB, description="Largest request body.")
+    max_update_body_bytes: ByteSize = Field(
+        ByteSize(16 * MIB), ge=KIB, description="Largest request body of an update."
+    )
+    max_instances: Count = Field(1000, description="Most instances in one predict request.")
+    max_examples: Count = Field(10_000, description="Most examples in one update request.")
+    max_features: int = Field(
+        1024, ge=1, le=1 << 20, description="Most features of one example, crosses included."
+    )
+    max_name_bytes: int = Field(256, ge=1, le=65535, description="Longest feature name, in bytes of UTF-8.")
+    max_value: float = Field(1e6, gt=0, le=1e9, description="Largest magnitude of a feature's value.")
+    max_weight: float = Field(1e6, gt=0, le=1e9, description="Largest importance weight of an example.")
+
+    @field_validator("port", mode="before")
+    @classmethod
+    def _not_a_service_link(cls, value: object) -> object:
+        # Kubernetes sets FTRL_PORT=tcp://... in every pod beside a Service that is called `ftrl`.
+        if isinstance(value, str) and value.startswith("tcp://"):
+            raise ValueError(
+                f"{value!r} is a Kubernetes service link: set enableServiceLinks: false on the pod"
+            )
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_scheme(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("must start with redis://, rediss:// or unix://")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.redis_client_cert is None) != (self.redis_client_key is None):
+            raise ValueError("redis_client_cert and redis_client_key belong together: set both or neither")
+        if self.redis_ca_cert is not None and not (self.redis_url or "").startswith("rediss://"):
+            raise ValueError("redis_ca_cert needs a redis_url that starts with rediss://")
+        if self.lease_seconds <= 2 * self.redis_timeout_seconds:
+            raise ValueError(
+                "lease_seconds must be over twice redis_timeout_seconds, or no renewal fits into it"
+            )
+        return self
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the data lives in the embedded server rather than at `redis_url`."""
+        return self.redis_url is None
+
+    @property
+    def public_redis_url(self) -> str | None:
+        """`redis_url` without its password, for logs and messages."""
+        if self.redis_url is None:
+            return None
+        parts = urlsplit(self.redis_url)
+        userinfo, at, address = parts.netloc.rpartition("@")
+        user, colon, _ = userinfo.partition(":")
+        query = "&".join(p for p in parts.query.split("&") if not p.startswith("password="))
+        shown = f"{parts.scheme}://{user}{':***' if colon else ''}{at}{address}{parts.path}"
+        return f"{shown}?{query}" if query else shown
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The FTRL_ variables from which a child process reads the same settings; passwords never show in `ps`."""
+    values = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if value is not None:
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            values[f"FTRL_{name.upper()}"] = text
+    return values
