@@ -1,0 +1,118 @@
+-- Appends one micro-batch of examples to the log: durable, ordered, each event once.
+--
+-- KEYS: 1 meta, 2 log
+-- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 most examples the backlog may hold,
+--       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
+--       7 most bytes and 8 most examples in one log entry,
+--       then for each example: its record, its event id (16 bytes, or empty: the caller gave none),
+--       and the id of an earlier micro-batch whose append it may repeat (12 bytes, or empty)
+-- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
+--          {'GONE'} another incarnation or none, {'LATE'} past the deadline and never appended, {'FULL', backlog}
+-- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
+-- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
+-- The bucket keys follow from the server's hour and share the hash tag of KEYS.
+local incarnation, deadline, most_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local most_bytes, most_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
+local first_argument, CHUNK = 9, 3000
+local count = (#ARGV - first_argument + 1) / 3
+
+local function record_of(i) return ARGV[first_argument + 3 * i] end
+local function event_of(i) return ARGV[first_argument + 3 * i + 1] end
+local function repeats_of(i) return ARGV[first_argument + 3 * i + 2] end
+
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number')
+if meta[1] ~= incarnation then
+  return {'GONE'}
+end
+local time = redis.call('TIME')
+local seconds = tonumber(time[1])
+local hour = math.floor(seconds / 3600)
+local oldest = math.floor((seconds - retention) / 3600)
+
+-- Claims of these ids, newest bucket first; false where there is none.
+local function claims(ids)
+  local found = {}
+  for bucket = hour, oldest, -1 do
+    for start = 1, #ids, CHUNK do
+      local stop = math.min(start + CHUNK - 1, #ids)
+      local values = redis.call('HMGET', buckets .. bucket, unpack(ids, start, stop))
+      for i = start, stop do
+        found[i] = found[i] or values[i - start + 1]
+      end
+    end
+  end
+  return found
+end
+
+local receipt = claims({batch_id})[1]
+if receipt then
+  return {'APPENDED', receipt}
+end
+if seconds * 1000 + math.floor(tonumber(time[2]) / 1000) > deadline then
+  return {'LATE'}
+end
+local appended = tonumber(meta[2])
+local backlog = appended - tonumber(meta[3])
+if backlog + count > most_backlog then
+  return {'FULL', backlog}
+end
+
+local ids, asked = {}, {}
+for i = 0, count - 1 do
+  if event_of(i) ~= '' then
+    ids[#ids + 1] = event_of(i)
+    asked[#asked + 1] = i
+    if repeats_of(i) ~= '' then
+      ids[#ids + 1] = repeats_of(i)
+      asked[#asked + 1] = i
+    end
+  end
+end
+local position_of = {} -- index of a duplicate -> position of the first
+for k, claim in pairs(claims(ids)) do
+  if claim then
+    position_of[asked[k]] = #ids[k] == 16 and claim or ''
+  end
+end
+
+local entries, duplicates, new_claims, own = {}, {}, {}, {}
+local entry, bytes, offsets = {}, 0, {}
+local function flush()
+  if #entry == 0 then return end
+  local id = redis.call('XADD', KEYS[2], '*', 'n', appended, unpack(entry))
+  entries[#entries + 1] = id .. ':' .. (#entry / 2)
+  for event, offset in pairs(offsets) do
+    local position = id .. ':' .. offset
+    new_claims[#new_claims + 1] = event
+    new_claims[#new_claims + 1] = position
+    own[event] = position
+  end
+  appended = appended + #entry / 2
+  entry, bytes, offsets = {}, 0, {}
+end
+for i = 0, count - 1 do
+  local event, record = event_of(i), record_of(i)
+  if event ~= '' and offsets[event] then flush() end -- so that its position is known
+  local position = position_of[i] or own[event]
+  if position then
+    duplicates[#duplicates + 1] = i .. '=' .. position
+  else
+    if bytes + #record > most_bytes or #entry / 2 >= most_examples then flush() end
+    if event ~= '' then offsets[event] = #entry / 2 end
+    entry[#entry + 1] = 'e'
+    entry[#entry + 1] = record
+    bytes = bytes + #record
+  end
+end
+flush()
+
+receipt = table.concat(entries, ',') .. '|' .. table.concat(duplicates, ',')
+new_claims[#new_claims + 1] = batch_id
+new_claims[#new_claims + 1] = receipt
+for start = 1, #new_claims, CHUNK do
+  redis.call('HSET', buckets .. hour, unpack(new_claims, start, math.min(start + CHUNK - 1, #new_claims)))
+end
+redis.call('EXPIRE', buckets .. hour, retention + 3600)
+redis.call('HSET', KEYS[1], 'appended', appended)
+return {'APPENDED', receipt}

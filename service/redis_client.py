@@ -1,0 +1,115 @@
+"""Connections to Redis, and the atomic verbs (Lua scripts) that run over them."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from typing import Any
+
+import hiredis
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.settings import Settings
+
+CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What a server that is away, restarting or unreachable raises."""
+
+
+class NotSent(RedisConnectionError):
+    """No connection could be made, so the command never left this process."""
+
+
+def connect(settings: Settings, url: str) -> Redis:
+    """A client for the server at `url`; it retries nothing by itself (see `ExampleLog` for why)."""
+    options: dict[str, Any] = {}
+    if settings.redis_password is not None:
+        options["password"] = settings.redis_password.get_secret_value()
+    if url.startswith("rediss://"):
+        options |= {
+            "ssl_ca_certs": _path(settings.redis_ca_cert),
+            "ssl_certfile": _path(settings.redis_client_cert),
+            "ssl_keyfile": _path(settings.redis_client_key),
+        }
+    return Redis.from_url(
+        url,
+        socket_timeout=settings.redis_timeout_seconds,
+        socket_connect_timeout=settings.redis_timeout_seconds,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        max_connections=4096,
+        **options,
+    )
+
+
+def _path(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+class Channel:
+    """One connection of one user: opened when first needed, closed after any failure, opened again by the next call.
+
+    Unlike a client with a pool it knows whether a command can have reached the server, and it costs less per call.
+    Calls must not overlap.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._pool = client.connection_pool
+        self._connection: AbstractConnection | None = None
+
+    async def call(self, *command: str | bytes | int | float) -> Any:
+        """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error reply."""
+        connection = self._connection
+        if connection is None or not connection.is_connected:
+            connection = await self._open()
+        try:
+            await connection.send_packed_command(hiredis.pack_command(command), check_health=False)
+            return await connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:  # also when cancelled: a reply left unread would answer the next call
+            await self.close()
+            raise
+
+    async def _open(self) -> AbstractConnection:
+        connection = self._pool.make_connection()
+        try:
+            await connection.connect()
+        except (RedisError, OSError) as failure:
+            await connection.disconnect(nowait=True)
+            raise NotSent(str(failure)) from failure
+        self._connection = connection
+        return connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+
+class Script:
+    """One Lua file of `service/lua`, run by its digest and sent whole only to a server that lacks it."""
+
+    def __init__(self, name: str, keys: int) -> None:
+        self._text = resources.files("service").joinpath("lua", f"{name}.lua").read_bytes()
+        self._digest = hashlib.sha1(self._text, usedforsecurity=False).hexdigest()
+        self._keys = keys
+
+    async def __call__(self, channel: Channel, *keys_then_arguments: str | bytes | int | float) -> Any:
+        try:
+            return await channel.call("EVALSHA", self._digest, self._keys, *keys_then_arguments)
+        except NoScriptError:  # it did not run
+            return await channel.call("EVAL", self._text, self._keys, *keys_then_arguments)
+
+
+append_examples = Script("append", keys=2)
+commit_learned = Script("commit", keys=4)
+create_model = Script("create_model", keys=1)
+delete_model = Script("delete_model", keys=5)
+take_lease = Script("lease", keys=1)
+release_lease = Script("release_lease", keys=1)

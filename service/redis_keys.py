@@ -1,0 +1,222 @@
+"""Every Redis key name and every byte layout, in one place.
+
+Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic. All but
+``meta`` and ``learner`` carry the model's incarnation too, so that nothing of a deleted model is ever taken for its
+successor's.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT_VERSION = 1
+MODELS = "ftrl:models"
+META_PATTERN = "ftrl:{*}:meta"
+
+CHANGED = np.dtype([("slot", "<u4"), ("z", "<f8"), ("n", "<f8")])
+"""One changed slot as commits carry it: 20 bytes, the slot as in a field of ``state``, then that field's value."""
+
+_LEARNED_ENTRY = struct.Struct("<QQI")
+"""Log id (milliseconds, sequence) and how many examples of it a commit learned."""
+
+
+def meta_key(model: str) -> str:
+    return f"ftrl:{{{model}}}:meta"
+
+
+def lease_key(model: str) -> str:
+    return f"ftrl:{{{model}}}:learner"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKeys:
+    """The keys of one incarnation of a model."""
+
+    model: str
+    incarnation: str
+
+    @property
+    def meta(self) -> str:
+        return meta_key(self.model)
+
+    @property
+    def lease(self) -> str:
+        return lease_key(self.model)
+
+    @property
+    def log(self) -> str:
+        return self._of_incarnation("log")
+
+    @property
+    def commits(self) -> str:
+        return self._of_incarnation("commits")
+
+    @property
+    def evaluation(self) -> str:
+        return self._of_incarnation("evaluation")
+
+    @property
+    def events_prefix(self) -> str:
+        """What the scripts complete with the hour (Unix time / 3600) of the bucket."""
+        return self._of_incarnation("events:")
+
+    def state(self, generation: int) -> str:
+        return self._of_incarnation(f"state:{generation}")
+
+    def _of_incarnation(self, part: str) -> str:
+        return f"ftrl:{{{self.model}}}:{self.incarnation}:{part}"
+
+
+class LogId(NamedTuple):
+    """A stream id; tuples of integers order as Redis orders ids."""
+
+    milliseconds: int
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: bytes | str) -> LogId:
+        milliseconds, _, sequence = (text.decode() if isinstance(text, bytes) else text).partition("-")
+        return cls(int(milliseconds), int(sequence or 0))
+
+    def __str__(self) -> str:
+        return f"{self.milliseconds}-{self.sequence}"
+
+
+LOG_START = LogId(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped ones."""
+
+    incarnation: str
+    generation: int
+    token: bytes
+    config: str
+    fingerprint: str
+    format_version: int
+    applied: LogId
+    applied_number: int
+    appended: int
+    t: int
+    commit: int
+    skipped: int
+
+    @classmethod
+    def parse(cls, fields: dict[bytes, bytes]) -> Meta:
+        return cls(
+            incarnation=fields[b"incarnation"].decode(),
+            generation=int(fields[b"generation"]),
+            token=fields[b"token"],
+            config=fields[b"config"].decode(),
+            fingerprint=fields[b"fingerprint"].decode(),
+            format_version=int(fields[b"format"]),
+            applied=LogId.parse(fields[b"applied"]),
+            applied_number=int(fields[b"applied_number"]),
+            appended=int(fields[b"appended"]),
+            t=int(fields[b"t"]),
+            commit=int(fields[b"commit"]),
+            skipped=int(fields[b"skipped"]),
+        )
+
+    @property
+    def revision(self) -> str:
+        return revision(self.incarnation, self.generation, self.commit)
+
+    @property
+    def backlog(self) -> int:
+        """Examples appended and not yet learned."""
+        return self.appended - self.applied_number
+
+
+def revision(incarnation: str, generation: int, commit: int) -> str:
+    """Names what a prediction used; never repeats."""
+    return f"{incarnation[:8]}-{generation}-{commit}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of the example log: ``first_number`` is the dense number of its first record."""
+
+    id: LogId
+    first_number: int
+    records: list[bytes]
+
+    @classmethod
+    def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:
+        return cls(LogId.parse(entry_id), int(fields[1]), fields[3::2])
+
+
+class LearnedEntry(NamedTuple):
+    id: LogId
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of the commits stream.
+
+    ``changed``: the slots that changed with their absolute rows (dtype CHANGED); ``entries``: the log entries it
+    learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order. A reset names a new
+    generation and carries nothing else: readers load again.
+    """
+
+    previous_token: bytes
+    token: bytes
+    number: int
+    t: int
+    applied: LogId
+    changed: npt.NDArray[np.void]
+    entries: list[LearnedEntry]
+    margins: npt.NDArray[np.float64]
+    skipped: npt.NDArray[np.uint8]
+    reset: bool = False
+
+    @classmethod
+    def parse(cls, fields: list[bytes]) -> Commit:
+        value: dict[bytes, Any] = dict(zip(fields[::2], fields[1::2], strict=True))
+        return cls(
+            previous_token=value[b"previous"],
+            token=value[b"token"],
+            number=int(value[b"commit"]),
+            t=int(value[b"t"]),
+            applied=LogId.parse(value[b"applied"]),
+            changed=np.frombuffer(value[b"changed"], dtype=CHANGED),
+            entries=unpack_entries(value[b"entries"]),
+            margins=np.frombuffer(value[b"margins"], dtype="<f8"),
+            skipped=np.frombuffer(value[b"skipped"], dtype=np.uint8),
+            reset=b"reset" in value,
+        )
+
+
+def pack_entries(entries: list[LearnedEntry]) -> bytes:
+    return b"".join(_LEARNED_ENTRY.pack(*entry.id, entry.count) for entry in entries)
+
+
+def unpack_entries(packed: bytes) -> list[LearnedEntry]:
+    return [
+        LearnedEntry(LogId(milliseconds, sequence), count)
+        for milliseconds, sequence, count in _LEARNED_ENTRY.iter_unpack(packed)
+    ]
+
+
+def pack_changed(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> bytes:
+    """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED."""
+    changed = np.empty(len(slots), dtype=CHANGED)
+    changed["slot"] = slots
+    changed["z"] = rows[:, 0]
+    changed["n"] = rows[:, 1]
+    return changed.tobytes()
+
+
+def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """float64[k, 2] (z, n) of records of CHANGED."""
+    rows = np.empty((len(changed), 2))
+    rows[:, 0] = changed["z"]
+    rows[:, 1] = changed["n"]
+    return rows
