@@ -1,0 +1,254 @@
+"""Examples as bytes: the kernels that pack and unpack many records in one call.
+
+One record, little-endian, self-delimiting:
+
+    u8 version = 1 | u8 flags | u32 k
+    [f64 weight] [i64 event time, ms] [16 bytes event id]
+    k x u32 hash [k x f64 value]
+
+flags: 1 the label is 1; 2 a weight other than 1; 4 values other than 1; 8 an event time; 16 an event id.
+What a flag leaves out takes its default: weight 1, every value 1, no time, no id.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+VERSION = 1
+LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID = 1, 2, 4, 8, 16
+_KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID
+HEADER_BYTES = 6
+EVENT_ID_BYTES = 16
+NO_TIME = -1
+
+_TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING = -1, -2, -3, -4
+
+
+class Columns(NamedTuple):
+    """The fields of r records with k features in all, as the arrays of an ExampleBatch.
+
+    row_ptr int64[r+1], hashes uint32[k], values float64[k], labels uint8[r], weights float64[r],
+    event_times int64[r], event_ids uint8[r, 16], has_event_id bool[r].
+    values, weights, event_times and the two of the ids are empty where no record departs from the default.
+    """
+
+    row_ptr: NDArray[np.int64]
+    hashes: NDArray[np.uint32]
+    values: NDArray[np.float64]
+    labels: NDArray[np.uint8]
+    weights: NDArray[np.float64]
+    event_times: NDArray[np.int64]
+    event_ids: NDArray[np.uint8]
+    has_event_id: NDArray[np.bool_]
+
+
+@njit(cache=True)
+def _read_u32(buffer: NDArray[np.uint8], at: int) -> np.uint32:
+    word = np.uint32(0)
+    for byte in range(4):
+        word |= np.uint32(buffer[at + byte]) << np.uint32(8 * byte)
+    return word
+
+
+@njit(cache=True)
+def _read_u64(buffer: NDArray[np.uint8], at: int) -> np.uint64:
+    word = np.uint64(0)
+    for byte in range(8):
+        word |= np.uint64(buffer[at + byte]) << np.uint64(8 * byte)
+    return word
+
+
+@njit(cache=True)
+def _read_f64(buffer: NDArray[np.uint8], at: int) -> np.float64:
+    return np.uint64(_read_u64(buffer, at)).view(np.float64)
+
+
+@njit(cache=True)
+def _write_u32(buffer: NDArray[np.uint8], at: int, word: np.uint32) -> None:
+    for byte in range(4):
+        buffer[at + byte] = np.uint8((word >> np.uint32(8 * byte)) & np.uint32(0xFF))
+
+
+@njit(cache=True)
+def _write_u64(buffer: NDArray[np.uint8], at: int, word: np.uint64) -> None:
+    for byte in range(8):
+        buffer[at + byte] = np.uint8((word >> np.uint64(8 * byte)) & np.uint64(0xFF))
+
+
+@njit(cache=True)
+def _record_bytes(flags: int, k: int) -> int:
+    size = HEADER_BYTES + 4 * k
+    if flags & WEIGHT:
+        size += 8
+    if flags & EVENT_TIME:
+        size += 8
+    if flags & EVENT_ID:
+        size += EVENT_ID_BYTES
+    if flags & VALUES:
+        size += 8 * k
+    return size
+
+
+@njit(cache=True)
+def _measure(buffer: NDArray[np.uint8], start: int) -> int:
+    """Length in bytes of the record at `start`, or a negative problem code."""
+    if buffer.size - start < HEADER_BYTES:
+        return _TRUNCATED
+    if buffer[start] != VERSION:
+        return _WRONG_VERSION
+    flags = int(buffer[start + 1])
+    if flags & ~_KNOWN_FLAGS:
+        return _UNKNOWN_FLAGS
+    size = _record_bytes(flags, int(_read_u32(buffer, start + 2)))
+    return size if size <= buffer.size - start else _TRUNCATED
+
+
+@njit(nogil=True, cache=True)
+def find_records(buffer: NDArray[np.uint8]) -> tuple[NDArray[np.int64], int]:
+    """Starts int64[r+1] of the records that fill `buffer`; 0, or the problem with a record at the last."""
+    count, start, problem = 0, 0, 0
+    while start < buffer.size and problem == 0:
+        size = _measure(buffer, start)
+        problem = min(size, 0)
+        start += max(size, 0)
+        count += 1
+    count -= problem < 0
+    starts = np.zeros(count + 1, np.int64)
+    for i in range(count):
+        starts[i + 1] = starts[i] + _measure(buffer, starts[i])
+    return starts, problem
+
+
+@njit(nogil=True, cache=True)
+def check_records(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> tuple[int, int]:
+    """The first record that does not end where the next one starts, and its problem; (-1, 0) if none."""
+    for i in range(starts.size - 1):
+        given = starts[i + 1] - starts[i]
+        size = _measure(buffer[: starts[i + 1]], starts[i])
+        if size < 0:
+            return i, size
+        if size != given:
+            return i, _TRAILING
+    return -1, 0
+
+
+def explain(problem: int, record: bytes) -> str:
+    """What is wrong with `record`, for a problem code of find_records or check_records."""
+    if problem == _WRONG_VERSION:
+        return f"has version {record[0]}, this code reads version {VERSION}"
+    if problem == _UNKNOWN_FLAGS:
+        return f"has unknown flags {record[1] & ~_KNOWN_FLAGS:#04x}"
+    if len(record) < HEADER_BYTES:
+        return f"is truncated: {len(record)} bytes, a header alone takes {HEADER_BYTES}"
+    size = _record_bytes(record[1], int.from_bytes(record[2:6], "little"))
+    if problem == _TRAILING:
+        return f"is followed by {len(record) - size} foreign bytes"
+    return f"is truncated: its header announces {size} bytes, {len(record)} are there"
+
+
+@njit(nogil=True, cache=True)
+def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
+    """The columns of checked records."""
+    r = starts.size - 1
+    row_ptr = np.zeros(r + 1, np.int64)
+    seen = 0
+    for i in range(r):
+        seen |= buffer[starts[i] + 1]
+        row_ptr[i + 1] = row_ptr[i] + _read_u32(buffer, starts[i] + 2)
+    k = row_ptr[r]
+    columns = Columns(
+        row_ptr,
+        np.empty(k, np.uint32),
+        np.ones(k if seen & VALUES else 0, np.float64),
+        np.empty(r, np.uint8),
+        np.ones(r if seen & WEIGHT else 0, np.float64),
+        np.full(r if seen & EVENT_TIME else 0, NO_TIME, np.int64),
+        np.zeros((r if seen & EVENT_ID else 0, EVENT_ID_BYTES), np.uint8),
+        np.zeros(r if seen & EVENT_ID else 0, np.bool_),
+    )
+    for i in range(r):
+        _unpack_one(buffer, starts[i], i, columns)
+    return columns
+
+
+@njit(cache=True)
+def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -> None:
+    flags = buffer[start + 1]
+    at = start + HEADER_BYTES
+    columns.labels[i] = flags & LABEL
+    if flags & WEIGHT:
+        columns.weights[i] = _read_f64(buffer, at)
+        at += 8
+    if flags & EVENT_TIME:
+        columns.event_times[i] = np.uint64(_read_u64(buffer, at)).view(np.int64)
+        at += 8
+    if flags & EVENT_ID:
+        columns.has_event_id[i] = True
+        for byte in range(EVENT_ID_BYTES):
+            columns.event_ids[i, byte] = buffer[at + byte]
+        at += EVENT_ID_BYTES
+    first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
+    for j in range(first, stop):
+        columns.hashes[j] = _read_u32(buffer, at + 4 * (j - first))
+    at += 4 * (stop - first)
+    if flags & VALUES:
+        for j in range(first, stop):
+            columns.values[j] = _read_f64(buffer, at + 8 * (j - first))
+
+
+@njit(cache=True)
+def _flags(columns: Columns, i: int) -> int:
+    flags = LABEL if columns.labels[i] else 0
+    if columns.weights.size and columns.weights[i] != 1.0:
+        flags |= WEIGHT
+    if columns.event_times.size and columns.event_times[i] != NO_TIME:
+        flags |= EVENT_TIME
+    if columns.has_event_id.size and columns.has_event_id[i]:
+        flags |= EVENT_ID
+    if columns.values.size:
+        for j in range(columns.row_ptr[i], columns.row_ptr[i + 1]):
+            if columns.values[j] != 1.0:
+                return flags | VALUES
+    return flags
+
+
+@njit(nogil=True, cache=True)
+def pack(columns: Columns) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All records in one buffer uint8[], and where each starts int64[r+1]."""
+    r = columns.labels.size
+    starts = np.zeros(r + 1, np.int64)
+    for i in range(r):
+        k = columns.row_ptr[i + 1] - columns.row_ptr[i]
+        starts[i + 1] = starts[i] + _record_bytes(_flags(columns, i), k)
+    buffer = np.empty(starts[r], np.uint8)
+    for i in range(r):
+        _pack_one(buffer, starts[i], i, columns)
+    return buffer, starts
+
+
+@njit(cache=True)
+def _pack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -> None:
+    flags = _flags(columns, i)
+    first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
+    buffer[start] = VERSION
+    buffer[start + 1] = flags
+    _write_u32(buffer, start + 2, np.uint32(stop - first))
+    at = start + HEADER_BYTES
+    if flags & WEIGHT:
+        _write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
+        at += 8
+    if flags & EVENT_TIME:
+        _write_u64(buffer, at, np.int64(columns.event_times[i]).view(np.uint64))
+        at += 8
+    if flags & EVENT_ID:
+        for byte in range(EVENT_ID_BYTES):
+            buffer[at + byte] = columns.event_ids[i, byte]
+        at += EVENT_ID_BYTES
+    for j in range(first, stop):
+        _write_u32(buffer, at + 4 * (j - first), columns.hashes[j])
+    at += 4 * (stop - first)
+    if flags & VALUES:
+        for j in range(first, stop):
+            _write_u64(buffer, at + 8 * (j - first), np.float64(columns.values[j]).view(np.uint64))
