@@ -53,6 +53,9 @@ class Run:
         self.occurrences = load.occurrences
         self.begin = perf_counter() + load.warm_up
         self.end = self.begin + load.seconds
+        # The rate is taken from the last completion before the measured time to the last one in it, as a
+        # handful of slow replies would be miscounted at the edges of a fixed time.
+        self.first = self.last = self.begin
         self.latencies: list[float] = []
         self.open = load.connections
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,7 +117,10 @@ class Connection(asyncio.Protocol):
             run.occurrences and reply.count(run.expected) != run.occurrences
         ):
             raise BadReply(reply[:2000].decode(errors="replace"))
-        if run.begin <= now < run.end:
+        if now < run.begin:
+            run.first = now
+        elif now < run.end:
+            run.last = now
             run.latencies.append(now - self.started)
         if now < run.end:
             self.send()
@@ -147,7 +153,7 @@ async def generate(load: Load) -> dict[str, float]:
     for _ in range(load.connections):
         await loop.create_connection(lambda: Connection(run), host, port)
     await asyncio.wait_for(run.finished, load.warm_up + load.seconds + 60)
-    return summarise(run.latencies, load.seconds)
+    return summarise(run.latencies, run.last - run.first)
 
 
 def summarise(latencies: list[float], seconds: float) -> dict[str, float]:

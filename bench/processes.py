@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from bench.criteo import REPOSITORY
 from bench.result import Options
@@ -96,6 +96,14 @@ def answers(url: str) -> bool:
             return bool(reply.status == 200)
     except (OSError, urllib.error.HTTPError):
         return False
+
+
+def post(url: str, body: object) -> dict[str, Any]:
+    """POST `body` as JSON and return the decoded reply; raises on any status but 2xx."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        decoded: dict[str, Any] = json.load(reply)
+        return decoded
 
 
 @contextmanager

@@ -52,8 +52,8 @@ class Result:
     what: str
     unit: str
     ours: tuple[float, ...]
-    against: str = ""
     reference: tuple[float, ...] = ()
+    against: str = ""
     target: Target | None = None
     notes: tuple[str, ...] = ()
 

@@ -1,0 +1,77 @@
+"""Load on two servers in turn: what the HTTP benchmarks have in common."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.criteo import Row, rows
+from bench.processes import load, post
+from bench.result import Options, alternate
+
+TRAINING_ROWS = 20_000
+
+
+class Call(NamedTuple):
+    """One kind of request to one server; `expected` must occur `occurrences` times in every reply."""
+
+    url: str
+    bodies: Path
+    expected: str = ""
+    occurrences: int = 0
+
+
+class Measured(NamedTuple):
+    """One dictionary of the load generator's figures a round."""
+
+    ours: tuple[dict[str, float], ...]
+    reference: tuple[dict[str, float], ...]
+
+    def figures(self, name: str, scale: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return (
+            tuple(scale * run[name] for run in self.ours),
+            tuple(scale * run[name] for run in self.reference),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Latencies of both, and how busy the generator was: near 100 % it would be what is measured."""
+        ours, reference = self.ours[-1], self.reference[-1]
+        return (
+            f"p50/p99 of the last round: ours {ours['p50_ms']:.2f}/{ours['p99_ms']:.2f} ms, "
+            f"reference {reference['p50_ms']:.2f}/{reference['p99_ms']:.2f} ms; "
+            f"the generator used {ours['busy']:.0%} and {reference['busy']:.0%} of a core",
+        )
+
+
+def compare(options: Options, ours: Call, reference: Call, connections: int) -> Measured:
+    """Alternating rounds of the same load on both."""
+
+    def run(call: Call) -> dict[str, float]:
+        return load(
+            call.url,
+            call.bodies,
+            options,
+            connections=connections,
+            expected=call.expected,
+            occurrences=call.occurrences,
+        )
+
+    return Measured(*alternate(options.rounds, lambda: run(ours), lambda: run(reference)))
+
+
+def example(row: Row) -> dict[str, object]:
+    return {"features": row.features, "label": row.label}
+
+
+def batches(count: int, size: int = 1000) -> Iterator[dict[str, object]]:
+    """Bodies of batch updates with `count` rows in all."""
+    source = rows(count)
+    while chunk := [example(row) for row in islice(source, size)]:
+        yield {"examples": chunk}
+
+
+def train(url: str) -> None:
+    """Let a server learn the first rows, so that it predicts from a real model and not from zeros."""
+    for body in batches(TRAINING_ROWS):
+        post(url, body)
