@@ -84,6 +84,11 @@ class TooLarge(ServiceError):
     title = "Request body too large"
 
 
+class UnsupportedMediaType(ServiceError):
+    status = 415
+    title = "Unsupported media type"
+
+
 class SlowBody(ServiceError):
     """The client did not finish sending its body in time."""
 

@@ -1,0 +1,239 @@
+"""The wire contract, once: what requests and replies look like, for pydantic and for OpenAPI.
+
+Requests are typed dictionaries, which pydantic-core fills straight from the bytes of the body. It checks
+types only. Whatever depends on settings, or can be wrong many times in one body, is checked after it by the
+code that needs the value and only described here: a million wrong items must not become a million errors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
+from typing_extensions import TypedDict
+
+MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+LAST_SECOND = 253402300799
+"""9999-12-31T23:59:59Z: the last second that RFC 3339 can write."""
+
+
+def _documented(**schema: list[JsonValue]) -> ConfigDict:
+    """Unknown fields are let through by pydantic, refused by hand, and documented as refused."""
+    return ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False, **schema})
+
+
+Features = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": (
+                "Names and values. A text, a boolean or a list of texts is a category; a number goes through"
+                " the model's numeric transform; null is a missing value. Names have 1 to 256 bytes, no `=`"
+                " and no control characters."
+            ),
+            "propertyNames": {"minLength": 1, "maxLength": 256, "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$"},
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "boolean"},
+                    {"type": "number", "minimum": -1e6, "maximum": 1e6},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "null"},
+                ]
+            },
+            "maxProperties": 1024,
+            "examples": [{"ad": "a17", "site": "news", "hour": 14}],
+        }
+    ),
+]
+Label = Annotated[
+    Any,
+    WithJsonSchema({"enum": [0, 1, True, False], "description": "1 or true is a click, 0 or false is none."}),
+]
+EventTime = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "number", "minimum": 0, "maximum": LAST_SECOND},
+                {"type": "null"},
+            ],
+            "description": "When the impression happened: RFC 3339, or seconds since 1970.",
+        }
+    ),
+]
+Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+Weight = Annotated[
+    float,
+    Field(
+        allow_inf_nan=False,
+        description="Importance of the example.",
+        json_schema_extra={"minimum": 0, "maximum": 1e6},
+    ),
+]
+SampleRate = Annotated[
+    float,
+    Field(
+        allow_inf_nan=False,
+        description="Share of such examples that is sent at all; its inverse multiplies the weight.",
+        json_schema_extra={"minimum": 1e-6, "maximum": 1},
+    ),
+]
+
+
+@with_config(_documented())
+class Instance(TypedDict):
+    """One candidate of a prediction request."""
+
+    features: Features
+    id: NotRequired[Identifier | None]
+
+
+@with_config(
+    _documented(
+        oneOf=[
+            {"required": ["features"], "properties": {"context": False, "instances": False}},
+            {"required": ["instances"], "properties": {"features": False, "id": False}},
+        ]
+    )
+)
+class PredictRequest(TypedDict, total=False):
+    """Either one example, or many instances that may share the features of a context."""
+
+    features: Features
+    id: Identifier | None
+    context: Features
+    instances: Annotated[list[Instance], FailFast(), Field(json_schema_extra={"maxItems": 1000})]
+
+
+class _ExampleOptions(TypedDict, total=False):
+    weight: Weight | None
+    sample_rate: SampleRate | None
+    event_id: Identifier | None
+    event_time: EventTime
+
+
+@with_config(_documented())
+class Example(_ExampleOptions):
+    """An impression and whether it was clicked."""
+
+    features: Features
+    label: Label
+
+
+_ONE_EXAMPLE = ("features", "label", "weight", "sample_rate", "event_id", "event_time")
+
+
+@with_config(
+    _documented(
+        oneOf=[
+            {"required": ["features", "label"], "properties": {"examples": False}},
+            {"required": ["examples"], "properties": dict.fromkeys(_ONE_EXAMPLE, False)},
+        ]
+    )
+)
+class UpdateRequest(_ExampleOptions, total=False):
+    """Either one example, or a list of them in order."""
+
+    features: Features
+    label: Label
+    examples: Annotated[list[Example], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
+
+
+class ModelSpecification(TypedDict, total=False):
+    """Configuration of a model; what is left out takes its default."""
+
+    hyper: Annotated[
+        dict[str, Any],
+        Field(description="Family, update, rate, schedule, l1, l2, psi_l2 and box of the online learner."),
+    ]
+    hashing: Annotated[
+        dict[str, Any],
+        Field(
+            description="The hash contract: bits, seed, types, numeric, transforms, crosses, bias, missing."
+        ),
+    ]
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+UpdateStatus = Literal["learned", "appended", "duplicate", "skipped"]
+
+
+class Reply(BaseModel):
+    """Only documents and checks: the hot replies are written as bytes by `replies.py`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Prediction(Reply):
+    probability: Probability
+    id: str | None = None
+
+
+class PredictReply(Reply):
+    probability: Probability
+    model: str
+    revision: str = Field(description="State that was read: incarnation, generation and commit number.")
+    id: str | None = None
+
+
+class PredictInstancesReply(Reply):
+    predictions: list[Prediction]
+    model: str
+    revision: str
+
+
+class UpdateReply(Reply):
+    status: UpdateStatus = Field(
+        description="`appended`: durable, not yet learned. `skipped`: would have made the state non-finite."
+    )
+    probability: Probability | None = Field(description="What was predicted just before learning.")
+    loss: float | None
+    revision: str | None
+    event_id: str
+
+
+class UpdateExamplesReply(Reply):
+    results: list[UpdateReply]
+
+
+class ModelDescription(Reply):
+    name: str
+    hyper: dict[str, Any]
+    hashing: dict[str, Any]
+    t: int = Field(description="Completed rounds.")
+    revision: str
+    features_seen: int
+    nonzero: int = Field(description="Weights other than zero.")
+    density: float = Field(description="Share of the features seen whose weight is not zero.")
+
+
+class ModelNames(Reply):
+    models: list[str]
+
+
+class Readiness(Reply):
+    predict: Literal["fresh", "stale", "unavailable"]
+    mirror_age_seconds: float | None = Field(description="Null: nothing is loaded yet.")
+    update: Literal["available", "unavailable"]
+    reasons: list[str] = Field(description="Why something is stale or unavailable.")
+
+
+class ErrorItem(BaseModel):
+    path: str = Field(description="Part of the body, as `examples[3].label`; empty for the whole.")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[ErrorItem] | None = None
