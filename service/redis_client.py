@@ -107,6 +107,7 @@ class Script:
             return await channel.call("EVAL", self._text, self._keys, *keys_then_arguments)
 
 
+read_head = Script("head", keys=2)
 append_examples = Script("append", keys=2)
 commit_learned = Script("commit", keys=4)
 create_model = Script("create_model", keys=1)

@@ -83,6 +83,12 @@ class LogId(NamedTuple):
         milliseconds, _, sequence = (text.decode() if isinstance(text, bytes) else text).partition("-")
         return cls(int(milliseconds), int(sequence or 0))
 
+    def before(self) -> LogId:
+        """The id just before this one."""
+        if self.sequence:
+            return LogId(self.milliseconds, self.sequence - 1)
+        return LogId(self.milliseconds - 1, 2**64 - 1)
+
     def __str__(self) -> str:
         return f"{self.milliseconds}-{self.sequence}"
 
@@ -171,6 +177,8 @@ class Commit:
     number: int
     t: int
     applied: LogId
+    applied_number: int
+    skipped_total: int
     changed: npt.NDArray[np.void]
     entries: list[LearnedEntry]
     margins: npt.NDArray[np.float64]
@@ -186,6 +194,8 @@ class Commit:
             number=int(value[b"commit"]),
             t=int(value[b"t"]),
             applied=LogId.parse(value[b"applied"]),
+            applied_number=int(value[b"applied_number"]),
+            skipped_total=int(value[b"skipped_total"]),
             changed=np.frombuffer(value[b"changed"], dtype=CHANGED),
             entries=unpack_entries(value[b"entries"]),
             margins=np.frombuffer(value[b"margins"], dtype="<f8"),
@@ -205,13 +215,13 @@ def unpack_entries(packed: bytes) -> list[LearnedEntry]:
     ]
 
 
-def pack_changed(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> bytes:
+def changed_records(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> npt.NDArray[np.void]:
     """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED."""
     changed = np.empty(len(slots), dtype=CHANGED)
     changed["slot"] = slots
     changed["z"] = rows[:, 0]
     changed["n"] = rows[:, 1]
-    return changed.tobytes()
+    return changed
 
 
 def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:

@@ -5,7 +5,7 @@
 --       8 commit number, 9 examples skipped so far, 10 changed slots (20 bytes each), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms)
--- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
+-- RETURNS: {'COMMITTED', id in commits, examples ever appended}, {'CONFLICT', current token or ''},
 --          {'LOST'} the log no longer holds the entry that was learned last
 local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
@@ -50,5 +50,6 @@ if k > 0 then redis.call('HSET', KEYS[2], unpack(fields, 1, k)) end
 redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
   'commit', number, 'skipped', skipped)
 local id = redis.call('XADD', KEYS[3], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
-  'applied', applied, 'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags)
-return {'COMMITTED', id}
+  'applied', applied, 'applied_number', applied_number, 'skipped_total', skipped,
+  'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags)
+return {'COMMITTED', id, meta[4]}

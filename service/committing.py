@@ -1,0 +1,158 @@
+"""One atomic commit of what was learned, and what to do when its reply does not come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from redis.exceptions import ResponseError
+
+from model_core.examples import ExampleBatch
+from model_core.learning import Learned
+from service.mirror import Mirror
+from service.redis_client import CONNECTION_FAILURES, Channel, commit_learned
+from service.redis_keys import Commit, LearnedEntry, LogEntry, LogId, ModelKeys, changed_records, pack_entries
+from service.replica import Replica, read_commits
+from service.retention import RetainedBytes
+from service.server_health import ServerHealth
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Work:
+    """Log entries that were learned and wait to be committed."""
+
+    entries: list[LearnedEntry] = field(default_factory=list)
+    margins: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    skipped: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    examples: int = 0
+    positives: int = 0
+    skipped_count: int = 0
+    log_bytes: list[int] = field(default_factory=list)
+    changed_slots: int = 0
+
+    def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
+        self.entries.append(LearnedEntry(entry.id, len(batch)))
+        self.margins.append(learned.margins)
+        self.skipped.append(learned.skipped)
+        self.examples += len(batch)
+        self.positives += int(batch.labels.sum())
+        self.skipped_count += int(learned.skipped.sum())
+        self.log_bytes.append(sum(map(len, entry.records)))
+
+
+class Committer:
+    """Commits for the learner that leads, from the moment it took over."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        settings: Settings,
+        health: ServerHealth,
+        log_kept: RetainedBytes,
+        commits_kept: RetainedBytes,
+    ) -> None:
+        self.backlog = 0
+        self._mirror = mirror
+        self._settings = settings
+        self._health = health
+        self._log_kept = log_kept
+        self._commits_kept = commits_kept
+
+    @classmethod
+    async def start(cls, mirror: Mirror, settings: Settings, health: ServerHealth) -> Committer:
+        replica, channel = mirror.replica, mirror.channel
+        log_size = await _memory_usage(channel, replica.keys.log)
+        commits_size = await _memory_usage(channel, replica.keys.commits)
+        return cls(
+            mirror,
+            settings,
+            health,
+            RetainedBytes(settings.log_retention_bytes, replica.applied, log_size),
+            RetainedBytes(settings.commits_bytes, replica.position, commits_size),
+        )
+
+    async def commit(self, work: Work) -> bool:
+        """Returns once it is known whether the server has it; False: refused, and the state was loaded again.
+
+        Raises what Mirror.load raises.
+        """
+        replica = self._mirror.replica
+        commit = _commit_of(work, replica)
+        work.changed_slots = len(commit.changed)
+        for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
+            self._log_kept.add(entry, size)
+        position = await self._until_known(commit, replica)
+        if position is None:
+            log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
+            await self._mirror.load()
+            return False
+        replica.moved_to(position, commit)
+        self._mirror.heard()
+        self._commits_kept.add(position, commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes)
+        return True
+
+    async def _until_known(self, commit: Commit, replica: Replica) -> LogId | None:
+        """The commit's position, or None where it was refused. Sent again until the server answers: compare-and-set
+        makes it happen once."""
+        arguments = self._arguments(commit, replica)
+        pause = 0.05
+        while True:
+            try:
+                status, *rest = await commit_learned(self._mirror.channel, *arguments)
+                if status == b"COMMITTED":
+                    self.backlog = int(rest[1]) - commit.applied_number
+                    return LogId.parse(rest[0])
+                if status == b"CONFLICT" and rest[0] == commit.token:  # an earlier attempt whose reply was lost
+                    return await self._position_of(commit, replica)
+                return None
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.warning("commit %d of %s waits: %s", commit.number, self._mirror.model, failure)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    async def _position_of(self, commit: Commit, replica: Replica) -> LogId | None:
+        for position, other in await read_commits(self._mirror.channel, replica):
+            if other.token == commit.token:
+                return position
+        return None
+
+    def _arguments(self, commit: Commit, replica: Replica) -> list[str | bytes | int | float]:
+        keys: ModelKeys = replica.keys
+        # A server that sheds examples needs the room: then only what is not yet learned stays in the log.
+        kept_ms = 0 if self._health.shedding else round(self._settings.log_retention_seconds * 1000)
+        return [
+            *(keys.meta, keys.state(replica.generation), keys.commits, keys.log),
+            *(keys.incarnation, replica.generation, commit.previous_token, commit.token),
+            *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
+            *(commit.changed.tobytes(), pack_entries(commit.entries)),
+            *(commit.margins.tobytes(), commit.skipped.tobytes()),
+            *(str(self._commits_kept.keep_from()), str(self._log_kept.keep_from()), kept_ms),
+        ]
+
+
+def _commit_of(work: Work, replica: Replica) -> Commit:
+    slots, rows = replica.state.take_changed()
+    return Commit(
+        previous_token=replica.token,
+        token=secrets.token_bytes(8),
+        number=replica.commit + 1,
+        t=replica.state.t,
+        applied=work.entries[-1].id if work.entries else replica.applied,
+        applied_number=replica.applied_number + work.examples,
+        skipped_total=replica.skipped + work.skipped_count,
+        changed=changed_records(slots, rows),
+        entries=work.entries,
+        margins=np.concatenate([np.empty(0), *work.margins]),
+        skipped=np.concatenate([np.empty(0, np.uint8), *work.skipped]),
+    )
+
+
+async def _memory_usage(channel: Channel, key: str) -> int:
+    return int(await channel.call("MEMORY", "USAGE", key, "SAMPLES", 20) or 0)

@@ -1,0 +1,165 @@
+"""The learner of one model: reads the log in order, learns, commits. A standby until it holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from model_core.errors import FormatError
+from model_core.examples import ExampleBatch
+from model_core.learning import learn_batch
+from service.committing import Committer, Work
+from service.lease import Lease
+from service.metrics import Metrics
+from service.mirror import Mirror
+from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_keys import LogEntry, LogId, lease_key
+from service.replica import ModelGone, Replica, stream_entries
+from service.server_health import ServerHealth
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+ENTRIES_A_READ = 128
+TRIM_EVERY_SECONDS = 1.0
+
+
+class LogBlocked(Exception):
+    """The log cannot be read on from here: an operator has to decide (`ftrl log skip`)."""
+
+    def __init__(self, entry: LogId, detail: str) -> None:
+        super().__init__(f"log entry {entry}: {detail}")
+        self.entry = entry
+
+
+class Learner:
+    """Its arrays are a mirror's; it changes them ahead of the commit and loads again where the commit is refused."""
+
+    def __init__(
+        self, client: Redis, model: str, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
+        self.model = model
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._log_channel = Channel(client)
+        self._lease = Lease(client, lease_key(model), settings.lease_seconds)
+        self._mirror = Mirror(client, model, settings)
+        self._committer: Committer | None = None  # while leading
+        self._blocked: LogBlocked | None = None
+        self._trimmed = 0.0
+
+    @property
+    def leading(self) -> bool:
+        return self._committer is not None and self._lease.held
+
+    async def run(self) -> None:
+        """Learns until the model is gone. Raises ContractMismatch."""
+        keeper = asyncio.create_task(self._lease.keep())
+        pause = 0.05
+        try:
+            while True:
+                try:
+                    await self._step()
+                    pause = 0.05
+                except (*CONNECTION_FAILURES, ResponseError) as failure:
+                    log.debug("learner of %s waits for Redis: %s", self.model, failure)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, 1.0)
+        except ModelGone:
+            log.info("learner of %s ends: the model was deleted", self.model)
+        finally:
+            keeper.cancel()
+            await self._lease.release()
+            await self._mirror.close()
+            await self._log_channel.close()
+
+    async def _step(self) -> None:
+        if not self._mirror.loads:
+            await self._mirror.load()
+        if not self._lease.held:
+            self._committer = None
+            await self._mirror.advance(self._mirror.block_ms)
+        elif self._committer is None:
+            await self._take_over()
+        elif self._blocked:
+            await self._wait_for_operator(self._blocked)
+        else:
+            await self._learn(self._committer)
+        self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
+
+    async def _take_over(self) -> None:
+        await self._mirror.catch_up()
+        self._committer = await Committer.start(self._mirror, self._settings, self._health)
+        log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
+
+    async def _learn(self, committer: Committer) -> None:
+        entries = await self._read_log()
+        if not entries:
+            await self._idle(committer)
+        while entries:
+            work = self._work_on(entries)
+            started = time.monotonic()
+            if not await committer.commit(work):
+                return  # loaded again: what was read follows from another state
+            self._metrics.committed(self.model, work, time.monotonic() - started, committer.backlog)
+
+    async def _read_log(self) -> deque[LogEntry]:
+        replica = self._mirror.replica
+        streams = await self._log_channel.call(
+            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._mirror.block_ms),
+            *("STREAMS", replica.keys.log, str(replica.applied)),
+        )
+        return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
+
+    async def _idle(self, committer: Committer) -> None:
+        await self._mirror.advance()
+        if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
+            await committer.commit(Work())  # nothing learned, but only commits trim
+            self._trimmed = time.monotonic()
+
+    def _work_on(self, entries: deque[LogEntry]) -> Work:
+        """Learns from the front of `entries`, as much as one commit may hold."""
+        replica = self._mirror.replica
+        work = Work()
+        number = replica.applied_number
+        while entries and not self._enough(work, replica):
+            try:
+                batch = _decode(entries[0], number)
+            except LogBlocked as blocked:
+                if work.entries:
+                    break
+                self._blocked = blocked
+                log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
+                entries.clear()
+                break
+            entry = entries.popleft()
+            learned = learn_batch(replica.state, replica.config, batch)
+            work.add(entry, batch, learned)
+            number += len(batch)
+        return work
+
+    def _enough(self, work: Work, replica: Replica) -> bool:
+        slots = replica.state.changed_count
+        return work.examples >= self._settings.learner_read_examples or 2 * slots >= self._settings.commit_slots
+
+    async def _wait_for_operator(self, blocked: LogBlocked) -> None:
+        await self._mirror.advance(self._mirror.block_ms)
+        if self._mirror.replica.applied >= blocked.entry:
+            self._blocked = None
+
+
+def _decode(entry: LogEntry, number: int) -> ExampleBatch:
+    """The examples of the entry that is to begin with that dense number. Raises LogBlocked."""
+    if entry.first_number != number:
+        missing = entry.first_number - number
+        raise LogBlocked(entry.id.before(), f"{missing} examples before {entry.id} are not in the log")
+    try:
+        return ExampleBatch.from_records(entry.records)
+    except FormatError as wrong:
+        raise LogBlocked(entry.id, str(wrong)) from wrong

@@ -1,0 +1,65 @@
+"""What became of log entries, as the mirror of this process sees them committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from service.redis_keys import LOG_START, Commit, LogId
+
+MOST_EXAMPLES_HELD = 100_000
+
+
+class Outcome(NamedTuple):
+    """Of one log entry, per example of it: margins float64[count] before its update, skipped uint8[count]."""
+
+    margins: npt.NDArray[np.float64]
+    skipped: npt.NDArray[np.uint8]
+    revision: str
+
+
+class Outcomes:
+    """The latest outcomes (bounded), and those who wait for one that has not come yet."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[LogId, Outcome] = OrderedDict()
+        self._examples = 0
+        self._waiting: dict[LogId, asyncio.Event] = {}
+        self._applied = LOG_START
+
+    def record(self, commit: Commit, revision: str) -> None:
+        start = 0
+        for entry, count in commit.entries:
+            stop = start + count
+            self._held[entry] = Outcome(commit.margins[start:stop], commit.skipped[start:stop], revision)
+            start = stop
+        self._examples += start
+        while self._examples > MOST_EXAMPLES_HELD and len(self._held) > 1:
+            _, oldest = self._held.popitem(last=False)
+            self._examples -= len(oldest.margins)
+        self.applied_through(commit.applied)
+
+    def applied_through(self, applied: LogId) -> None:
+        """The mirror holds everything up to `applied`; also after a load, which tells no outcomes."""
+        self._applied = applied
+        for entry in [entry for entry in self._waiting if entry <= applied]:
+            self._waiting.pop(entry).set()
+
+    def held(self, entry: LogId) -> Outcome | None:
+        return self._held.get(entry)
+
+    async def learned(self, entry: LogId, deadline: float) -> bool:
+        """Waits until the mirror has applied the entry, at most until the loop's time is `deadline`."""
+        if entry <= self._applied:
+            return True
+        event = self._waiting.setdefault(entry, asyncio.Event())
+        try:
+            async with asyncio.timeout_at(deadline):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True

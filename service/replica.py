@@ -1,0 +1,187 @@
+"""A copy of one model at one commit, and how it is made and moved on. `mirror.py` keeps one alive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model_core.errors import InvalidInput
+from model_core.state import ModelState
+from service.errors import ContractMismatch
+from service.model_config import ModelConfig
+from service.redis_client import Channel, read_head
+from service.redis_keys import (
+    FORMAT_VERSION,
+    Commit,
+    LogId,
+    Meta,
+    ModelKeys,
+    meta_key,
+    revision,
+    rows_of,
+)
+
+COMMITS_A_READ = 16
+FIELDS_A_SCAN = 5_000
+
+
+class ModelGone(Exception):
+    """The model, or the incarnation of it that was copied, is not there any more."""
+
+
+class FellBehind(Exception):
+    """The next commit does not follow from what the copy holds: it has to be loaded again."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
+
+    `position` is the commit's place in the commits stream; `applied_number` the dense number of the next log example.
+    """
+
+    keys: ModelKeys
+    config: ModelConfig
+    state: ModelState
+    generation: int
+    token: bytes
+    commit: int
+    skipped: int
+    applied: LogId
+    applied_number: int
+    position: LogId
+
+    @property
+    def revision(self) -> str:
+        return revision(self.keys.incarnation, self.generation, self.commit)
+
+    def apply(self, position: LogId, commit: Commit) -> None:
+        """Takes over the rows of the next commit. Raises FellBehind where it is not the next."""
+        if commit.previous_token != self.token or commit.reset:
+            raise FellBehind
+        self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
+        self.moved_to(position, commit)
+
+    def moved_to(self, position: LogId, commit: Commit) -> None:
+        """Notes the commit without its rows: for the learner, whose arrays hold them already."""
+        self.state.t = commit.t
+        self.token, self.commit, self.skipped = commit.token, commit.number, commit.skipped_total
+        self.applied, self.applied_number = commit.applied, commit.applied_number
+        self.position = position
+
+
+async def load_replica(channel: Channel, model: str) -> Replica:
+    """Copies the whole state: notes a place, scans, then applies the commits that came meanwhile.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    while True:
+        replica = await _start(channel, model)
+        await _scan_into(replica, channel)
+        target = await token_now(channel, replica.keys)
+        try:
+            while replica.token != target:
+                commits = await read_commits(channel, replica)
+                if not commits:
+                    raise FellBehind
+                for position, commit in commits:
+                    replica.apply(position, commit)
+                    if replica.token == target:
+                        break
+        except FellBehind:  # trimmed under us, restored, rolled back: from the start
+            continue
+        return replica
+
+
+async def read_commits(
+    channel: Channel, replica: Replica, block_ms: int | None = None
+) -> list[tuple[LogId, Commit]]:
+    """The commits after the replica's position, at most COMMITS_A_READ, waiting up to `block_ms` for the first."""
+    block = () if block_ms is None else ("BLOCK", block_ms)
+    place = ("STREAMS", replica.keys.commits, str(replica.position))
+    streams = await channel.call("XREAD", "COUNT", COMMITS_A_READ, *block, *place)
+    return [(LogId.parse(entry_id), Commit.parse(fields)) for entry_id, fields in stream_entries(streams)]
+
+
+async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
+    """The server's token. Raises ModelGone where it holds another incarnation, or none."""
+    incarnation, token = await channel.call("HMGET", keys.meta, "incarnation", "token")
+    if incarnation is None or incarnation.decode() != keys.incarnation:
+        raise ModelGone(keys.model)
+    return bytes(token)
+
+
+async def read_meta(channel: Channel, model: str) -> Meta:
+    """Raises ModelGone."""
+    return _meta(model, await channel.call("HGETALL", meta_key(model)))
+
+
+async def _start(channel: Channel, model: str) -> Replica:
+    incarnation = (await read_meta(channel, model)).incarnation
+    keys = ModelKeys(model, incarnation)
+    fields, position = await read_head(channel, keys.meta, keys.commits)
+    meta = _meta(model, fields)
+    if meta.incarnation != incarnation:
+        raise ModelGone(model)
+    config = checked_config(model, meta)
+    state = ModelState.empty(config.hashing.bits)
+    state.t = meta.t
+    return Replica(
+        keys,
+        config,
+        state,
+        meta.generation,
+        meta.token,
+        meta.commit,
+        meta.skipped,
+        meta.applied,
+        meta.applied_number,
+        LogId.parse(position),
+    )
+
+
+async def _scan_into(replica: Replica, channel: Channel) -> None:
+    key, cursor = replica.keys.state(replica.generation), b"0"
+    while True:
+        cursor, flat = await channel.call("HSCAN", key, cursor, "COUNT", FIELDS_A_SCAN)
+        slots = np.frombuffer(b"".join(flat[::2]), dtype="<u4")
+        rows = np.frombuffer(b"".join(flat[1::2]), dtype="<f8").reshape(-1, 2)
+        replica.state.apply_rows(slots, rows)
+        if cursor == b"0":
+            return
+
+
+def checked_config(model: str, meta: Meta) -> ModelConfig:
+    """The stored configuration. Raises ContractMismatch where this code would not read it as it was written."""
+    if meta.format_version != FORMAT_VERSION:
+        raise ContractMismatch(
+            f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"
+            " use the version that wrote it."
+        )
+    try:
+        config = ModelConfig.from_json(json.loads(meta.config))
+    except InvalidInput as wrong:
+        raise ContractMismatch(
+            f"Model {model!r} has a configuration this version does not know: {wrong}"
+        ) from wrong
+    if config.hashing.fingerprint != meta.fingerprint:
+        raise ContractMismatch(
+            f"Model {model!r} was hashed under the contract {meta.fingerprint}, this version would hash under"
+            f" {config.hashing.fingerprint}: its weights would mean other features."
+        )
+    return config
+
+
+def _meta(model: str, flat: list[bytes]) -> Meta:
+    if not flat:
+        raise ModelGone(model)
+    return Meta.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def stream_entries(streams: Any) -> Iterator[tuple[bytes, list[bytes]]]:
+    for _, entries in streams or ():
+        yield from entries

@@ -1,0 +1,27 @@
+"""How much of a stream is kept: where to cut so that at most so many bytes stay."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from service.redis_keys import LOG_START, LogId
+
+
+class RetainedBytes:
+    """Sizes of the entries that were seen, oldest first; what was there before counts as one."""
+
+    def __init__(self, limit: int, newest: LogId = LOG_START, size: int = 0) -> None:
+        self._limit = limit
+        self._entries: deque[tuple[LogId, int]] = deque([(newest, size)])
+        self._total = size
+
+    def add(self, entry: LogId, size: int) -> None:
+        self._entries.append((entry, size))
+        self._total += size
+
+    def keep_from(self) -> LogId:
+        """The oldest entry to keep; all before it may go."""
+        while self._total > self._limit and len(self._entries) > 1:
+            _, size = self._entries.popleft()
+            self._total -= size
+        return self._entries[0][0]
