@@ -102,8 +102,10 @@ class Learner:
         entries = await self._read_log()
         if not entries:
             await self._idle(committer)
-        while entries:
+        while entries and self._lease.held:
             work = self._work_on(entries)
+            if not work.entries:
+                return  # blocked
             started = time.monotonic()
             if not await committer.commit(work):
                 return  # loaded again: what was read follows from another state

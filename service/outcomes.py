@@ -49,12 +49,16 @@ class Outcomes:
         for entry in [entry for entry in self._waiting if entry <= applied]:
             self._waiting.pop(entry).set()
 
+    def knows(self, entry: LogId) -> bool:
+        """Whether the mirror has applied the entry, with or without its outcome still being held."""
+        return entry <= self._applied
+
     def held(self, entry: LogId) -> Outcome | None:
         return self._held.get(entry)
 
     async def learned(self, entry: LogId, deadline: float) -> bool:
         """Waits until the mirror has applied the entry, at most until the loop's time is `deadline`."""
-        if entry <= self._applied:
+        if self.knows(entry):
             return True
         event = self._waiting.setdefault(entry, asyncio.Event())
         try:

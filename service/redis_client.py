@@ -62,6 +62,10 @@ class Channel:
         self._pool = client.connection_pool
         self._connection: AbstractConnection | None = None
 
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and self._connection.is_connected
+
     async def call(self, *command: str | bytes | int | float) -> Any:
         """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error reply."""
         connection = self._connection

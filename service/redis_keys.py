@@ -65,8 +65,12 @@ class ModelKeys:
         """What the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")
 
+    @property
+    def state_prefix(self) -> str:
+        return self._of_incarnation("state:")
+
     def state(self, generation: int) -> str:
-        return self._of_incarnation(f"state:{generation}")
+        return f"{self.state_prefix}{generation}"
 
     def _of_incarnation(self, part: str) -> str:
         return f"ftrl:{{{self.model}}}:{self.incarnation}:{part}"

@@ -1,0 +1,173 @@
+"""Appending to a model's example log: the moment an update becomes durable, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+
+from service.errors import LogFull, UpdateUnavailable
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples
+from service.redis_keys import LogId, ModelKeys
+from service.replica import ModelGone
+from service.settings import Settings
+
+MOST_ENTRY_BYTES = 32 * 1024
+MOST_ENTRY_EXAMPLES = 1_000
+_BATCH_ID_BYTES = 12
+_MADE = "ftrl-"
+_MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
+_TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
+
+
+class Place(NamedTuple):
+    """Where an example stands in the log. `entry` is None for a duplicate whose first place is not known."""
+
+    entry: LogId | None
+    offset: int
+    duplicate: bool
+
+
+@dataclass(slots=True)
+class MicroBatch:
+    """What one append carries; all attempts to append it go under its own id, so they append it once."""
+
+    batch_id: bytes = field(default_factory=lambda: secrets.token_bytes(_BATCH_ID_BYTES))
+    event_ids: list[str] = field(default_factory=list)
+    _given: list[bool] = field(default_factory=list)
+
+    def add(self, event_id: str | None) -> None:
+        """Takes the caller's event id, or makes one under which a retry finds this very example."""
+        self._given.append(event_id is not None)
+        index = len(self.event_ids).to_bytes(4, "big")
+        self.event_ids.append(event_id or _MADE + (self.batch_id + index).hex())
+
+    def digests(self) -> list[bytes]:
+        """What the log's records carry: 16 bytes an example."""
+        return [_digest(event_id) for event_id in self.event_ids]
+
+    def claims(self) -> list[tuple[bytes, bytes]]:
+        """Per example: what the script is to claim (empty for an id made here: the batch's own claim covers it),
+        and the id of an earlier micro-batch that the example may repeat."""
+        return [
+            (_digest(event_id), _batch_of(event_id)) if given else (b"", b"")
+            for event_id, given in zip(self.event_ids, self._given, strict=True)
+        ]
+
+
+class ExampleLog:
+    """Appends of one model from one process. Calls must not overlap."""
+
+    def __init__(self, client: Redis, keys: ModelKeys, settings: Settings) -> None:
+        self._channel = Channel(client)
+        self._keys = keys
+        self._settings = settings
+        self._clock_offset_ms: float | None = None  # server's clock less our monotonic one
+
+    async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
+        """Tries until time.monotonic() is `deadline`. Returns a place for each record.
+
+        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is certain.
+        """
+        tail = [part for pair in zip(records, batch.claims(), strict=True) for part in (pair[0], *pair[1])]
+        may_have_been_sent = False
+        pause = 0.01
+        while True:
+            try:
+                return self._places(await self._attempt(batch, tail, deadline), batch, len(records))
+            except (NotSent, BusyLoadingError):
+                pass
+            except ResponseError as refusal:
+                _raise_unless_transient(refusal)
+            except CONNECTION_FAILURES:
+                may_have_been_sent = True
+            if time.monotonic() + pause >= deadline:
+                raise UpdateUnavailable(
+                    "unknown" if may_have_been_sent else "not_appended", batch.event_ids
+                )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.2)
+
+    async def _attempt(
+        self, batch: MicroBatch, tail: list[bytes], deadline: float
+    ) -> list[bytes | int]:
+        offset = await self._offset_ms()
+        settings = self._settings
+        reply: list[bytes | int] = await append_examples(
+            self._channel,
+            *(self._keys.meta, self._keys.log, self._keys.incarnation, round(deadline * 1000 + offset)),
+            *(settings.backlog_limit_examples, self._keys.events_prefix),
+            *(round(settings.event_id_retention_seconds), batch.batch_id, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
+            *tail,
+        )
+        return reply
+
+    async def _offset_ms(self) -> float:
+        """Asked anew on every connection: it may lead to another server."""
+        if self._clock_offset_ms is None or not self._channel.connected:
+            asked = time.monotonic()
+            seconds, microseconds = await self._channel.call("TIME")
+            now = (asked + time.monotonic()) / 2
+            self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
+        return self._clock_offset_ms
+
+    def _places(self, reply: list[bytes | int], batch: MicroBatch, count: int) -> list[Place]:
+        status, *rest = reply
+        if status == b"APPENDED":
+            return parse_receipt(rest[0], count)
+        if status == b"GONE":
+            raise ModelGone(self._keys.model)
+        if status == b"FULL":
+            raise LogFull(f"{rest[0]} examples wait to be learned, the limit is {self._settings.backlog_limit_examples}")
+        raise UpdateUnavailable("not_appended", batch.event_ids)  # LATE: no attempt under this id can succeed now
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def parse_receipt(receipt: bytes | int, count: int) -> list[Place]:
+    """The places of `count` examples from the receipt of append.lua: new ones in order, duplicates by index."""
+    entries, _, duplicates = bytes(receipt).decode().partition("|")  # type: ignore[arg-type]
+    new = iter(
+        Place(LogId.parse(entry), offset, duplicate=False)
+        for entry, size in (part.rsplit(":", 1) for part in entries.split(",") if part)
+        for offset in range(int(size))
+    )
+    firsts = dict(part.split("=") for part in duplicates.split(",") if part)
+    return [_first_place(firsts[str(i)]) if str(i) in firsts else next(new) for i in range(count)]
+
+
+def _first_place(position: str) -> Place:
+    if not position:
+        return Place(None, 0, duplicate=True)
+    entry, _, offset = position.rpartition(":")
+    return Place(LogId.parse(entry), int(offset), duplicate=True)
+
+
+def _digest(event_id: str) -> bytes:
+    return hashlib.blake2b(event_id.encode(), digest_size=16).digest()
+
+
+def _batch_of(event_id: str) -> bytes:
+    """The micro-batch in which an id of our making was made, empty for any other id."""
+    if len(event_id) != _MADE_LENGTH or not event_id.startswith(_MADE):
+        return b""
+    try:
+        return bytes.fromhex(event_id[len(_MADE) :])[:_BATCH_ID_BYTES]
+    except ValueError:
+        return b""
+
+
+def _raise_unless_transient(refusal: ResponseError) -> None:
+    """An error reply means that nothing was appended; some are worth another attempt."""
+    text = str(refusal)
+    if isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in text:  # the latter: Redis 6, in scripts
+        raise LogFull("The Redis server is at its memory limit.") from refusal
+    if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT):
+        raise refusal

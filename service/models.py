@@ -1,0 +1,192 @@
+"""The models of one process: opened when first asked for, created, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator
+
+import numpy as np
+import numpy.typing as npt
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from model_core.examples import ExampleBatch
+from model_core.hashing import FeatureEncoder, Limits
+from model_core.learning import predict_batch
+from service.errors import ModelConflict, StateUnavailable, UnknownModel
+from service.mirror import Mirror
+from service.model_config import ModelConfig
+from service.outcomes import Outcomes
+from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model
+from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, Meta, ModelKeys, meta_key
+from service.replica import ModelGone, checked_config, read_meta
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class OpenModel:
+    """A model that this process predicts with: its encoder, and its mirror with the outcomes that it sees."""
+
+    def __init__(self, client: Redis, name: str, settings: Settings) -> None:
+        self.name = name
+        self.outcomes = Outcomes()
+        self.mirror = Mirror(client, name, settings, self.outcomes.record, self.outcomes.applied_through)
+        self.encoder: FeatureEncoder
+        self._limits = Limits(settings.max_features, settings.max_name_bytes, settings.max_value)
+
+    async def open(self) -> None:
+        await self.mirror.load()
+        self.encoder = FeatureEncoder(self.config.hashing, self._limits)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.mirror.replica.config
+
+    @property
+    def revision(self) -> str:
+        return self.mirror.replica.revision
+
+    def predict(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Probabilities float64[r] from the mirror: no network, and also while Redis is away."""
+        return predict_batch(self.mirror.replica.state, self.config, batch)
+
+
+class Models:
+    def __init__(self, client: Redis, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._open: dict[str, asyncio.Task[OpenModel]] = {}
+        self._followers: set[asyncio.Task[None]] = set()
+
+    async def get(self, name: str) -> OpenModel:
+        """Loads the mirror when first asked for. Raises UnknownModel, StateUnavailable, ContractMismatch."""
+        opening = self._open.get(name)
+        if opening is None:
+            opening = self._open[name] = asyncio.create_task(self._load(name))
+        if not opening.done():
+            await asyncio.wait([opening])
+        try:
+            return opening.result()
+        except BaseException:
+            self._forget(name, opening)
+            raise
+
+    def opened(self) -> list[OpenModel]:
+        """Those whose mirrors are loaded."""
+        done = [task for task in self._open.values() if task.done() and not task.cancelled()]
+        return [task.result() for task in done if task.exception() is None]
+
+    async def names(self) -> list[str]:
+        async with self._channel() as channel:
+            return sorted(name.decode() for name in await channel.call("SMEMBERS", MODELS))
+
+    async def create(self, name: str, config: ModelConfig) -> tuple[OpenModel, bool]:
+        """With False where the same model existed. Raises ModelConflict where another did."""
+        async with self._channel() as channel:
+            created = await create_model(channel, meta_key(name), *_new_meta(config))
+            if not created:
+                stored = checked_config(name, await read_meta(channel, name))
+                if stored.canonical() != config.canonical():
+                    raise ModelConflict(f"Model {name!r} exists with {difference(stored, config)}; delete it first.")
+            await channel.call("SADD", MODELS, name)
+        return await self.get(name), bool(created)
+
+    async def delete(self, name: str) -> None:
+        """Raises UnknownModel."""
+        async with self._channel() as channel:
+            try:
+                keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
+            except ModelGone:
+                raise UnknownModel(name) from None
+            await delete_model(
+                channel,
+                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease),
+                *(keys.incarnation, keys.state_prefix),
+            )
+            await channel.call("SREM", MODELS, name)
+        self._forget(name, self._open.get(name))
+
+    async def repair_index(self) -> None:
+        """Adds to the index every model whose meta is there. The index is never the truth."""
+        async with self._channel() as channel:
+            cursor = b"0"
+            while True:
+                cursor, found = await channel.call("SCAN", cursor, "MATCH", META_PATTERN, "COUNT", 1000)
+                names = [key[len("ftrl:{") : -len("}:meta")] for key in found]
+                if names:
+                    await channel.call("SADD", MODELS, *names)
+                if cursor == b"0":
+                    return
+
+    async def close(self) -> None:
+        for task in self._followers:
+            task.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
+        for model in self.opened():
+            await model.mirror.close()
+
+    async def _load(self, name: str) -> OpenModel:
+        model = OpenModel(self._client, name, self._settings)
+        try:
+            await model.open()
+        except ModelGone:
+            raise UnknownModel(name) from None
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            raise StateUnavailable(f"Model {name!r} is not in memory and Redis does not give it: {failure}") from failure
+        follower = asyncio.create_task(self._follow(model))
+        self._followers.add(follower)
+        follower.add_done_callback(self._followers.discard)
+        return model
+
+    async def _follow(self, model: OpenModel) -> None:
+        opening = self._open.get(model.name)
+        try:
+            await model.mirror.follow()
+        except ModelGone:
+            log.info("model %s was deleted", model.name)
+        finally:
+            self._forget(model.name, opening)
+            await model.mirror.close()
+
+    def _forget(self, name: str, opening: asyncio.Task[OpenModel] | None) -> None:
+        if opening is not None and self._open.get(name) is opening:
+            del self._open[name]
+
+    @contextlib.asynccontextmanager
+    async def _channel(self) -> AsyncIterator[Channel]:
+        """A connection for one errand. Raises StateUnavailable where Redis is away."""
+        channel = Channel(self._client)
+        try:
+            yield channel
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            raise StateUnavailable(f"Redis does not answer: {failure}") from failure
+        finally:
+            await channel.close()
+
+
+def difference(stored: ModelConfig, asked: ModelConfig) -> str:
+    """The first field in which they differ, for people."""
+    ours, theirs = stored.to_json(), asked.to_json()
+    for part, values in ours.items():
+        for name, value in values.items():
+            if theirs[part].get(name) != value:
+                return f"{part}.{name} = {value!r}, not {theirs[part].get(name)!r}"
+    return "another configuration"
+
+
+def _new_meta(config: ModelConfig) -> list[str | bytes | int]:
+    fields: dict[str, str | bytes | int] = {
+        "format": FORMAT_VERSION,
+        "incarnation": secrets.token_hex(8),
+        "generation": 0,
+        "token": secrets.token_bytes(8),
+        "config": config.canonical(),
+        "fingerprint": config.hashing.fingerprint,
+        "applied": str(LOG_START),
+        **dict.fromkeys(("applied_number", "appended", "t", "commit", "skipped"), 0),
+    }
+    return [part for pair in fields.items() for part in pair]
