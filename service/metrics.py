@@ -7,14 +7,27 @@ Routes are labelled by their template. What others keep anyway (ages, backlogs, 
 from __future__ import annotations
 
 import platform
+import time
+from collections.abc import Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from service import __version__
+from service.redis_keys import LearnedEntry
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COMMIT_SLOTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
+
+
+class CommittedWork(Protocol):
+    """What one commit held."""
+
+    entries: list[LearnedEntry]
+    examples: int
+    skipped_count: int
+    changed_slots: int
 
 
 class Metrics:
@@ -54,7 +67,7 @@ class Metrics:
             "status",
         )
         self.appended = self._counter(
-            "ftrl_examples_appended", "Examples appended to the log by this process.", "model"
+            "ftrl_examples_appended", "Examples in appends that succeeded, repeated ones too.", "model"
         )
         self.append_seconds = self._histogram(
             "ftrl_append_duration_seconds", "One append of a micro-batch.", COMMIT_SECONDS, "model"
@@ -124,6 +137,28 @@ class Metrics:
         if child is None:
             child = self._predictions[model] = self.predictions.labels(model)
         child.inc(count)
+
+    def appended_examples(self, model: str, count: int, seconds: float) -> None:
+        self.appended.labels(model).inc(count)
+        self.append_seconds.labels(model).observe(seconds)
+
+    def updated(self, model: str, statuses: Sequence[str]) -> None:
+        for status in set(statuses):
+            self.examples.labels(model, status).inc(statuses.count(status))
+
+    def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
+        self.learner_active.labels(model).set(leading)
+        self.learner_blocked.labels(model).set(blocked)
+
+    def committed(self, model: str, work: CommittedWork, seconds: float, backlog: int) -> None:
+        self.learned.labels(model).inc(work.examples)
+        self.skipped.labels(model).inc(work.skipped_count)
+        self.commit_seconds.labels(model).observe(seconds)
+        self.commit_slots.labels(model).observe(work.changed_slots)
+        self.backlog_examples.labels(model).set(backlog)
+        if work.entries:
+            appended = work.entries[-1].id.milliseconds / 1000
+            self.learner_lag_seconds.labels(model).set(max(0.0, time.time() - appended))
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
