@@ -153,6 +153,8 @@ class EmbeddedServer:
         if self.started and self._process is not None:
             raise start_failure(self.home, self.log_path, self._process.wait())
         self._process = spawn(self._settings, self.home, self.log_path, lock.fileno())
+        # Waited for, so that it never stays a zombie of this process.
+        threading.Thread(target=self._process.wait, name="embedded-server-wait", daemon=True).start()
         self.started = True
 
     def _adopt(self) -> None:
@@ -206,12 +208,11 @@ class EmbeddedServer:
 
     def _dead(self) -> bool:
         """Whether no server holds its lock. With the start lock held."""
-        if self._process is not None:
-            self._process.poll()  # a zombie would stay one for as long as this process lives
         lock = _try_lock(self.home / "server.lock")
-        if lock is not None:
-            lock.close()
-        return lock is not None
+        if lock is None:
+            return False
+        lock.close()
+        return True
 
     def _shut_down(self) -> None:
         try:

@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     # Redis
     redis_url: str | None = Field(
         None,
+        repr=False,  # it may hold a password
         description="redis://, rediss:// or unix:// address of a Redis or Valkey; unset: the embedded one.",
     )
     redis_password: SecretStr | None = Field(None, description="Password of Redis, kept out of its URL.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -73,14 +74,19 @@ def start_failure(home: Path, log_path: Path, code: int) -> EmbeddedServerError:
     """What the end of the log says about a server that exited while it started."""
     lines = log_path.read_text(errors="replace").splitlines()[-20:]
     faults = [line.partition(" # ")[2] for line in lines if " # " in line] or lines[-1:] or ["no message"]
-    manifest = home / "appendonlydir" / "appendonly.aof.manifest"
-    hint = ""
-    if any("append only file" in line.lower() or "aof" in line.lower() for line in faults):
-        hint = (
-            f"; copy {home} to a safe place, then repair it with: "
-            f"bash -c '(exec -a valkey-check-aof {binary_path()} --fix {manifest})'"
-        )
     return EmbeddedServerError(
-        f"the embedded server stopped while starting (exit code {code}): {faults[-1]}{hint} "
-        f"(its log: {log_path})"
+        f"the embedded server stopped while starting (exit code {code}): {faults[-1]} (its log: {log_path})"
+        + _repair_hint(home, faults[-1])
+    )
+
+
+def _repair_hint(home: Path, fault: str) -> str:
+    damaged = re.search(r"append only file (\S+\.incr\.aof)", fault)
+    if damaged is None:
+        return ""
+    file = home / "appendonlydir" / damaged[1]
+    # Called by that name the binary checks files. Given the manifest, 9.1 stumbles over its own base file.
+    return (
+        f"; to go on without what follows the damage, copy {home} to a safe place, then run: "
+        f"bash -c '(exec -a valkey-check-aof {binary_path()} --fix {file})'"
     )
