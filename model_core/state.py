@@ -1,0 +1,118 @@
+"""What a model has learned: two numbers per feature, and the number of rounds."""
+
+import hashlib
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from model_core.hyperparameters import Hyperparameters
+from model_core.updates.coefficients import Coefficients, coefficients
+from model_core.updates.coordinate import Psi, curvature, prox, psi_in_force, without_penalty
+
+SEEN, CHANGED = 1, 2
+
+
+class ModelState:
+    """The arrays of a model of 2**bits slots.
+
+    rows float64[2**bits + 1, 2]: z and n of every slot, in one cache line.  The last row is the bias.
+        z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
+        n: the sum of squared gradients, which sets the learning rate.
+    marks uint8[2**bits + 1]: SEEN, the feature occurred with a value other than 0; CHANGED since take_changed.
+    t: completed rounds.
+    features_seen: slots marked SEEN, without the bias.
+    changed uint32[], changes: the slots marked CHANGED, each once, in the order of change, and their number.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.rows: NDArray[np.float64] = np.zeros((2**bits + 1, 2))
+        self.marks: NDArray[np.uint8] = np.zeros(2**bits + 1, np.uint8)
+        self.t = 0
+        self.features_seen = 0
+        self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
+        self.changes = 0
+
+    @classmethod
+    def empty(cls, bits: int) -> "ModelState":
+        """The state before the first round."""
+        return cls(bits)
+
+    @property
+    def size(self) -> int:
+        """The number of slots, and the index of the bias's row."""
+        return self.marks.size - 1
+
+    def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
+        """Take over rows float64[k, 2] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
+        fresh = (self.marks[slots] & SEEN) == 0
+        self.features_seen += int(np.count_nonzero(fresh & (slots != self.size)))
+        self.rows[slots] = rows
+        self.marks[slots] |= SEEN
+
+    def make_room_for_changes(self, more: int) -> None:
+        """Let `changed` take this many more slots: it grows by doubling, to the size of the model at most."""
+        needed = min(self.changes + more, self.marks.size)
+        if needed > self.changed.size:
+            grown = np.empty(min(max(needed, 2 * self.changed.size), self.marks.size), np.uint32)
+            grown[: self.changes] = self.changed[: self.changes]
+            self.changed = grown
+
+    def take_changed(self) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+        """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2]."""
+        slots = self.changed[: self.changes].copy()
+        self.changes = 0
+        self.marks[slots] &= SEEN
+        return slots, self.rows[slots]
+
+    def seen_slots(self) -> NDArray[np.uint32]:
+        """uint32[k]: all slots marked SEEN, ascending; the bias's comes last."""
+        return np.flatnonzero(self.marks & SEEN).astype(np.uint32)
+
+    def weights(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[k]: the weights of these slots after t rounds; the bias's slot is read without penalty."""
+        return _weights(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
+
+    def nonzero(self, hyper: Hyperparameters) -> int:
+        """How many features have a weight other than 0 after t rounds, without the bias.  Reads every row."""
+        return _count_nonzero(self.rows, self.marks, coefficients(hyper, False, 0.0), self.t)
+
+    def density(self, hyper: Hyperparameters) -> float:
+        """nonzero / features_seen; 0 before the first feature."""
+        return self.nonzero(hyper) / self.features_seen if self.features_seen else 0.0
+
+    def digest(self) -> str:
+        """Hex digest of t and of the seen slots with their z and n: equal states, equal digests."""
+        slots = self.seen_slots()
+        content = hashlib.sha256(self.t.to_bytes(8, "little"))
+        content.update(slots.astype("<u4").tobytes())
+        content.update(self.rows[slots].astype("<f8").tobytes())
+        return content.hexdigest()
+
+
+@njit(nogil=True, cache=True)
+def _weights(
+    rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int
+) -> NDArray[np.float64]:
+    out = np.empty(slots.size)
+    penalised = psi_in_force(c, t)
+    free = without_penalty(penalised)
+    for j in range(slots.size):
+        out[j] = _weight(rows[slots[j]], c, free if slots[j] == rows.shape[0] - 1 else penalised)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _count_nonzero(rows: NDArray[np.float64], marks: NDArray[np.uint8], c: Coefficients, t: int) -> int:
+    psi = psi_in_force(c, t)
+    count = 0
+    for slot in range(marks.size - 1):
+        if marks[slot] & SEEN and _weight(rows[slot], c, psi) != 0.0:
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def _weight(row: NDArray[np.float64], c: Coefficients, psi: Psi) -> float:
+    return prox(row[0], curvature(c, psi, row[1]), psi)
