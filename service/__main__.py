@@ -1,0 +1,5 @@
+"""`python -m service` is `ftrl`."""
+
+from service.cli import main
+
+main()

@@ -1,0 +1,197 @@
+"""The `ftrl` command. What is slow to import is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from service import __version__
+from service.command_flags import misspelt_variables, with_settings
+from service.log_format import configure_logging
+from service.settings import Settings
+
+logger = logging.getLogger("service")
+
+app = typer.Typer(
+    name="ftrl",
+    help="Streaming click prediction: learns online over HTTP, with its state in Redis or Valkey.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SupervisedAs = Annotated[str, typer.Option(hidden=True, help="Role, when a supervisor runs this process.")]
+
+
+@app.command()
+@with_settings
+def serve(settings: Settings) -> None:
+    """Run the service: the API and the learner."""
+    from service.serving import listen, serve_api
+
+    _start_logging(settings)
+    with _stoppable(), listen(settings.host, settings.port) as listener:
+        _announce(settings, listener)
+        with _redis_url(settings) as found:
+            if found.workers == 1:
+                serve_api(found, listener, run_learner=True)
+            else:
+                _supervise(found, listener)
+
+
+@app.command()
+@with_settings
+def api(
+    settings: Settings,
+    listen_fd: Annotated[int, typer.Option(hidden=True, help="An inherited listening socket.")] = -1,
+    supervised_as: SupervisedAs = "",
+) -> None:
+    """Run the API alone; a learner runs elsewhere (`ftrl learn`)."""
+    from service.serving import listen, serve_api
+
+    _start_logging(settings, supervised_as)
+    with (
+        _stoppable(),
+        listen(settings.host, settings.port)
+        if listen_fd < 0
+        else socket.socket(fileno=listen_fd) as listener,
+    ):
+        if not supervised_as:
+            _announce(settings, listener)
+        with _redis_url(settings) as found:
+            serve_api(found, listener, run_learner=False)
+
+
+@app.command(name="learn")
+@with_settings
+def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
+    """Run the learner alone. A second one stands by and takes over when the first is silent."""
+    from service.serving import learn
+
+    _start_logging(settings, supervised_as)
+    with _stoppable(), _redis_url(settings) as found:
+        learn(found)
+
+
+@app.command()
+def models(
+    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array on standard output.")] = False,
+) -> None:
+    """List the models of a running service."""
+    from service.model_list import describe_models, print_table
+
+    described = describe_models(url)
+    if as_json:
+        sys.stdout.write(json.dumps(described) + "\n")
+    else:
+        print_table(described)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    sys.stdout.write(f"ftrl-service {__version__}\n")
+
+
+@app.command(hidden=True)
+def warm_up() -> None:
+    """Compile the kernels, so that no first request waits for it."""
+    from model_core.learning import warm_up as compile_kernels
+
+    compile_kernels()
+
+
+def main() -> None:
+    """Exit code 0, 1 with one line on standard error after a failure, 2 for a wrong call."""
+    try:
+        app(prog_name="ftrl")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as e:  # noqa: BLE001 (the last resort of a command line: one line, not a traceback)
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            traceback.print_exc()
+        sys.stderr.write(f"ftrl: {_one_line(e)}\n")
+        sys.exit(1)
+
+
+def _one_line(failure: Exception) -> str:
+    from service.embedded import EmbeddedServerError
+    from service.errors import ServiceError
+    from service.serving import CommandFailure
+
+    text = failure.detail if isinstance(failure, ServiceError) else " ".join(str(failure).split())
+    if isinstance(failure, (CommandFailure, EmbeddedServerError, ServiceError)):
+        return text
+    return f"{type(failure).__name__}: {text} (--log-level debug shows where)"
+
+
+def _start_logging(settings: Settings, role: str = "") -> None:
+    from service.serving import stop_with_parent
+
+    configure_logging(settings.log_level, settings.log_format, role)
+    if role:
+        stop_with_parent()
+        return
+    for name, meant in misspelt_variables():
+        logger.warning("%s is no setting and has no effect; was %s meant?", name, meant)
+
+
+def _announce(settings: Settings, listener: socket.socket) -> None:
+    from service.serving import url_of
+
+    url = url_of(listener)
+    place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"
+    text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {place}"
+    if settings.log_format == "json":
+        logger.info(text, extra={"url": url})  # standard output may be a log collector's, too
+    else:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM stops as Ctrl-C does: what was started is stopped, and the exit code is 0."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.debug("stopped by a signal")
+
+
+@contextmanager
+def _redis_url(settings: Settings) -> Iterator[Settings]:
+    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile."""
+    if not settings.embedded:
+        yield settings
+        return
+    from service.embedded import EmbeddedServer
+
+    with EmbeddedServer(settings) as server:
+        yield settings.model_copy(update={"redis_url": server.url})
+
+
+def _supervise(settings: Settings, listener: socket.socket) -> None:
+    from service.supervisor import Supervisor, api_and_learner
+
+    async def run() -> None:
+        # A moment longer than the children's own grace, within which they cut off what is in flight.
+        await Supervisor(api_and_learner(settings, listener), settings.shutdown_grace_seconds + 5).run()
+
+    asyncio.run(run())

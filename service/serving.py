@@ -1,0 +1,102 @@
+"""Run the API or the learners in this process, until a signal stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+
+from service.log_format import StartFailure
+from service.settings import Settings
+
+BACKLOG = 2048
+# Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
+KEEP_ALIVE_SECONDS = 75
+
+
+class CommandFailure(RuntimeError):
+    """A command cannot go on; the text is one line for the person who gave it."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises CommandFailure."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as e:
+        raise CommandFailure(
+            f"cannot listen on {host}:{port}: {e.strerror or e}; choose another with --host and --port"
+        ) from e
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool) -> None:
+    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure."""
+    import uvicorn
+
+    from service.app import create_app
+
+    config = uvicorn.Config(
+        create_app(settings, run_learner=run_learner),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
+    )
+    failure = StartFailure()
+    logging.getLogger("uvicorn.error").addFilter(failure)
+    server = uvicorn.Server(config)
+    try:
+        server.run(sockets=[listener])
+    except SystemExit:
+        raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
+
+
+def learn(settings: Settings) -> None:
+    """Run the learners until SIGINT or SIGTERM."""
+    import uvloop
+
+    from service.learner_process import run_learner
+
+    async def until_stopped() -> None:
+        work = asyncio.create_task(run_learner(settings))
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            stopped.set()
+            work.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not stopped.is_set():
+                raise
+
+    uvloop.run(until_stopped())
+
+
+def stop_with_parent() -> None:
+    """Stop this process when its standard input ends, which a supervisor holds open as long as it lives."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
