@@ -111,7 +111,7 @@ class Hyperparameters:
 
 
 def moves_untouched_weights(hyper: Hyperparameters) -> bool:
-    """Do rounds change the state of features that are not in the example?  Then a round costs all features."""
+    """Do rounds change the state of features that are not in the example?  They cost all features then."""
     if isinstance(hyper.rate, ScalarRate) and hyper.family in ("ftrl", "comid"):
         return True
     return hyper.family in ("comid", "aogd") and hyper.psi_l2 > 0
@@ -125,13 +125,13 @@ def refusal(hyper: Hyperparameters) -> str | None:
     mirror_descent = hyper.family in ("comid", "aogd")
     if isinstance(hyper.rate, ScalarRate) and hyper.family != "rda":
         return (
-            f"the scalar rate with family {hyper.family} moves every weight on every round, also those of features "
-            "that no example has; use the adaptive or the gamma rate, or family rda"
+            f"the scalar rate with family {hyper.family} moves every weight on every round, also those of "
+            "features that are not in the example; use the adaptive or the gamma rate, or family rda"
         )
     if mirror_descent and hyper.psi_l2 > 0:
         return (
-            f"psi_l2 with family {hyper.family} shrinks the weights of features that no example has by a product "
-            "without a shared closed form; use l2, or family ftrl or rda"
+            f"psi_l2 with family {hyper.family} shrinks the weights of features that are not in the example "
+            "by a product without a shared closed form; use l2, or family ftrl or rda"
         )
     if mirror_descent and isinstance(hyper.schedule, Once):
         return (

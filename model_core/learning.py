@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from model_core.examples import ExampleBatch
 from model_core.gathering import Features, Scratch, gather, gather_untouched, scratch_for
 from model_core.hyperparameters import Hyperparameters
-from model_core.numerics import residual, sigmoid
+from model_core.numerics import log_losses, residual, sigmoid, sigmoids
 from model_core.state import CHANGED, SEEN, ModelState
 from model_core.updates.coefficients import Coefficients, coefficients
 from model_core.updates.coordinate import (
@@ -38,8 +38,8 @@ from model_core.updates.implicit import implicit_residual
 class Learned(NamedTuple):
     """margins float64[r], before each example's update; skipped uint8[r].
 
-    skipped is 1 where the update would not have been finite, or the weight is no number >= 0.  Such an example
-    is a round like any other, but it changes and marks no feature, and its margin may be inf or NaN.
+    skipped is 1 where the update would not have been finite, or the weight is no number >= 0.  Such an
+    example is a round like any other, but it changes and marks no feature, and its margin may be inf or NaN.
     """
 
     margins: NDArray[np.float64]
@@ -86,6 +86,20 @@ def learn_batch(
     )
     state.t += len(batch)
     return learned
+
+
+def warm_up() -> None:
+    """Compile every kernel of prediction, learning and records on a tiny model, or load it from the cache."""
+    hyper = Hyperparameters()
+    batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
+    batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
+    state = ModelState.empty(1)
+    margins = learn_batch(state, hyper, True, 0.0, batch).margins
+    predict_batch(state, hyper, True, 0.0, batch)
+    state.weights(state.take_changed()[0], hyper)
+    state.nonzero(hyper)
+    sigmoids(margins)
+    log_losses(margins, batch.labels)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

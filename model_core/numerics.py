@@ -6,13 +6,14 @@ exact changes of the exponent: IEEE 754 fixes those results, and numba neither r
 long as `fastmath` stays off.
 
 The reductions and coefficients are those of FreeBSD's msun (`e_exp.c`, `s_log1p.c`; Sun Microsystems 1993),
-with errors below 1 ulp.  All functions take and return float64 scalars.
+with errors below 1 ulp.  All functions but the last two take and return float64 scalars.
 """
 
 import math
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 bits: k * _LN2_HIGH is exact for every exponent k
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
@@ -145,3 +146,21 @@ def log_loss(margin: float, label: int) -> float:
     """log(1 + e**a), a = -margin for y = 1 and margin for y = 0; finite for every finite margin."""
     a = -margin if label else margin
     return a + log1p(exp(-a)) if a > 0.0 else log1p(exp(a))
+
+
+@njit(nogil=True, cache=True)
+def sigmoids(margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[r]: sigmoid of each margin."""
+    out = np.empty(margins.size)
+    for i in range(margins.size):
+        out[i] = sigmoid(margins[i])
+    return out
+
+
+@njit(nogil=True, cache=True)
+def log_losses(margins: NDArray[np.float64], labels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """float64[r]: log_loss of each margin float64[r] and label uint8[r]."""
+    out = np.empty(margins.size)
+    for i in range(margins.size):
+        out[i] = log_loss(margins[i], labels[i])
+    return out

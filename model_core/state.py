@@ -19,7 +19,7 @@ class ModelState:
     rows float64[2**bits + 1, 2]: z and n of every slot, in one cache line.  The last row is the bias.
         z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
         n: the sum of squared gradients, which sets the learning rate.
-    marks uint8[2**bits + 1]: SEEN, the feature occurred with a value other than 0; CHANGED since take_changed.
+    marks uint8[2**bits + 1]: SEEN, the feature occurred, with a value; CHANGED since take_changed.
     t: completed rounds.
     features_seen: slots marked SEEN, without the bias.
     changed uint32[], changes: the slots marked CHANGED, each once, in the order of change, and their number.

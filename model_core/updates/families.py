@@ -6,8 +6,8 @@ On round t every coordinate of the example takes
     x_{t+1} = prox(z', Q_{1:t}, Psi weighted by A_t (ftrl, rda) or by alpha_t (comid, aogd))
 
 What is kept is z' where the penalties of all past rounds stay in force (ftrl, rda).  Where only the point
-counts (comid, aogd) it is the z that the same reading turns into x_{t+1}: one routine reads all four, and weights
-that no example touches shrink as they should.
+counts (comid, aogd) it is the z that the same reading turns into x_{t+1}: one routine reads all four, and
+weights that no example touches shrink as they should.
 """
 
 from numba import njit
