@@ -58,7 +58,7 @@ def summarize(
 
 
 def auc(p: NDArray[np.float64], clicks: NDArray[np.float64], weights: NDArray[np.float64]) -> float | None:
-    """The mean of [p_i > p_j] + [p_i = p_j] / 2 over pairs of a click i and a non-click j, weighted by w_i w_j."""
+    """The mean of [p_i > p_j] + [p_i = p_j] / 2 over pairs of a click i and a non-click j, by w_i w_j."""
     ranks, groups = np.unique(p, return_inverse=True)
     positive = np.bincount(groups, weights * clicks, ranks.size)
     negative = np.bincount(groups, weights * (1.0 - clicks), ranks.size)

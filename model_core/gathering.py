@@ -22,8 +22,8 @@ class Scratch(NamedTuple):
 
     slots uint32[c]; theta, z, n, q, x float64[c]: value, state, curvature and weight of each coordinate;
     z_new, n_new, q_new float64[c]: the same after the round.
-    places int64[2^m]: open addressing from slot to coordinate.  An entry is example number << 32 | coordinate;
-    so nothing needs clearing between examples.
+    places int64[2^m]: open addressing from slot to coordinate.  An entry is example number << 32 | coordinate
+    and needs no clearing.
     """
 
     slots: NDArray[np.uint32]
