@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -85,6 +86,6 @@ class StartFailure(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage().strip()
         if text.startswith("Traceback"):
-            self.reason = text.rpartition("\n")[2]
+            self.reason = re.sub(r"^service\.[\w.]+: ", "", text.rpartition("\n")[2])
         is_failure = text.startswith(("Traceback", "Application startup failed"))
         return not is_failure or logging.getLogger().isEnabledFor(logging.DEBUG)

@@ -51,7 +51,7 @@ def test_a_human_line_has_the_level_the_role_and_the_fields() -> None:
 @pytest.mark.parametrize(("level", "written"), [("INFO", False), ("DEBUG", True)])
 def test_the_traceback_of_a_failed_start_is_written_at_debug_only(level: str, written: bool) -> None:
     failure = StartFailure()
-    text = "Traceback (most recent call last):\n  File ...\nValueError: no such thing\n"
+    text = "Traceback (most recent call last):\n  File ...\nservice.errors.NotFit: no such thing\n"
     root = logging.getLogger()
     before = root.level
     root.setLevel(level)
@@ -60,4 +60,4 @@ def test_the_traceback_of_a_failed_start_is_written_at_debug_only(level: str, wr
         assert failure.filter(record("other")) is True
     finally:
         root.setLevel(before)
-    assert failure.reason == "ValueError: no such thing"
+    assert failure.reason == "no such thing"
