@@ -95,6 +95,9 @@ class SlowBody(ServiceError):
     status = 408
     title = "Request body came too slowly"
 
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"Connection": "close"})
+
 
 class LogFull(ServiceError):
     """The example log is over its backlog limit, or the server over its share of memory."""

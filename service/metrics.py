@@ -111,6 +111,8 @@ class Metrics:
             "ftrl_model_features_seen", "Features present in the mirror's state.", "model"
         )
 
+        self.of_mirrors = (self.mirror_age_seconds, self.mirror_loads, self.rounds, self.features_seen)
+
     def _declare_redis(self) -> None:
         self.redis_up = self._gauge("ftrl_redis_up", "1 while Redis answers.")
         self.redis_memory_used_bytes = self._gauge("ftrl_redis_memory_used_bytes", "Memory that Redis uses.")

@@ -41,6 +41,12 @@ class Problem(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """As ASGI wants them."""
+        further = [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
+        length = b"%d" % len(self.body)
+        return [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", length), *further]
+
 
 def problem_of(error: Exception, path: str) -> Problem:
     """What a client sees of `error`; the unforeseen is logged under an incident id and not shown."""

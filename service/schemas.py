@@ -7,14 +7,24 @@ code that needs the value and only described here: a million wrong items must no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
+from model_core.errors import InvalidInput
+
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 LAST_SECOND = 253402300799
 """9999-12-31T23:59:59Z: the last second that RFC 3339 can write."""
+
+
+def refuse_unknown(fields: Mapping[str, Any], known: frozenset[str], *path: str | int) -> None:
+    """Raises InvalidInput for the first field, of the object at `path`, that is not known."""
+    if not known.issuperset(fields):
+        name = next(name for name in fields if name not in known)
+        raise InvalidInput((*path, name), f"unknown field; known here are {', '.join(sorted(known))}")
 
 
 def _documented(**schema: list[JsonValue]) -> ConfigDict:

@@ -1,0 +1,85 @@
+"""/models: which there are, and how to make, describe and delete one."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Annotated
+
+from fastapi import Body, FastAPI, Response
+from pydantic import TypeAdapter
+
+from service.backend import Backend
+from service.bodies import BodyReader
+from service.model_config import ModelConfig
+from service.models import OpenModel
+from service.openapi import CREATE_PROBLEMS, MODEL_EXAMPLES, MODEL_PROBLEMS, problems
+from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.routes import ModelName, known_name
+from service.schemas import ModelDescription, ModelNames, ModelSpecification
+from service.settings import Settings
+
+TAGS: list[str | Enum] = ["models"]
+
+_parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).validator.validate_json
+
+
+def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+    @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."))
+    async def list_models() -> ModelNames:
+        """Names of all models."""
+        return ModelNames(models=await backend.models.names())
+
+    @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS)
+    async def describe_model(name: ModelName) -> ModelDescription:
+        """A model's configuration and how much it has learned, as this process's copy has it."""
+        return await _described(await backend.models.get(known_name(name)))
+
+    @app.delete("/models/{name}", tags=TAGS, status_code=204, responses=MODEL_PROBLEMS)
+    async def delete_model(name: ModelName) -> Response:
+        """Delete a model and all that it has learned. There is no way back."""
+        await backend.models.delete(known_name(name))
+        return Response(status_code=204)
+
+    async def create(call: RawRequest) -> RawReply:
+        name = known_name(call.model)
+        config = ModelConfig.from_json(_parse_specification(call.body))
+        model, created = await backend.models.create(name, config)
+        description = await _described(model)
+        return RawReply(201 if created else 200, description.model_dump_json().encode())
+
+    app.router.routes.append(
+        RawRoute(
+            "PUT",
+            "/models/{name}",
+            _create_model,
+            create,
+            bodies=bodies,
+            most_bytes=settings.max_body_bytes,
+            tags=TAGS,
+            responses=CREATE_PROBLEMS | {201: {"model": ModelDescription, "description": "It was created."}},
+            response_description="It existed already, with this configuration.",
+        )
+    )
+
+
+async def _create_model(
+    name: ModelName, body: Annotated[ModelSpecification, Body(openapi_examples=MODEL_EXAMPLES)]
+) -> ModelDescription:
+    """Create a model. The same request again changes nothing; a different one is refused."""
+    raise NotImplementedError
+
+
+async def _described(model: OpenModel) -> ModelDescription:
+    replica = model.mirror.replica
+    state = replica.state
+    nonzero = await asyncio.to_thread(state.nonzero, replica.config.hyper)
+    return ModelDescription(
+        name=model.name,
+        **replica.config.to_json(),
+        t=state.t,
+        revision=replica.revision,
+        features_seen=state.features_seen,
+        nonzero=nonzero,
+        density=nonzero / state.features_seen if state.features_seen else 0.0,
+    )

@@ -1,0 +1,83 @@
+"""The composition root of an API process: everything is built here, and handed to what needs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from model_core.errors import InvalidInput
+from service import __version__
+from service.admin_routes import add_admin_routes
+from service.backend import Backend
+from service.bodies import BodyReader
+from service.errors import ServiceError
+from service.front_door import FrontDoor
+from service.health import add_health_routes
+from service.metrics import Metrics
+from service.openapi import with_problem_media_type
+from service.problems import problem_response
+from service.raw_routes import RawRoute
+from service.routes import HotRoutes, hot_routes
+from service.settings import Settings
+
+DESCRIPTION = """\
+Calibrated click probabilities from a model that learns online, from every click that is sent back.
+
+`/predict` and `/update` mean the model `default`; `/models/{name}/predict` and `/models/{name}/update` any
+other.
+Errors are `application/problem+json` (RFC 9457).
+"""
+
+
+class Application(FastAPI):
+    """FastAPI behind a front door."""
+
+    front_door: FrontDoor
+
+    def add_front_door(self, metrics: Metrics) -> None:
+        """To be called when all routes are there."""
+        raw_routes = [route for route in self.routes if isinstance(route, RawRoute)]
+        self.front_door = FrontDoor(super().__call__, raw_routes, metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.front_door(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = with_problem_media_type(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
+    """An application that shares nothing with any other; its lifespan opens and closes what it holds."""
+    metrics = Metrics()
+    backend = Backend(settings, metrics, run_learner=run_learner)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with backend.open():
+            yield
+
+    app = Application(
+        title="ftrl-service",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        exception_handlers={
+            kind: problem_response
+            for kind in (ServiceError, InvalidInput, HTTPException, RequestValidationError, Exception)
+        },
+    )
+    bodies = BodyReader()
+    app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
+    add_admin_routes(app, backend, bodies, settings)
+    add_health_routes(app, backend, settings, metrics)
+    app.add_front_door(metrics)
+    return app

@@ -1,0 +1,131 @@
+"""Everything of an application that talks to Redis: opened together, closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from redis.exceptions import ResponseError
+
+from model_core.learning import warm_up
+from service.embedded import EmbeddedServer
+from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.learner_process import Learners
+from service.metrics import Metrics
+from service.model_config import DEFAULT_MODEL, ModelConfig
+from service.models import Models
+from service.redis_client import CONNECTION_FAILURES, connect
+from service.server_health import EvictingServer, ServerHealth
+from service.settings import Settings
+from service.tasks import cancel_all
+from service.updates import Updates
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+
+class Backend:
+    """`models`, `updates` and `health` are there while it is open.
+
+    A Redis that does not answer at the start is waited for in the background; `prepared` says whether the
+    server was found fit and the model `default` made sure of.
+    """
+
+    health: ServerHealth
+    models: Models
+    updates: Updates
+
+    def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
+        self.prepared = False
+        self._settings = settings
+        self._metrics = metrics
+        self._run_learner = run_learner
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Raises EvictingServer, EmbeddedServerError."""
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            await asyncio.to_thread(warm_up)
+            client = connect(settings, await self._url(stack))
+            stack.push_async_callback(client.aclose)
+            self.health = ServerHealth(client, settings)
+            stack.push_async_callback(self.health.close)
+            self.models = Models(client, settings)
+            stack.push_async_callback(self.models.close)
+            self.updates = Updates(client, settings, self.health, self._metrics)
+            stack.push_async_callback(self.updates.close)
+            learners = Learners(client, self.models, settings, self.health, self._metrics)
+            await self._prepare()
+            await stack.enter_async_context(background(self._work(learners)))
+            yield
+
+    async def _url(self, stack: contextlib.AsyncExitStack) -> str:
+        if self._settings.redis_url is not None:
+            return self._settings.redis_url
+        server = EmbeddedServer(self._settings)
+        stack.push_async_callback(asyncio.to_thread, server.stop)
+        return await asyncio.to_thread(server.start)
+
+    async def _work(self, learners: Learners) -> None:
+        while not self.prepared:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self._prepare()
+            except EvictingServer as refusal:
+                log.error("%s", refusal)  # noqa: TRY400  the message says it all
+        async with asyncio.TaskGroup() as group:
+            group.create_task(for_ever(self.health.watch))
+            if self._run_learner:
+                group.create_task(for_ever(learners.run))
+
+    async def _prepare(self) -> None:
+        """Raises EvictingServer."""
+        try:
+            await self.health.check()
+            await self.models.repair_index()
+            await self._ensure_default_model()
+        except (*CONNECTION_FAILURES, ResponseError, StateUnavailable) as failure:
+            log.warning("Redis is not ready (%s); the service begins as soon as it is", failure)
+            return
+        self.prepared = True
+
+    async def _ensure_default_model(self) -> None:
+        try:
+            await self.models.get(DEFAULT_MODEL)
+        except UnknownModel:
+            with contextlib.suppress(ModelConflict):  # another process was quicker
+                await self.models.create(DEFAULT_MODEL, default_config(self._settings))
+        except ContractMismatch as refusal:
+            log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
+
+
+def default_config(settings: Settings) -> ModelConfig:
+    """Of the model `default` where it is first created. Raises InvalidInput, ValueError, OSError."""
+    if settings.default_model is None:
+        return ModelConfig()
+    return ModelConfig.from_json(json.loads(settings.default_model.read_bytes()))
+
+
+@contextlib.asynccontextmanager
+async def background(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Runs `work` beside the body and cancels it after."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        await cancel_all([task])
+
+
+async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    """Runs `work` again should it end or fail in a way that nobody foresaw."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("background work failed and starts again")
+        await asyncio.sleep(RETRY_SECONDS)

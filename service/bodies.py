@@ -1,0 +1,107 @@
+"""Reading the bodies of requests, bounded in size and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+from starlette.types import Receive, Scope
+
+from service.errors import SlowBody, TooLarge, UnsupportedMediaType
+
+JSON = b"application/json"
+BODY_SECONDS = 10.0
+_MOST_LENGTH_DIGITS = 15
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before it had sent its request."""
+
+
+class BodyReader:
+    """Reads bodies of JSON, each for at most `seconds`.
+
+    One look now and then at all tasks that read costs less than a timer for each: most are done at once.
+    """
+
+    def __init__(self, seconds: float = BODY_SECONDS) -> None:
+        self._seconds = seconds
+        self._started: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def read_json(self, scope: Scope, receive: Receive, most_bytes: int) -> bytes:
+        """The whole body; what is left of one that is refused, the server reads and drops.
+
+        Raises UnsupportedMediaType, TooLarge, SlowBody, ClientLeft; the first two before reading if it can.
+        """
+        content_type = b""
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                if len(value) > _MOST_LENGTH_DIGITS or int(value) > most_bytes:
+                    raise _too_large(most_bytes)
+            elif name == b"content-type":
+                content_type = value
+        if content_type != JSON and not _is_json(content_type):
+            raise UnsupportedMediaType(
+                "Send the body as JSON, with the header Content-Type: application/json."
+            )
+        return await self._read_in_time(receive, most_bytes)
+
+    async def _read_in_time(self, receive: Receive, most_bytes: int) -> bytes:
+        task = asyncio.current_task()
+        assert task is not None
+        self._started[task] = monotonic()
+        if self._timer is None:
+            self._look_later()
+        try:
+            return await _read(receive, most_bytes)
+        except asyncio.CancelledError:
+            if task not in self._late:
+                raise
+            task.uncancel()
+            raise SlowBody(f"The body was not complete after {self._seconds:g} s.") from None
+        finally:
+            del self._started[task]
+            self._late.discard(task)
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds / 4, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._started:
+            self._look_later()
+        latest = monotonic() - self._seconds
+        for task, started in self._started.items():
+            if started < latest and task not in self._late:
+                self._late.add(task)
+                task.cancel()
+
+
+async def _read(receive: Receive, most_bytes: int) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    pieces = [body]
+    size = len(body)
+    while message["type"] == "http.request" and size <= most_bytes:
+        if not message.get("more_body"):
+            return body if len(pieces) == 1 else b"".join(pieces)
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+    raise ClientLeft if message["type"] != "http.request" else _too_large(most_bytes)
+
+
+def _too_large(most_bytes: int) -> TooLarge:
+    return TooLarge(f"A body of this request has at most {most_bytes} bytes.")
+
+
+def _is_json(content_type: bytes) -> bool:
+    """application/json or application/...+json, with any parameters.
+
+    Nothing else is taken for JSON: a page of another origin may make a browser send text or forms, not these.
+    """
+    media_type = content_type.split(b";")[0].strip().lower()
+    return media_type == JSON or (media_type.startswith(b"application/") and media_type.endswith(b"+json"))

@@ -1,0 +1,86 @@
+"""/livez, /readyz and /metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import PlainTextResponse
+
+from service.backend import Backend
+from service.metrics import Metrics
+from service.openapi import Responses
+from service.schemas import Readiness
+from service.settings import Settings
+
+
+def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+    async def livez() -> dict[str, str]:
+        """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
+        return {"status": "alive"}
+
+    async def readyz(
+        response: Response, purpose: Annotated[Literal["predict", "update"], Query(alias="for")] = "predict"
+    ) -> Readiness:
+        """200 while predictions can be answered, from a stale copy too; `?for=update` while updates can."""
+        report = readiness(backend, settings)
+        wanted = report.predict if purpose == "predict" else report.update
+        if wanted == "unavailable":
+            response.status_code = 503
+        return report
+
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
+    async def prometheus() -> Response:
+        """Prometheus instruments of this process."""
+        look_at(backend, metrics)
+        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    unready: Responses = {503: {"model": Readiness, "description": "Not ready."}}
+    app.get("/livez", tags=["health"])(livez)
+    app.get("/readyz", tags=["health"], responses=unready)(readyz)
+    for path, handler in (("/livez", livez), ("/readyz", readyz)):  # some load balancers ask with HEAD
+        app.head(path, include_in_schema=False)(handler)
+
+
+def readiness(backend: Backend, settings: Settings) -> Readiness:
+    """The oldest mirror counts. Without a loaded one there is nothing to be stale."""
+    health = backend.health
+    age = max((model.mirror.age_seconds for model in backend.models.opened()), default=None)
+    reasons = []
+    if not backend.prepared:
+        reasons.append("Redis has not answered since the start, or is not fit for models.")
+    if not health.up:
+        reasons.append("Redis does not answer.")
+    if health.shedding:
+        reasons.append("Redis is nearly full; examples are refused.")
+    if health.may_evict:
+        reasons.append(f"Redis may evict models (maxmemory-policy {health.policy}).")
+    if health.persists is False:
+        reasons.append("Redis persists nothing; a restart of it loses every model.")
+    fresh = health.up if age is None else age <= settings.stale_after_seconds
+    return Readiness(
+        predict=("fresh" if fresh else "stale") if backend.prepared else "unavailable",
+        mirror_age_seconds=age,
+        update="available" if backend.prepared and health.up and not health.shedding else "unavailable",
+        reasons=reasons,
+    )
+
+
+def look_at(backend: Backend, metrics: Metrics) -> None:
+    """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
+    health = backend.health
+    metrics.redis_up.set(health.up)
+    metrics.redis_memory_used_bytes.set(health.used_bytes)
+    metrics.redis_memory_limit_bytes.set(health.limit_bytes)
+    metrics.redis_policy_ok.set(not health.may_evict)
+    metrics.redis_persists.set(health.persists is not False)
+    metrics.redis_shedding.set(health.shedding)
+    for gauge in metrics.of_mirrors:
+        gauge.clear()  # of models that were deleted
+    for model in backend.models.opened():
+        state = model.mirror.replica.state
+        metrics.mirror_age_seconds.labels(model.name).set(model.mirror.age_seconds)
+        metrics.mirror_loads.labels(model.name).set(model.mirror.loads)
+        metrics.rounds.labels(model.name).set(state.t)
+        metrics.features_seen.labels(model.name).set(state.features_seen)

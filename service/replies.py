@@ -1,0 +1,50 @@
+"""Replies of the hot routes as bytes of JSON, in the shapes that `schemas.py` documents.
+
+Numbers are finite or null, so that every reply is valid JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from math import isfinite
+
+from service.prediction import Prediction
+from service.updates import UpdateResult
+
+
+def prediction_reply(model: str, prediction: Prediction) -> bytes:
+    predicted = _predicted(prediction.probabilities[0], prediction.ids[0])
+    return f'{{{predicted},"model":"{model}","revision":"{prediction.revision}"}}'.encode()
+
+
+def predictions_reply(model: str, prediction: Prediction) -> bytes:
+    items = "},{".join(map(_predicted, prediction.probabilities, prediction.ids))
+    items = f"{{{items}}}" if prediction.ids else ""
+    return f'{{"predictions":[{items}],"model":"{model}","revision":"{prediction.revision}"}}'.encode()
+
+
+def update_reply(result: UpdateResult) -> bytes:
+    return _updated(result).encode()
+
+
+def updates_reply(results: Sequence[UpdateResult]) -> bytes:
+    return f'{{"results":[{",".join(map(_updated, results))}]}}'.encode()
+
+
+def _predicted(probability: float, identifier: str | None) -> str:
+    if identifier is None:
+        return f'"probability":{probability!r}'
+    return f'"probability":{probability!r},"id":{quoted(identifier)}'
+
+
+def _updated(result: UpdateResult) -> str:
+    revision = "null" if result.revision is None else quoted(result.revision)
+    return (
+        f'{{"status":"{result.status}","probability":{_number(result.probability)},'
+        f'"loss":{_number(result.loss)},"revision":{revision},"event_id":{quoted(result.event_id)}}}'
+    )
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None or not isfinite(value) else repr(value)

@@ -1,0 +1,151 @@
+"""/predict and /update: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import Body, Path, Query
+from pydantic import TypeAdapter
+
+from model_core.errors import InvalidInput
+from service.backend import Backend
+from service.bodies import BodyReader
+from service.errors import InvalidModelName
+from service.labelled import many_examples, one_example
+from service.metrics import Metrics
+from service.models import OpenModel
+from service.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS, UPDATE_EXAMPLES, UPDATE_PROBLEMS
+from service.prediction import predict_instances, predict_one
+from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.replies import prediction_reply, predictions_reply, update_reply, updates_reply
+from service.schemas import (
+    MODEL_NAME_PATTERN,
+    PredictInstancesReply,
+    PredictReply,
+    PredictRequest,
+    UpdateExamplesReply,
+    UpdateReply,
+    UpdateRequest,
+)
+from service.settings import Settings
+
+_NAME = re.compile(MODEL_NAME_PATTERN[1:-1])
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
+PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
+UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
+Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
+
+
+def known_name(name: str) -> str:
+    """Raises InvalidModelName."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidModelName(name)
+    return name
+
+
+class HotRoutes:
+    """The handlers of the raw routes."""
+
+    def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._metrics = metrics
+        self._parse_predict = TypeAdapter[PredictRequest](PredictRequest).validator.validate_json
+        self._parse_update = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
+
+    async def predict(self, call: RawRequest) -> RawReply:
+        model = await self._model(call.model)
+        request: PredictRequest = self._parse_predict(call.body)
+        if "instances" in request or "context" in request:
+            prediction = predict_instances(model, request, self._settings.max_instances)
+            reply = predictions_reply(model.name, prediction)
+        else:
+            prediction = predict_one(model, request)
+            reply = prediction_reply(model.name, prediction)
+        self._metrics.predicted(model.name, len(prediction.probabilities))
+        return RawReply(200, reply)
+
+    async def update(self, call: RawRequest) -> RawReply:
+        wait = _wait(call.query)
+        model = await self._model(call.model)
+        request: UpdateRequest = self._parse_update(call.body)
+        settings = self._settings
+        many = "examples" in request
+        if many:
+            examples = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
+        else:
+            examples = [one_example(model.encoder, request, settings.max_weight)]
+        results = await self._backend.updates.submit(model, examples, wait) if examples else []
+        statuses = [result.status for result in results]
+        self._metrics.updated(model.name, statuses)
+        status = 202 if "appended" in statuses else 200
+        return RawReply(status, updates_reply(results) if many else update_reply(results[0]))
+
+    async def _model(self, name: str) -> OpenModel:
+        return await self._backend.models.get(known_name(name))
+
+
+def _wait(query: bytes) -> bool:
+    """The flag `wait` of a query string, true without it. Raises InvalidInput."""
+    if not query:
+        return True
+    values = parse_qs(query.decode("ascii", "replace"), keep_blank_values=True).get("wait", ["true"])
+    if values[-1].lower() not in _FLAGS:
+        raise InvalidInput(("wait",), "must be true or false")
+    return _FLAGS[values[-1].lower()]
+
+
+def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+    """/predict and /update of the default model and of any other."""
+    predict: dict[str, Any] = {
+        "handler": handlers.predict,
+        "most_bytes": settings.max_body_bytes,
+        "bodies": bodies,
+        "responses": PREDICT_PROBLEMS,
+        "tags": ["predict"],
+    }
+    update: dict[str, Any] = {
+        "handler": handlers.update,
+        "most_bytes": settings.max_update_body_bytes,
+        "bodies": bodies,
+        "responses": UPDATE_PROBLEMS,
+        "tags": ["update"],
+    }
+    return [
+        RawRoute("POST", "/predict", _predict, **predict),
+        RawRoute("POST", "/update", _update, **update),
+        RawRoute("POST", "/models/{name}/predict", _predict_with, **predict),
+        RawRoute("POST", "/models/{name}/update", _update_of, **update),
+    ]
+
+
+async def _predict(body: PredictBody) -> PredictReply | PredictInstancesReply:
+    """Click probability of one example, or of many that share a context, by the model `default`."""
+    raise NotImplementedError
+
+
+async def _predict_with(name: ModelName, body: PredictBody) -> PredictReply | PredictInstancesReply:
+    """Click probability of one example, or of many that share a context."""
+    raise NotImplementedError
+
+
+async def _update(body: UpdateBody, wait: Wait = True) -> UpdateReply | UpdateExamplesReply:
+    """Learn from one example or from many in order, in the model `default`.
+
+    Durable when answered. 200: learned before the reply. 202: not yet.
+    """
+    raise NotImplementedError
+
+
+async def _update_of(
+    name: ModelName, body: UpdateBody, wait: Wait = True
+) -> UpdateReply | UpdateExamplesReply:
+    """Learn from one example or from many in order.
+
+    Durable when answered. 200: learned before the reply. 202: not yet.
+    """
+    raise NotImplementedError
