@@ -33,6 +33,7 @@ Calibrated click probabilities from a model that learns online, from every click
 other.
 Errors are `application/problem+json` (RFC 9457).
 """
+EXPECTED = (ServiceError, InvalidInput, HTTPException, RequestValidationError, Exception)
 
 
 class Application(FastAPI):
@@ -70,10 +71,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        exception_handlers={
-            kind: problem_response
-            for kind in (ServiceError, InvalidInput, HTTPException, RequestValidationError, Exception)
-        },
+        exception_handlers=dict.fromkeys(EXPECTED, problem_response),
     )
     bodies = BodyReader()
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))

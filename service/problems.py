@@ -63,7 +63,7 @@ def problem_of(error: Exception, path: str) -> Problem:
     return _problem("about:blank", 500, "Internal Server Error", detail, path, {"incident": incident}, {})
 
 
-def problem_response(request: Request, error: Exception) -> Response:
+async def problem_response(request: Request, error: Exception) -> Response:
     """`problem_of` as a handler of exceptions for FastAPI."""
     problem = problem_of(error, request.url.path)
     return Response(problem.body, problem.status, {**problem.headers, "content-type": PROBLEM_JSON})
