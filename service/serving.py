@@ -67,26 +67,18 @@ def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool)
 
 
 def learn(settings: Settings) -> None:
-    """Run the learners until SIGINT or SIGTERM."""
+    """Run the learners of all models until SIGINT or SIGTERM. Raises what Backend.open raises."""
     import uvloop
 
-    from service.learner_process import run_learner
+    from service.backend import Backend
+    from service.metrics import Metrics
 
     async def until_stopped() -> None:
-        work = asyncio.create_task(run_learner(settings))
         stopped = asyncio.Event()
-
-        def stop() -> None:
-            stopped.set()
-            work.cancel()
-
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
-        try:
-            await work
-        except asyncio.CancelledError:
-            if not stopped.is_set():
-                raise
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with Backend(settings, Metrics(), run_learner=True).open():
+            await stopped.wait()
 
     uvloop.run(until_stopped())
 

@@ -94,9 +94,12 @@ def test_a_data_directory_that_cannot_be_written_is_a_failure_of_one_line(tmp_pa
     assert result.stderr.count("\n") == 1
 
 
-def test_a_server_that_may_evict_models_is_refused_in_one_line(server_factory: ServerFactory) -> None:
+@pytest.mark.parametrize("command", ["serve", "learn"])
+def test_a_server_that_may_evict_models_is_refused_in_one_line(
+    command: str, server_factory: ServerFactory
+) -> None:
     server = server_factory(maxmemory="50mb", maxmemory_policy="allkeys-lru")
-    result = run("serve", "--port", "0", "--redis-url", server.url)
+    result = run(command, "--port", "0", "--redis-url", server.url)
     assert result.returncode == 1
     assert "maxmemory-policy" in result.stderr
     assert "Traceback" not in result.stderr
