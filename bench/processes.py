@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from redis import Redis
+from redis.exceptions import RedisError
+
 from bench.criteo import REPOSITORY
 from bench.result import Options
 
@@ -132,6 +135,27 @@ def reference(application: str) -> Iterator[str]:
     command += ["--no-access-log", "--log-level", "warning"]
     with running(command, lambda: answers(f"{url}/livez")):
         yield url
+
+
+@contextmanager
+def redis_server(executable: str) -> Iterator[str]:
+    """A Redis-protocol server with an append-only file, everysec; yields its address."""
+    with tempfile.TemporaryDirectory(prefix="ftrl-bench-", dir="/tmp") as directory:  # socket paths are short
+        path = f"{directory}/redis.sock"
+        url = f"unix://{path}"
+        command = [executable, "--port", "0", "--unixsocket", path, "--dir", directory, "--save", ""]
+        command += ["--appendonly", "yes", "--appendfsync", "everysec"]
+        with running(command, lambda: pings(url)):
+            yield url
+
+
+def pings(url: str) -> bool:
+    """Whether a Redis server answers at `url`."""
+    try:
+        with Redis.from_url(url, socket_timeout=2) as client:
+            return bool(client.ping())
+    except (RedisError, OSError):
+        return False
 
 
 def ftrl(*arguments: str) -> list[str]:

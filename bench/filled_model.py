@@ -1,0 +1,48 @@
+"""A model of a million features in Redis, for the benchmarks of the state's size and of whole-state work."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+from redis.asyncio import Redis
+
+from model_core.state import ModelState
+from service.bulk_load import bulk_load
+from service.mirror import Mirror
+from service.model_config import ModelConfig
+from service.models import Models
+from service.redis_client import connect
+from service.settings import Settings
+
+FEATURES = 1_000_000
+SETTINGS = Settings(redis_timeout_seconds=10, lease_seconds=60)  # a loaded machine's disk must not end a benchmark
+MODEL = "bench"
+
+
+@asynccontextmanager
+async def created_model(url: str) -> AsyncIterator[Redis]:
+    """A client of the server at `url`, with a fresh default model there."""
+    client = connect(SETTINGS, url)
+    models = Models(client, SETTINGS)
+    try:
+        await models.create(MODEL, ModelConfig())
+        yield client
+    finally:
+        await models.close()
+        await client.aclose()
+
+
+async def fill(client: Redis) -> None:
+    """Store a million features of random slots and values, as a bulk load stores them."""
+    mirror = Mirror(client, MODEL, SETTINGS)
+    await mirror.load()
+    await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits))
+    await mirror.close()
+
+
+def random_state(bits: int) -> ModelState:
+    random = np.random.default_rng(1)
+    state = ModelState.empty(bits)
+    slots = random.choice(state.size, FEATURES, replace=False).astype(np.uint32)
+    state.apply_rows(slots, random.standard_normal((FEATURES, 2)))
+    return state

@@ -1,0 +1,42 @@
+"""How long a process takes to load its mirror of a model of a million features."""
+
+import asyncio
+from time import perf_counter
+
+from redis.asyncio import Redis
+
+from bench.filled_model import FEATURES, MODEL, SETTINGS, created_model, fill
+from bench.processes import redis_server
+from bench.result import Options, Result, Target
+from service.mirror import Mirror
+from service.valkey_binary import binary_path
+
+
+def measure(options: Options) -> list[Result]:
+    with redis_server(str(binary_path())) as url:
+        seconds = asyncio.run(_loads(url, options.rounds))
+    return [
+        Result(
+            "mirror-load",
+            f"load a mirror of {FEATURES:,} features",
+            "s",
+            tuple(seconds),
+            target=Target("<=", 3.0),
+        )
+    ]
+
+
+async def _loads(url: str, rounds: int) -> list[float]:
+    async with created_model(url) as client:
+        await fill(client)
+        return [await _load(client) for _ in range(rounds)]
+
+
+async def _load(client: Redis) -> float:
+    mirror = Mirror(client, MODEL, SETTINGS)
+    started = perf_counter()
+    await mirror.load()
+    seconds = perf_counter() - started
+    assert mirror.replica.state.features_seen == FEATURES
+    await mirror.close()
+    return seconds

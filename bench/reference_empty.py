@@ -1,0 +1,17 @@
+"""Reference: FastAPI with our body model and our response model, and nothing in between."""
+
+from fastapi import FastAPI
+
+from service.schemas import PredictReply, PredictRequest
+
+app = FastAPI()
+
+
+@app.get("/livez")
+async def livez() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@app.post("/predict")
+async def predict(body: PredictRequest) -> PredictReply:  # noqa: ARG001
+    return PredictReply(probability=0.031415926535897934, model="default", revision="0123abcd-1-123456")
