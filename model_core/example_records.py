@@ -29,9 +29,7 @@ _TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING = -1, -2, -3, -4
 class Columns(NamedTuple):
     """The fields of r records with k features in all, as the arrays of an ExampleBatch.
 
-    row_ptr int64[r+1], hashes uint32[k], values float64[k], labels uint8[r], weights float64[r],
-    event_times int64[r], event_ids uint8[r, 16], has_event_id bool[r].
-    values, weights, event_times and the two of the ids are empty where no record departs from the default.
+    event_ids uint8[r, 16], has_event_id bool[r]: two empty arrays where no record has one.
     """
 
     row_ptr: NDArray[np.int64]
@@ -79,16 +77,9 @@ def _write_u64(buffer: NDArray[np.uint8], at: int, word: np.uint64) -> None:
 
 @njit(cache=True)
 def _record_bytes(flags: int, k: int) -> int:
-    size = HEADER_BYTES + 4 * k
-    if flags & WEIGHT:
-        size += 8
-    if flags & EVENT_TIME:
-        size += 8
-    if flags & EVENT_ID:
-        size += EVENT_ID_BYTES
-    if flags & VALUES:
-        size += 8 * k
-    return size
+    size = HEADER_BYTES + (12 if flags & VALUES else 4) * k
+    size += (8 if flags & WEIGHT else 0) + (8 if flags & EVENT_TIME else 0)
+    return size + (EVENT_ID_BYTES if flags & EVENT_ID else 0)
 
 
 @njit(cache=True)

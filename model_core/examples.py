@@ -131,6 +131,8 @@ class ExampleBatch:
         if ids is None:
             has_id, id_bytes = np.empty(0, np.bool_), b""
         else:
+            if any(len(i) not in (0, EVENT_ID_BYTES) for i in ids):
+                raise ValueError(f"event ids take {EVENT_ID_BYTES} bytes")
             has_id = np.fromiter((bool(i) for i in ids), np.bool_, len(ids))
             id_bytes = b"".join(i or bytes(EVENT_ID_BYTES) for i in ids)
         return Columns(

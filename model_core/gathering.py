@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from model_core.prefetch import prefetch_row
 from model_core.updates.coefficients import Coefficients
 
 
@@ -50,6 +51,14 @@ def scratch_for(row_ptr: NDArray[np.int64], at_least: int) -> Scratch:
     f = np.empty((8, longest + 1))
     places = np.zeros(room, np.int64)
     return Scratch(np.empty(longest + 1, np.uint32), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], places)
+
+
+@njit(cache=True)
+def prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> None:
+    """Start loading the rows of example i, if there is one, while the example before it is computed."""
+    if i + 1 < features.row_ptr.size:
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            prefetch_row(rows, features.hashes[j] & (rows.shape[0] - 2))
 
 
 @njit(cache=True)

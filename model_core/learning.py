@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from model_core.examples import ExampleBatch
-from model_core.gathering import Features, Scratch, gather, gather_untouched, scratch_for
+from model_core.gathering import Features, Scratch, gather, gather_untouched, prefetch_example, scratch_for
 from model_core.hyperparameters import Hyperparameters
 from model_core.numerics import log_losses, residual, sigmoid, sigmoids
 from model_core.state import CHANGED, SEEN, ModelState
@@ -117,6 +117,7 @@ def _predict(
     out = np.empty(row_ptr.size - 1)
     psi = psi_in_force(c, t)
     for i in range(out.size):
+        prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, c, s)
         margin = _read(rows, c, psi, s, k)
         out[i] = sigmoid(margin) if as_probability else margin
@@ -146,6 +147,7 @@ def _learn(
     psi = psi_in_force(c, t)
     for i in range(margins.size):
         t += 1
+        prefetch_example(features, i + 1, rows)
         k = gather(features, i, size, c, s)
         if c.dense:
             k = gather_untouched(marks, i, s, k)

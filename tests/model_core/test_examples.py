@@ -157,3 +157,9 @@ def test_foreign_records_either_decode_exactly_or_raise(records):
     except FormatError:
         return
     assert len(batch) == len(records)
+
+
+def test_an_event_id_of_another_length_is_no_event_id():
+    batch = ExampleBatch.from_encoded([([1], None)], event_ids=[b"short"])
+    with pytest.raises(ValueError, match="16 bytes"):
+        batch.to_bytes()
