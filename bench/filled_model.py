@@ -15,7 +15,9 @@ from service.redis_client import connect
 from service.settings import Settings
 
 FEATURES = 1_000_000
-SETTINGS = Settings(redis_timeout_seconds=10, lease_seconds=60)  # a loaded machine's disk must not end a benchmark
+SETTINGS = Settings(
+    redis_timeout_seconds=10, lease_seconds=60
+)  # a loaded machine's disk must not end a benchmark
 MODEL = "bench"
 
 
@@ -23,12 +25,12 @@ MODEL = "bench"
 async def created_model(url: str) -> AsyncIterator[Redis]:
     """A client of the server at `url`, with a fresh default model there."""
     client = connect(SETTINGS, url)
-    models = Models(client, SETTINGS)
     try:
+        models = Models(client, SETTINGS)
         await models.create(MODEL, ModelConfig())
+        await models.close()  # else its mirror would follow what is measured
         yield client
     finally:
-        await models.close()
         await client.aclose()
 
 

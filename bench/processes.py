@@ -85,6 +85,19 @@ def finish(command: Sequence[str], environment: Mapping[str, str] | None = None)
     return done.stdout
 
 
+@contextmanager
+def beside(command: Sequence[str]) -> Iterator[list[str]]:
+    """Run `command`, which ends with its standard input, beside the block; then the list holds its output."""
+    output: list[str] = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY, text=True
+    ) as process:
+        try:
+            yield output
+        finally:
+            output.append(process.communicate(timeout=STOP_SECONDS)[0])
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -102,11 +115,15 @@ def answers(url: str) -> bool:
 
 
 def post(url: str, body: object) -> dict[str, Any]:
-    """POST `body` as JSON and return the decoded reply; raises on any status but 2xx."""
+    """POST `body` as JSON and return the decoded reply; raises ProcessFailed on any status but 2xx."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        decoded: dict[str, Any] = json.load(reply)
-        return decoded
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            decoded: dict[str, Any] = json.load(reply)
+            return decoded
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        raise ProcessFailed(f"POST {url}: {error.code} {text[:2000]}") from error
 
 
 @contextmanager
@@ -120,6 +137,7 @@ def service(**settings: str) -> Iterator[str]:
             "FTRL_DATA_DIR": directory,
             "FTRL_APPENDFSYNC": "everysec",
             "FTRL_LOG_LEVEL": "warning",
+            "FTRL_MAX_VALUE": "1e9",  # some counts of the Criteo rows are above the default bound
             **settings,
         }
         with running(ftrl("serve"), lambda: answers(f"{url}/readyz?for=update"), environment):
@@ -128,10 +146,11 @@ def service(**settings: str) -> Iterator[str]:
 
 @contextmanager
 def reference(application: str) -> Iterator[str]:
-    """A reference application in one uvicorn process; yields its address."""
+    """A reference application in one uvicorn process, with the options of ours; yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", application, "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--no-server-header"]
     command += ["--no-access-log", "--log-level", "warning"]
     with running(command, lambda: answers(f"{url}/livez")):
         yield url

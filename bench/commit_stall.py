@@ -1,0 +1,82 @@
+"""How long the Redis server answers nobody while it takes a commit of full size."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+import numpy as np
+from redis import Redis
+
+from bench.filled_model import MODEL, created_model, fill
+from bench.learning_log import append, learn
+from bench.processes import beside, redis_server
+from bench.result import Options, Result
+from model_core.encoded import Encoded
+from model_core.learning import warm_up
+from service.redis_keys import CHANGED, ModelKeys, meta_key
+from service.updates import NewExample
+from service.valkey_binary import binary_path
+
+EXAMPLES = 4000
+FEATURES_PER_EXAMPLE = 40  # all different, so that a commit changes as many slots as it may
+
+START_SECONDS = 0.5  # for the pinging process
+
+
+def measure(options: Options) -> list[Result]:
+    warm_up()
+    with redis_server(str(binary_path())) as url, Redis.from_url(url) as server:
+        stalls, idle = asyncio.run(_rounds(url, options.rounds))
+        sizes = _commit_sizes(server)
+    return [
+        Result(
+            "commit-stall",
+            f"longest wait of another client during commits of up to {max(sizes):,} slots",
+            "ms",
+            tuple(stalls),
+            notes=(
+                f"commits of {np.median(sizes):,.0f} slots (median) into 1,000,000 features",
+                f"longest wait on the idle server {max(idle):.2f} ms",
+            ),
+        )
+    ]
+
+
+async def _rounds(url: str, rounds: int) -> tuple[list[float], list[float]]:
+    """Longest waits in milliseconds while a learner commits, and while nobody does anything."""
+    stalls, idle = [], []
+    async with created_model(url) as client:
+        await fill(client)
+        for round_number in range(rounds):
+            await append(client, _examples(round_number), batch_size=1000)
+            idle.append(await _longest_wait(url, asyncio.sleep(1)))
+            stalls.append(await _longest_wait(url, learn(client)))
+    return stalls, idle
+
+
+async def _longest_wait(url: str, work: Awaitable[object]) -> float:
+    """Milliseconds that a client waited for a reply while `work` ran."""
+    with beside([sys.executable, "-m", "bench.ping", url.removeprefix("unix://")]) as output:
+        await asyncio.sleep(START_SECONDS)
+        await work
+    longest: float = json.loads(output[0])["longest_ms"]
+    return longest
+
+
+def _examples(seed: int) -> list[NewExample]:
+    """Every feature occurs once only."""
+    random = np.random.default_rng(seed)
+    hashes = random.permutation(EXAMPLES * FEATURES_PER_EXAMPLE) + seed * EXAMPLES * FEATURES_PER_EXAMPLE
+    return [
+        NewExample(Encoded(row, None), i % 2, 1.0, None, None)
+        for i, row in enumerate(hashes.reshape(EXAMPLES, FEATURES_PER_EXAMPLE).tolist())
+    ]
+
+
+def _commit_sizes(server: Redis) -> list[int]:
+    """How many slots each commit changed."""
+    meta: Any = server.hgetall(meta_key(MODEL))
+    commits: Any = server.xrange(ModelKeys(MODEL, meta[b"incarnation"].decode()).commits)
+    return [len(fields[b"changed"]) // CHANGED.itemsize for _, fields in commits if b"reset" not in fields]

@@ -1,0 +1,53 @@
+"""A model's log full of examples, and a learner that works it off: for the benchmarks of the learner."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import islice
+from time import perf_counter
+
+from redis.asyncio import Redis
+
+from bench.filled_model import MODEL, SETTINGS
+from service.learner import Learner
+from service.metrics import Metrics
+from service.models import Models
+from service.redis_client import Channel
+from service.replica import read_meta
+from service.server_health import ServerHealth
+from service.updates import NewExample, Updates
+
+
+async def append(client: Redis, examples: Sequence[NewExample], batch_size: int) -> None:
+    """Put the examples into the log, `batch_size` at a time."""
+    models = Models(client, SETTINGS)
+    updates = Updates(client, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    model = await models.get(MODEL)
+    source = iter(examples)
+    while batch := list(islice(source, batch_size)):
+        await updates.submit(model, batch, wait=False)
+    await updates.close()
+    await models.close()
+
+
+async def learn(client: Redis) -> float:
+    """Seconds from the moment a learner leads until it has committed everything in the log."""
+    learner = Learner(client, MODEL, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    learning = asyncio.create_task(learner.run())
+    while not learner.leading:  # noqa: ASYNC110  it offers nothing to wait for
+        await asyncio.sleep(0.001)
+    started = perf_counter()
+    try:
+        await _wait_until_learned(client, learning)
+        return perf_counter() - started
+    finally:
+        learning.cancel()
+        await asyncio.gather(learning, return_exceptions=True)
+
+
+async def _wait_until_learned(client: Redis, learning: asyncio.Task[None]) -> None:
+    channel = Channel(client)
+    while (await read_meta(channel, MODEL)).backlog:
+        if learning.done():
+            learning.result()
+        await asyncio.sleep(0.005)
+    await channel.close()
