@@ -43,7 +43,7 @@ class Crosses:
 
     def _texts_of(self, name: str, value: Any) -> Sequence[str]:
         if isinstance(value, Scaled):
-            value = 1 if value.feature is None else value.feature
+            value = "1" if value.feature is None else value.feature
         if isinstance(value, str):
             return (value,)
         if isinstance(value, list):
