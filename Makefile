@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test check format bench compose-test lock clean
+.PHONY: help install serve test check format bench lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -1,0 +1,29 @@
+"""Locks on files, which the kernel releases with the last process that holds them, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import BinaryIO
+
+
+def lock(path: Path, operation: int) -> BinaryIO:
+    """The open lock file, once `operation` (of fcntl.flock) has been granted; closing it releases the lock.
+
+    Processes that inherit its file descriptor hold the lock, too. Raises BlockingIOError with LOCK_NB.
+    """
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, operation)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def try_lock(path: Path) -> BinaryIO | None:
+    """An exclusive lock, or None where somebody holds one of any kind."""
+    try:
+        return lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
