@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import shutil
 import signal
@@ -52,6 +53,7 @@ class ServerProcess:
             **{name.replace("_", "-"): value for name, value in config.items()},
         }
         self.process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.remove)  # for a test run that breaks off before its fixtures are torn down
 
     @property
     def socket_path(self) -> Path:
@@ -124,6 +126,7 @@ class ServerProcess:
         if self.process is not None:
             self.kill9()
         shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.remove)
 
     def _end(self, number: signal.Signals) -> None:
         assert self.process is not None
