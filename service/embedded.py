@@ -9,6 +9,7 @@ inherits, so that there are never two servers on one directory.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import logging
@@ -25,6 +26,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from service.file_locks import lock, try_lock
 from service.settings import Settings
 from service.valkey_binary import SOCKET, EmbeddedServerError, spawn, start_failure
 
@@ -70,12 +72,13 @@ class EmbeddedServer:
     def start(self) -> str:
         """The server's URL, once it has loaded its data. To be called once. Raises EmbeddedServerError."""
         self._prepare_home()
-        with _lock(self.home / "start.lock", fcntl.LOCK_EX):
-            users = _lock(self.home / "users.lock", fcntl.LOCK_SH)
+        with lock(self.home / "start.lock", fcntl.LOCK_EX):
+            users = lock(self.home / "users.lock", fcntl.LOCK_SH)
             try:
                 self._ensure_running()
             except BaseException:
                 users.close()
+                self._give_up()
                 raise
             self._users = users
         self._watcher.start()
@@ -87,10 +90,10 @@ class EmbeddedServer:
         if self._users is None:
             return
         self._watcher.join()
-        with _lock(self.home / "start.lock", fcntl.LOCK_EX):
+        with lock(self.home / "start.lock", fcntl.LOCK_EX):
             self._users.close()
             self._users = None
-            last = _try_lock(self.home / "users.lock")
+            last = try_lock(self.home / "users.lock")
             if last is not None:
                 with last:
                     self._shut_down()
@@ -134,25 +137,32 @@ class EmbeddedServer:
         self.started = False
         patience = time.monotonic() + SILENCE_SECONDS
         while not self._stopping.is_set():
-            lock = _try_lock(self.home / "server.lock")
-            if lock is not None:
-                with lock:
-                    self._start_process(lock)
+            free = try_lock(self.home / "server.lock")
+            if free is not None:
+                with free:
+                    self._start_process(free)
             answer = self._ping()
             if answer == "PONG":
-                break
+                if not self.started:
+                    self._adopt()
+                return
             if answer == "LOADING":
                 patience = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > patience:
                 raise self._silent()
             time.sleep(0.01)
-        if not self.started:
-            self._adopt()
 
-    def _start_process(self, lock: BinaryIO) -> None:
+    def _give_up(self) -> None:
+        """Stop a server that nobody knows of yet, as when Ctrl-C interrupts the loading of its data."""
+        if self.started and self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+
+    def _start_process(self, server_lock: BinaryIO) -> None:
         if self.started and self._process is not None:
             raise start_failure(self.home, self.log_path, self._process.wait())
-        self._process = spawn(self._settings, self.home, self.log_path, lock.fileno())
+        self._process = spawn(self._settings, self.home, self.log_path, server_lock.fileno())
         # Waited for, so that it never stays a zombie of this process.
         threading.Thread(target=self._process.wait, name="embedded-server-wait", daemon=True).start()
         self.started = True
@@ -197,21 +207,21 @@ class EmbeddedServer:
     def _watch(self) -> None:
         while not self._stopping.wait(WATCH_SECONDS):
             try:
-                with _lock(self.home / "start.lock", fcntl.LOCK_EX):
+                with lock(self.home / "start.lock", fcntl.LOCK_EX):
                     self._socket_path()  # a cleaner of /tmp may have removed the link
                     if self._dead():
                         logger.error("the embedded server has died, see %s; starting it again", self.log_path)
                         self._ensure_running()
-            except (EmbeddedServerError, OSError) as e:
+            except (EmbeddedServerError, redis.RedisError, OSError) as e:
                 logger.error("%s", e)  # noqa: TRY400
                 self._stopping.wait(5)
 
     def _dead(self) -> bool:
         """Whether no server holds its lock. With the start lock held."""
-        lock = _try_lock(self.home / "server.lock")
-        if lock is None:
+        free = try_lock(self.home / "server.lock")
+        if free is None:
             return False
-        lock.close()
+        free.close()
         return True
 
     def _shut_down(self) -> None:
@@ -226,21 +236,5 @@ class EmbeddedServer:
                 logger.error("the embedded server has not stopped; the next start finds it (%s)", self.home)
                 return
             time.sleep(0.01)
-
-
-def _lock(path: Path, operation: int) -> BinaryIO:
-    """The open lock file, once `operation` has been granted. Raises BlockingIOError with LOCK_NB."""
-    file = path.open("ab")
-    try:
-        fcntl.flock(file, operation)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _try_lock(path: Path) -> BinaryIO | None:
-    try:
-        return _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
+        if self._socket_path().parent != self.home:
+            self._socket_path().parent.unlink()

@@ -144,6 +144,16 @@ def test_serve_learns_and_ctrl_c_stops_it_and_its_server_with_nothing_lost(
     assert not embedded_is_running(tmp_path)
 
 
+def test_a_stop_while_the_server_starts_leaves_no_server(ftrl: Ftrl, tmp_path: Path) -> None:
+    process = ftrl("serve")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "data" / "valkey" / "valkey.pid").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert process.stop() == 0
+    assert not embedded_is_running(tmp_path)
+
+
 @pytest.mark.faults
 def test_serve_goes_on_with_the_server_that_a_killed_one_left(ftrl: Ftrl, tmp_path: Path) -> None:
     first = ftrl("serve")

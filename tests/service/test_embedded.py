@@ -113,6 +113,9 @@ def test_a_directory_with_a_long_path_and_spaces_works(tmp_path: Path) -> None:
         assert len(server.url) < 100
         assert connection.ping()
         assert connection.config_get("dir")["dir"] == str(server.home)
+        link = Path(server.url.removeprefix("unix://")).parent
+        assert link.is_symlink()
+    assert not link.is_symlink()
 
 
 def test_a_relative_data_directory_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
