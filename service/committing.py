@@ -95,11 +95,14 @@ class Committer:
             return False
         replica.moved_to(position, commit)
         self._mirror.heard()
-        self._commits_kept.add(position, commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes)
+        self._commits_kept.add(
+            position, commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes
+        )
         return True
 
     async def _until_known(self, commit: Commit, replica: Replica) -> LogId | None:
-        """The commit's position, or None where it was refused. Sent again until the server answers: compare-and-set
+        """The commit's position, or None where it was refused. Sent again until the server answers:
+        compare-and-set
         makes it happen once."""
         arguments = self._arguments(commit, replica)
         pause = 0.05
@@ -109,7 +112,8 @@ class Committer:
                 if status == b"COMMITTED":
                     self.backlog = int(rest[1]) - commit.applied_number
                     return LogId.parse(rest[0])
-                if status == b"CONFLICT" and rest[0] == commit.token:  # an earlier attempt whose reply was lost
+                if status == b"CONFLICT" and rest[0] == commit.token:
+                    # An earlier attempt came through and its reply was lost.
                     return await self._position_of(commit, replica)
                 return None
             except (*CONNECTION_FAILURES, ResponseError) as failure:

@@ -53,7 +53,8 @@ class MicroBatch:
         return [_digest(event_id) for event_id in self.event_ids]
 
     def claims(self) -> list[tuple[bytes, bytes]]:
-        """Per example: what the script is to claim (empty for an id made here: the batch's own claim covers it),
+        """Per example: what the script is to claim (empty for an id made here: the batch's own claim covers
+        it),
         and the id of an earlier micro-batch that the example may repeat."""
         return [
             (_digest(event_id), _batch_of(event_id)) if given else (b"", b"")
@@ -73,7 +74,8 @@ class ExampleLog:
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
         """Tries until time.monotonic() is `deadline`. Returns a place for each record.
 
-        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is certain.
+        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
+        certain.
         """
         tail = [part for pair in zip(records, batch.claims(), strict=True) for part in (pair[0], *pair[1])]
         may_have_been_sent = False
@@ -88,22 +90,23 @@ class ExampleLog:
             except CONNECTION_FAILURES:
                 may_have_been_sent = True
             if time.monotonic() + pause >= deadline:
-                raise UpdateUnavailable(
-                    "unknown" if may_have_been_sent else "not_appended", batch.event_ids
-                )
+                raise UpdateUnavailable("unknown" if may_have_been_sent else "not_appended", batch.event_ids)
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.2)
 
-    async def _attempt(
-        self, batch: MicroBatch, tail: list[bytes], deadline: float
-    ) -> list[bytes | int]:
+    async def _attempt(self, batch: MicroBatch, tail: list[bytes], deadline: float) -> list[bytes | int]:
         offset = await self._offset_ms()
         settings = self._settings
         reply: list[bytes | int] = await append_examples(
             self._channel,
             *(self._keys.meta, self._keys.log, self._keys.incarnation, round(deadline * 1000 + offset)),
             *(settings.backlog_limit_examples, self._keys.events_prefix),
-            *(round(settings.event_id_retention_seconds), batch.batch_id, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
+            *(
+                round(settings.event_id_retention_seconds),
+                batch.batch_id,
+                MOST_ENTRY_BYTES,
+                MOST_ENTRY_EXAMPLES,
+            ),
             *tail,
         )
         return reply
@@ -120,20 +123,25 @@ class ExampleLog:
     def _places(self, reply: list[bytes | int], batch: MicroBatch, count: int) -> list[Place]:
         status, *rest = reply
         if status == b"APPENDED":
-            return parse_receipt(rest[0], count)
+            return parse_receipt(bytes(rest[0]), count)
         if status == b"GONE":
             raise ModelGone(self._keys.model)
         if status == b"FULL":
-            raise LogFull(f"{rest[0]} examples wait to be learned, the limit is {self._settings.backlog_limit_examples}")
-        raise UpdateUnavailable("not_appended", batch.event_ids)  # LATE: no attempt under this id can succeed now
+            raise LogFull(
+                f"{int(rest[0])} examples wait to be learned, the limit is {self._settings.backlog_limit_examples}"
+            )
+        # LATE: no attempt under this id can succeed any more
+        raise UpdateUnavailable("not_appended", batch.event_ids)
 
     async def close(self) -> None:
         await self._channel.close()
 
 
-def parse_receipt(receipt: bytes | int, count: int) -> list[Place]:
-    """The places of `count` examples from the receipt of append.lua: new ones in order, duplicates by index."""
-    entries, _, duplicates = bytes(receipt).decode().partition("|")  # type: ignore[arg-type]
+def parse_receipt(receipt: bytes, count: int) -> list[Place]:
+    """The places of `count` examples from the receipt of append.lua: new ones in order, duplicates by
+    index.
+    """
+    entries, _, duplicates = receipt.decode().partition("|")
     new = iter(
         Place(LogId.parse(entry), offset, duplicate=False)
         for entry, size in (part.rsplit(":", 1) for part in entries.split(",") if part)
@@ -167,7 +175,9 @@ def _batch_of(event_id: str) -> bytes:
 def _raise_unless_transient(refusal: ResponseError) -> None:
     """An error reply means that nothing was appended; some are worth another attempt."""
     text = str(refusal)
-    if isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in text:  # the latter: Redis 6, in scripts
+    if (
+        isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in text
+    ):  # the latter: Redis 6, in scripts
         raise LogFull("The Redis server is at its memory limit.") from refusal
     if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT):
         raise refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -12,7 +13,6 @@ from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
-from model_core.learning import learn_batch
 from service.committing import Committer, Work
 from service.lease import Lease
 from service.metrics import Metrics
@@ -22,6 +22,7 @@ from service.redis_keys import LogEntry, LogId, lease_key
 from service.replica import ModelGone, Replica, stream_entries
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,9 @@ class LogBlocked(Exception):
 
 
 class Learner:
-    """Its arrays are a mirror's; it changes them ahead of the commit and loads again where the commit is refused."""
+    """Its arrays are a mirror's; it changes them ahead of the commit and loads again where the commit is
+    refused.
+    """
 
     def __init__(
         self, client: Redis, model: str, settings: Settings, health: ServerHealth, metrics: Metrics
@@ -60,24 +63,26 @@ class Learner:
 
     async def run(self) -> None:
         """Learns until the model is gone. Raises ContractMismatch."""
-        keeper = asyncio.create_task(self._lease.keep())
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._log_channel.close)
+            stack.push_async_callback(self._mirror.close)
+            stack.push_async_callback(self._lease.release)
+            stack.push_async_callback(cancel_all, [asyncio.create_task(self._lease.keep())])
+            try:
+                await self._work()
+            except ModelGone:
+                log.info("learner of %s ends: the model was deleted", self.model)
+
+    async def _work(self) -> None:
         pause = 0.05
-        try:
-            while True:
-                try:
-                    await self._step()
-                    pause = 0.05
-                except (*CONNECTION_FAILURES, ResponseError) as failure:
-                    log.debug("learner of %s waits for Redis: %s", self.model, failure)
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, 1.0)
-        except ModelGone:
-            log.info("learner of %s ends: the model was deleted", self.model)
-        finally:
-            keeper.cancel()
-            await self._lease.release()
-            await self._mirror.close()
-            await self._log_channel.close()
+        while True:
+            try:
+                await self._step()
+                pause = 0.05
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.debug("learner of %s waits for Redis: %s", self.model, failure)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
 
     async def _step(self) -> None:
         if not self._mirror.loads:
@@ -137,18 +142,21 @@ class Learner:
                 if work.entries:
                     break
                 self._blocked = blocked
-                log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
+                message = "learner of %s stopped at %s; see `ftrl log skip`"
+                log.error(message, self.model, blocked)  # noqa: TRY400  the message says it all
                 entries.clear()
                 break
             entry = entries.popleft()
-            learned = learn_batch(replica.state, replica.config, batch)
+            learned = replica.config.learn(replica.state, batch)
             work.add(entry, batch, learned)
             number += len(batch)
         return work
 
     def _enough(self, work: Work, replica: Replica) -> bool:
-        slots = replica.state.changed_count
-        return work.examples >= self._settings.learner_read_examples or 2 * slots >= self._settings.commit_slots
+        slots = replica.state.changes
+        return (
+            work.examples >= self._settings.learner_read_examples or 2 * slots >= self._settings.commit_slots
+        )
 
     async def _wait_for_operator(self, blocked: LogBlocked) -> None:
         await self._mirror.advance(self._mirror.block_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from redis.asyncio import Redis
 
@@ -13,49 +14,53 @@ from service.metrics import Metrics
 from service.models import Models
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 0.5
+REFUSED_AGAIN_SECONDS = 30.0
 
 
 class Learners:
     """One learner task a model; looks for new models twice a second."""
 
-    def __init__(self, client: Redis, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics) -> None:
+    def __init__(
+        self, client: Redis, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
         self._client = client
         self._models = models
         self._settings = settings
         self._health = health
         self._metrics = metrics
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
 
     async def run(self) -> None:
         try:
-            await self._look_for_ever()
+            while True:
+                await self._look()
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await cancel_all(self._tasks.values())
 
-    async def _look_for_ever(self) -> None:
-        while True:
-            try:
-                for name in await self._models.names():
-                    if name not in self._tasks:
-                        self._tasks[name] = asyncio.create_task(self._learn(name))
-            except StateUnavailable as failure:
-                log.debug("cannot look for models: %s", failure.detail)
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
-
-    async def _learn(self, name: str) -> None:
+    async def _look(self) -> None:
+        for name in [name for name, task in self._tasks.items() if task.done()]:
+            self._ended(name, self._tasks.pop(name))
         try:
-            await Learner(self._client, name, self._settings, self._health, self._metrics).run()
-        except ServiceError as refusal:
-            log.error("model %s is not learned: %s", name, refusal.detail)
-            await asyncio.sleep(30)
-        except Exception:
-            log.exception("the learner of %s failed; it starts again", name)
-            await asyncio.sleep(1)
-        finally:
-            del self._tasks[name]
+            names = await self._models.names()
+        except StateUnavailable as failure:
+            log.debug("cannot look for models: %s", failure.detail)
+            return
+        for name in names:
+            if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
+                learner = Learner(self._client, name, self._settings, self._health, self._metrics)
+                self._tasks[name] = asyncio.create_task(learner.run())
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        failure = task.exception()
+        if isinstance(failure, ServiceError):
+            log.error("model %s is not learned: %s", name, failure.detail)
+            self._not_before[name] = time.monotonic() + REFUSED_AGAIN_SECONDS
+        elif failure is not None:
+            log.error("the learner of %s failed and starts again", name, exc_info=failure)

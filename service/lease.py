@@ -1,4 +1,6 @@
-"""Who learns a model: a key with an expiry. Who is right is decided by the commit's compare-and-set, not here."""
+"""Who learns a model: a key with an expiry. Who is right is decided by the commit's compare-and-set, not
+here.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """By this process's own clock, which started before the server's did: never later than the server says."""
+        """By this process's own clock, which started before the server's did: never later than the server
+        says.
+        """
         return time.monotonic() < self._held_until
 
     async def keep(self) -> None:

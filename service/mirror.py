@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class Mirror:
-    """`replica` is replaced or changed between two awaits only: a reader on the same loop sees whole commits."""
+    """`replica` is replaced or changed between two awaits only: a reader on the same loop sees whole
+    commits.
+    """
 
     replica: Replica
 
@@ -28,8 +30,8 @@ class Mirror:
         client: Redis,
         model: str,
         settings: Settings,
-        on_commit: Callable[[Commit, str], None] = lambda commit, revision: None,
-        on_load: Callable[[LogId], None] = lambda applied: None,
+        on_commit: Callable[[Commit, str], None] | None = None,
+        on_load: Callable[[LogId], None] | None = None,
     ) -> None:
         self.model = model
         self.channel = Channel(client)
@@ -46,11 +48,14 @@ class Mirror:
         return time.monotonic() - self._heard
 
     async def load(self) -> None:
-        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then stays."""
+        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then
+        stays.
+        """
         self.replica = await load_replica(self.channel, self.model)
         self.loads += 1
         self.heard()
-        self._on_load(self.replica.applied)
+        if self._on_load is not None:
+            self._on_load(self.replica.applied)
 
     async def follow(self) -> None:
         """Follows for ever, through any absence of the server. Raises ModelGone, ContractMismatch."""
@@ -65,7 +70,8 @@ class Mirror:
                 pause = min(2 * pause, 1.0)
 
     async def advance(self, block_ms: int | None = None) -> None:
-        """Applies what commits there are, waiting up to `block_ms` for the first; loads again where they do not
+        """Applies what commits there are, waiting up to `block_ms` for the first; loads again where they do
+        not
         follow from what it holds, and where there is none although the token moved."""
         try:
             commits = await read_commits(self.channel, self.replica, block_ms)
@@ -76,9 +82,12 @@ class Mirror:
                     raise FellBehind
             for position, commit in commits:
                 self.replica.apply(position, commit)
-                self._on_commit(commit, self.replica.revision)
+                if self._on_commit is not None:
+                    self._on_commit(commit, self.replica.revision)
         except FellBehind:
-            log.info("mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit)
+            log.info(
+                "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
+            )
             await self.load()
         self.heard()
 

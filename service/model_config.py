@@ -7,9 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from model_core.contract import HashContract
 from model_core.errors import InvalidInput
-from model_core.hashing import HashContract
+from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters
+from model_core.learning import Learned, learn_batch, predict_probabilities
+from model_core.state import ModelState
 
 DEFAULT_MODEL = "default"
 
@@ -34,6 +40,14 @@ class ModelConfig:
         except InvalidInput as wrong:
             raise wrong.within("hashing") from None
         return cls(hyper, hashing)
+
+    def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Probabilities float64[r], read at the state's t."""
+        return predict_probabilities(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+
+    def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
+        """One round per example, in order; changes the state in place."""
+        return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
 
     def to_json(self) -> dict[str, Any]:
         return {"hyper": self.hyper.to_json(), "hashing": self.hashing.to_json()}

@@ -15,15 +15,15 @@ from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder, Limits
-from model_core.learning import predict_batch
 from service.errors import ModelConflict, StateUnavailable, UnknownModel
 from service.mirror import Mirror
 from service.model_config import ModelConfig
 from service.outcomes import Outcomes
 from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model
-from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, Meta, ModelKeys, meta_key
+from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, ModelKeys, meta_key
 from service.replica import ModelGone, checked_config, read_meta
 from service.settings import Settings
+from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class OpenModel:
 
     def predict(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r] from the mirror: no network, and also while Redis is away."""
-        return predict_batch(self.mirror.replica.state, self.config, batch)
+        return self.config.predict(self.mirror.replica.state, batch)
 
 
 class Models:
@@ -91,7 +91,9 @@ class Models:
             if not created:
                 stored = checked_config(name, await read_meta(channel, name))
                 if stored.canonical() != config.canonical():
-                    raise ModelConflict(f"Model {name!r} exists with {difference(stored, config)}; delete it first.")
+                    raise ModelConflict(
+                        f"Model {name!r} exists with {difference(stored, config)}; delete it first."
+                    )
             await channel.call("SADD", MODELS, name)
         return await self.get(name), bool(created)
 
@@ -123,11 +125,7 @@ class Models:
                     return
 
     async def close(self) -> None:
-        for task in self._followers:
-            task.cancel()
-        await asyncio.gather(*self._followers, return_exceptions=True)
-        for model in self.opened():
-            await model.mirror.close()
+        await cancel_all([*self._open.values(), *self._followers])
 
     async def _load(self, name: str) -> OpenModel:
         model = OpenModel(self._client, name, self._settings)
@@ -136,7 +134,9 @@ class Models:
         except ModelGone:
             raise UnknownModel(name) from None
         except (*CONNECTION_FAILURES, ResponseError) as failure:
-            raise StateUnavailable(f"Model {name!r} is not in memory and Redis does not give it: {failure}") from failure
+            raise StateUnavailable(
+                f"Model {name!r} is not in memory and Redis does not give it: {failure}"
+            ) from failure
         follower = asyncio.create_task(self._follow(model))
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from importlib import resources
 from typing import Any
@@ -38,11 +39,10 @@ def connect(settings: Settings, url: str) -> Redis:
         }
     return Redis.from_url(
         url,
-        socket_timeout=settings.redis_timeout_seconds,
         socket_connect_timeout=settings.redis_timeout_seconds,
+        socket_timeout=None,  # Channel keeps the time: asyncio.wait_for, behind this, loses cancellations
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        max_connections=4096,
         **options,
     )
 
@@ -52,14 +52,16 @@ def _path(value: object) -> str | None:
 
 
 class Channel:
-    """One connection of one user: opened when first needed, closed after any failure, opened again by the next call.
+    """One connection of one user: opened when first needed, closed after any failure, opened again by the
+    next call.
 
-    Unlike a client with a pool it knows whether a command can have reached the server, and it costs less per call.
-    Calls must not overlap.
+    Unlike a client with a pool it knows whether a command can have reached the server, and it costs less
+    per call. Calls must not overlap. Each may take as long as connecting may.
     """
 
     def __init__(self, client: Redis) -> None:
         self._pool = client.connection_pool
+        self._timeout: float = client.connection_pool.connection_kwargs["socket_connect_timeout"]
         self._connection: AbstractConnection | None = None
 
     @property
@@ -67,26 +69,37 @@ class Channel:
         return self._connection is not None and self._connection.is_connected
 
     async def call(self, *command: str | bytes | int | float) -> Any:
-        """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error reply."""
+        """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error
+        reply.
+        """
+        packed = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
         connection = self._connection
         if connection is None or not connection.is_connected:
             connection = await self._open()
         try:
-            await connection.send_packed_command(hiredis.pack_command(command), check_health=False)
-            return await connection.read_response()
+            async with asyncio.timeout(self._timeout):
+                await connection.send_packed_command(packed, check_health=False)
+                return await connection.read_response()
         except ResponseError:
             raise
+        except TimeoutError:
+            await self.close()
+            raise RedisTimeoutError(f"no answer within {self._timeout:g} s") from None
         except BaseException:  # also when cancelled: a reply left unread would answer the next call
             await self.close()
             raise
 
     async def _open(self) -> AbstractConnection:
-        connection = self._pool.make_connection()
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         try:
-            await connection.connect()
-        except (RedisError, OSError) as failure:
+            async with asyncio.timeout(self._timeout):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
             await connection.disconnect(nowait=True)
             raise NotSent(str(failure)) from failure
+        except BaseException:  # cancelled half way
+            await connection.disconnect(nowait=True)
+            raise
         self._connection = connection
         return connection
 
@@ -94,6 +107,7 @@ class Channel:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
+            await asyncio.sleep(0)  # the socket is closed on the loop's next turn
 
 
 class Script:
@@ -116,5 +130,6 @@ append_examples = Script("append", keys=2)
 commit_learned = Script("commit", keys=4)
 create_model = Script("create_model", keys=1)
 delete_model = Script("delete_model", keys=5)
+switch_generation = Script("switch_generation", keys=4)
 take_lease = Script("lease", keys=1)
 release_lease = Script("release_lease", keys=1)

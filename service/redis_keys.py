@@ -1,8 +1,8 @@
 """Every Redis key name and every byte layout, in one place.
 
-Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic. All but
-``meta`` and ``learner`` carry the model's incarnation too, so that nothing of a deleted model is ever taken for its
-successor's.
+Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic.
+All but ``meta`` and ``learner`` carry the model's incarnation too, so that nothing of a deleted model is
+ever taken for its successor's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ MODELS = "ftrl:models"
 META_PATTERN = "ftrl:{*}:meta"
 
 CHANGED = np.dtype([("slot", "<u4"), ("z", "<f8"), ("n", "<f8")])
-"""One changed slot as commits carry it: 20 bytes, the slot as in a field of ``state``, then that field's value."""
+"""One changed slot as commits carry it: 20 bytes, the slot as in a field of ``state``, then that field's
+value.
+"""
 
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
@@ -102,7 +104,9 @@ LOG_START = LogId(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped ones."""
+    """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
+    ones.
+    """
 
     incarnation: str
     generation: int
@@ -164,16 +168,16 @@ class LogEntry:
 
 class LearnedEntry(NamedTuple):
     id: LogId
-    count: int
+    examples: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One entry of the commits stream.
 
-    ``changed``: the slots that changed with their absolute rows (dtype CHANGED); ``entries``: the log entries it
-    learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order. A reset names a new
-    generation and carries nothing else: readers load again.
+    ``changed``: the slots that changed with their absolute rows (dtype CHANGED); ``entries``: the log
+    entries it learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order.
+    A reset names a new generation and carries nothing else: readers load again.
     """
 
     previous_token: bytes
@@ -209,7 +213,7 @@ class Commit:
 
 
 def pack_entries(entries: list[LearnedEntry]) -> bytes:
-    return b"".join(_LEARNED_ENTRY.pack(*entry.id, entry.count) for entry in entries)
+    return b"".join(_LEARNED_ENTRY.pack(*entry.id, entry.examples) for entry in entries)
 
 
 def unpack_entries(packed: bytes) -> list[LearnedEntry]:

@@ -41,7 +41,8 @@ class FellBehind(Exception):
 class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
-    `position` is the commit's place in the commits stream; `applied_number` the dense number of the next log example.
+    `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
+    log example.
     """
 
     keys: ModelKeys
@@ -100,7 +101,9 @@ async def load_replica(channel: Channel, model: str) -> Replica:
 async def read_commits(
     channel: Channel, replica: Replica, block_ms: int | None = None
 ) -> list[tuple[LogId, Commit]]:
-    """The commits after the replica's position, at most COMMITS_A_READ, waiting up to `block_ms` for the first."""
+    """The commits after the replica's position, at most COMMITS_A_READ, waiting up to `block_ms` for the
+    first.
+    """
     block = () if block_ms is None else ("BLOCK", block_ms)
     place = ("STREAMS", replica.keys.commits, str(replica.position))
     streams = await channel.call("XREAD", "COUNT", COMMITS_A_READ, *block, *place)
@@ -156,7 +159,9 @@ async def _scan_into(replica: Replica, channel: Channel) -> None:
 
 
 def checked_config(model: str, meta: Meta) -> ModelConfig:
-    """The stored configuration. Raises ContractMismatch where this code would not read it as it was written."""
+    """The stored configuration. Raises ContractMismatch where this code would not read it as it was
+    written.
+    """
     if meta.format_version != FORMAT_VERSION:
         raise ContractMismatch(
             f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"

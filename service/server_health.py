@@ -53,8 +53,9 @@ class ServerHealth:
         await self._poll()
         if self.may_evict and not self._settings.allow_eviction:
             raise EvictingServer(
-                f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model state"
-                " silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to accept the loss."
+                f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model"
+                " state silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to"
+                " accept the loss."
             )
         if self.persists is False:
             log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")

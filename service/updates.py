@@ -1,4 +1,6 @@
-"""What /update does: put examples into the log, wait until this process's mirror has learned them, tell the result."""
+"""What /update does: put examples into the log, wait until this process's mirror has learned them, tell the
+result.
+"""
 
 from __future__ import annotations
 
@@ -88,26 +90,28 @@ class Appender:
         for example in examples:
             batch.add(example.event_id)
         started = time.monotonic()
-        try:
-            places = await self._log.append(batch, _records(examples, batch), requests[0].deadline)
-        except Exception as failure:
+        append = asyncio.create_task(self._log.append(batch, _records(examples, batch), requests[0].deadline))
+        await asyncio.wait([append])
+        if (failure := append.exception()) is not None:
             self._fail(requests, batch, failure)
             return
-        self._metrics.appended_examples(self._model, places, time.monotonic() - started)
-        placed = zip(places, batch.event_ids, strict=True)
+        self._metrics.appended_examples(self._model, len(examples), time.monotonic() - started)
+        placed = zip(append.result(), batch.event_ids, strict=True)
         for request in requests:
             answer = [next(placed) for _ in request.examples]
             if not request.placed.cancelled():
                 request.placed.set_result(answer)
 
-    def _fail(self, requests: list[_Request], batch: MicroBatch, failure: Exception) -> None:
+    def _fail(self, requests: list[_Request], batch: MicroBatch, failure: BaseException) -> None:
         """Every request of the append fails alike, each told its own event ids."""
         ids = iter(batch.event_ids)
         for request in requests:
             own = [next(ids) for _ in request.examples]
             if not request.placed.cancelled():
                 request.placed.set_exception(
-                    UpdateUnavailable(failure.outcome, own) if isinstance(failure, UpdateUnavailable) else failure
+                    UpdateUnavailable(failure.outcome, own)
+                    if isinstance(failure, UpdateUnavailable)
+                    else failure
                 )
 
     async def close(self) -> None:
@@ -136,11 +140,16 @@ class Updates:
         try:
             placed = await self._appender(model).append(examples, deadline)
         except ModelGone:
-            raise StateUnavailable(f"Model {model.name!r} was deleted or created anew; nothing was appended.") from None
+            raise StateUnavailable(
+                f"Model {model.name!r} was deleted or created anew; nothing was appended."
+            ) from None
         if wait:
             for entry in {place.entry for place, _ in placed if place.entry is not None}:
                 await model.outcomes.learned(entry, deadline)
-        return [self._result(model, place, event_id, e.label) for (place, event_id), e in zip(placed, examples, strict=True)]
+        return [
+            self._result(model, place, event_id, e.label)
+            for (place, event_id), e in zip(placed, examples, strict=True)
+        ]
 
     def _appender(self, model: OpenModel) -> Appender:
         incarnation = model.mirror.replica.keys.incarnation

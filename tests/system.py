@@ -1,0 +1,129 @@
+"""The service without HTTP, in the test's own loop: models, updates and learners against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from redis.asyncio import Redis
+
+from model_core.examples import ExampleBatch
+from model_core.learning import warm_up
+from model_core.state import ModelState
+from service.learner_process import Learners
+from service.metrics import Metrics
+from service.model_config import ModelConfig
+from service.models import Models, OpenModel
+from service.redis_client import Channel, connect
+from service.redis_keys import LogEntry
+from service.replica import Replica, load_replica
+from service.server_health import ServerHealth
+from service.settings import Settings
+from service.tasks import cancel_all
+from service.updates import NewExample, UpdateResult, Updates
+
+
+class System:
+    """One process's worth of parts; several of them on one server are several processes."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self.settings = settings
+        self.client: Redis = connect(settings, settings.redis_url)
+        self.health = ServerHealth(self.client, settings)
+        self.metrics = Metrics()
+        self.models = Models(self.client, settings)
+        self.updates = Updates(self.client, settings, self.health, self.metrics)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(warm_up)
+        await self.health.check()
+        self._tasks.append(asyncio.create_task(self.health.watch()))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await cancel_all(self._tasks)
+        await self.updates.close()
+        await self.models.close()
+        await self.health.close()
+        await self.client.aclose()
+
+    def learn(self) -> asyncio.Task[None]:
+        """Starts learners for all models."""
+        learners = Learners(self.client, self.models, self.settings, self.health, self.metrics)
+        self._tasks.append(asyncio.create_task(learners.run()))
+        return self._tasks[-1]
+
+    async def model(self, config: ModelConfig | None = None, name: str = "clicks") -> OpenModel:
+        model, _ = await self.models.create(name, config or ModelConfig())
+        return model
+
+    async def update(
+        self, model: OpenModel, count: int = 1, start: int = 0, wait: bool = True, event_ids: bool = False
+    ) -> list[UpdateResult]:
+        return await self.updates.submit(model, examples(model, count, start, event_ids), wait)
+
+
+def examples(model: OpenModel, count: int, start: int = 0, event_ids: bool = False) -> list[NewExample]:
+    """Examples that differ, with some features in common; example i is the same whenever it is made."""
+    return [
+        NewExample(
+            model.encoder.encode({"user": f"u{i % 97}", "ad": f"a{i % 13}", "hour": i % 24, "n": f"x{i}"}),
+            int(i % 7 == 0),
+            1.0,
+            f"event-{i}" if event_ids else None,
+            None,
+        )
+        for i in range(start, start + count)
+    ]
+
+
+async def read_log(client: Redis, replica: Replica) -> list[LogEntry]:
+    async with _OneErrand(client) as channel:
+        found = await channel.call("XRANGE", replica.keys.log, "-", "+")
+    return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+async def stored(client: Redis, model: str = "clicks") -> Replica:
+    """What Redis holds, loaded by nobody's mirror."""
+    async with _OneErrand(client) as channel:
+        return await load_replica(channel, model)
+
+
+def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
+    """A single-threaded pass of the numeric core over the log, in one batch."""
+    state = ModelState.empty(config.hashing.bits)
+    records = [record for entry in entries for record in entry.records]
+    config.learn(state, ExampleBatch.from_records(records))
+    return state
+
+
+async def assert_state_is_a_pass_over_the_log(client: Redis, model: str = "clicks") -> Replica:
+    """Invariant 1, once everything in the log is learned."""
+    replica = await stored(client, model)
+    entries = await read_log(client, replica)
+    assert entries[0].first_number == 0, "the log was trimmed: this check needs all of it"
+    state = pass_over([entry for entry in entries if entry.id <= replica.applied], replica.config)
+    assert state.t == replica.state.t
+    assert state.digest() == replica.state.digest()
+    return replica
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Waits until `condition()` holds, and fails the test if it does not within `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  conditions of all kinds, none of which signals
+            await asyncio.sleep(0.01)
+
+
+class _OneErrand:
+    def __init__(self, client: Redis) -> None:
+        self._channel = Channel(client)
+
+    async def __aenter__(self) -> Channel:
+        return self._channel
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._channel.close()
