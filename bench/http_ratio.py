@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.criteo import Row, rows
-from bench.processes import load, post
+from bench.processes import Server, cpu_seconds, load, post
 from bench.result import Options, alternate
 
 TRAINING_ROWS = 20_000
@@ -15,7 +15,8 @@ TRAINING_ROWS = 20_000
 class Call(NamedTuple):
     """One kind of request to one server; `expected` must occur `occurrences` times in every reply."""
 
-    url: str
+    server: Server
+    path: str
     bodies: Path
     expected: str = ""
     occurrences: int = 0
@@ -35,28 +36,32 @@ class Measured(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Latencies of both, and how busy the generator was: near 100 % it would be what is measured."""
-        ours, reference = self.ours[-1], self.reference[-1]
-        text = (
-            f"p50/p99 of the last round: ours {ours['p50_ms']:.2f}/{ours['p99_ms']:.2f} ms, "
-            f"reference {reference['p50_ms']:.2f}/{reference['p99_ms']:.2f} ms; "
-            f"the generator used {ours['busy']:.0%} and {reference['busy']:.0%} of a core"
-        )
-        return (text,)
+        """Of the last round. A generator that is busy all the time would be what is measured."""
+        return (_described("ours", self.ours[-1]), _described("reference", self.reference[-1]))
+
+
+def _described(who: str, run: dict[str, float]) -> str:
+    return (
+        f"{who}: p50 {run['p50_ms']:.2f} ms, p99 {run['p99_ms']:.2f} ms, "
+        f"{run['cpu_ms']:.3f} ms of processor time a request; the generator was busy {run['busy']:.0%}"
+    )
 
 
 def compare(options: Options, ours: Call, reference: Call, connections: int) -> Measured:
     """Alternating rounds of the same load on both."""
 
     def run(call: Call) -> dict[str, float]:
-        return load(
-            call.url,
+        used = cpu_seconds(call.server.pid)
+        measured = load(
+            call.server.url + call.path,
             call.bodies,
             options,
             connections=connections,
             expected=call.expected,
             occurrences=call.occurrences,
         )
+        used = cpu_seconds(call.server.pid) - used
+        return measured | {"cpu_ms": 1000 * used / measured["all_requests"]}
 
     return Measured(*alternate(options.rounds, lambda: run(ours), lambda: run(reference)))
 

@@ -57,6 +57,7 @@ class Run:
         # handful of slow replies would be miscounted at the edges of a fixed time.
         self.first = self.last = self.begin
         self.latencies: list[float] = []
+        self.all_requests = 0  # also those outside of the measured time
         self.open = load.connections
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -117,6 +118,7 @@ class Connection(asyncio.Protocol):
             run.occurrences and reply.count(run.expected) != run.occurrences
         ):
             raise BadReply(reply[:2000].decode(errors="replace"))
+        run.all_requests += 1
         if now < run.begin:
             run.first = now
         elif now < run.end:
@@ -153,7 +155,7 @@ async def generate(load: Load) -> dict[str, float]:
     for _ in range(load.connections):
         await loop.create_connection(lambda: Connection(run), host, port)
     await asyncio.wait_for(run.finished, load.warm_up + load.seconds + 60)
-    return summarise(run.latencies, run.last - run.first)
+    return summarise(run.latencies, run.last - run.first) | {"all_requests": run.all_requests}
 
 
 def summarise(latencies: list[float], seconds: float) -> dict[str, float]:

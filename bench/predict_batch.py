@@ -15,12 +15,12 @@ INSTANCES = 100
 def measure(options: Options) -> list[Result]:
     """Instances a second."""
     with service() as ours, reference("bench.reference_river:app") as river:
-        train(f"{ours}/update")
-        train(f"{river}/update-batch")
+        train(f"{ours.url}/update")
+        train(f"{river.url}/update-batch")
         measured = compare(
             options,
-            Call(f"{ours}/predict", write_bodies(options, "shared", _shared()), '"probability"', INSTANCES),
-            Call(f"{river}/predict", write_bodies(options, "whole", _whole()), '"probability"', INSTANCES),
+            Call(ours, "/predict", write_bodies(options, "shared", _shared()), '"probability"', INSTANCES),
+            Call(river, "/predict", write_bodies(options, "whole", _whole()), '"probability"', INSTANCES),
             connections=4,
         )
     return [

@@ -43,10 +43,10 @@ def measure_latency(options: Options) -> list[Result]:
 def _measure(options: Options, connections: int) -> Measured:
     bodies = write_bodies(options, "one", ({"features": row.features} for row in complete_rows(1199)))
     with service() as ours, reference("bench.reference_empty:app") as empty:
-        train(f"{ours}/update")
+        train(f"{ours.url}/update")
         return compare(
             options,
-            Call(f"{ours}/predict", bodies, expected='"probability"', occurrences=1),
-            Call(f"{empty}/predict", bodies, expected='"probability"', occurrences=1),
+            Call(ours, "/predict", bodies, expected='"probability"', occurrences=1),
+            Call(empty, "/predict", bodies, expected='"probability"', occurrences=1),
             connections,
         )

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -126,9 +126,26 @@ def post(url: str, body: object) -> dict[str, Any]:
         raise ProcessFailed(f"POST {url}: {error.code} {text[:2000]}") from error
 
 
+class Server(NamedTuple):
+    """A running HTTP server: its address, and the process that started it all."""
+
+    url: str
+    pid: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process and its descendants have used; 0 where there is no /proc."""
+    directory = Path(f"/proc/{pid}")
+    if not directory.exists():
+        return 0.0
+    user, system = (directory / "stat").read_text().rpartition(")")[2].split()[11:13]
+    children = (child for task in directory.glob("task/*/children") for child in task.read_text().split())
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(cpu_seconds(int(c)) for c in children)
+
+
 @contextmanager
-def service(**settings: str) -> Iterator[str]:
-    """The service as a user starts it, `ftrl serve`, on a fresh data directory; yields its address."""
+def service(**settings: str) -> Iterator[Server]:
+    """The service as a user starts it, `ftrl serve`, on a fresh data directory."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="ftrl-bench-") as directory:
@@ -140,20 +157,20 @@ def service(**settings: str) -> Iterator[str]:
             "FTRL_MAX_VALUE": "1e9",  # some counts of the Criteo rows are above the default bound
             **settings,
         }
-        with running(ftrl("serve"), lambda: answers(f"{url}/readyz?for=update"), environment):
-            yield url
+        with running(ftrl("serve"), lambda: answers(f"{url}/readyz?for=update"), environment) as process:
+            yield Server(url, process.pid)
 
 
 @contextmanager
-def reference(application: str) -> Iterator[str]:
-    """A reference application in one uvicorn process, with the options of ours; yields its address."""
+def reference(application: str) -> Iterator[Server]:
+    """A reference application in one uvicorn process, with the options of ours."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", application, "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--no-server-header"]
     command += ["--no-access-log", "--log-level", "warning"]
-    with running(command, lambda: answers(f"{url}/livez")):
-        yield url
+    with running(command, lambda: answers(f"{url}/livez")) as process:
+        yield Server(url, process.pid)
 
 
 @contextmanager

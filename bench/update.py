@@ -16,8 +16,8 @@ def measure_one(options: Options) -> list[Result]:
     with service() as ours, reference("bench.reference_river:app") as river:
         measured = compare(
             options,
-            Call(f"{ours}/update", bodies, LEARNED, 1),
-            Call(f"{river}/update", bodies, LEARNED, 1),
+            Call(ours, "/update", bodies, LEARNED, 1),
+            Call(river, "/update", bodies, LEARNED, 1),
             connections=32,
         )
     return [
@@ -39,8 +39,8 @@ def measure_batch(options: Options) -> list[Result]:
     with service() as ours, reference("bench.reference_river:app") as river:
         measured = compare(
             options,
-            Call(f"{ours}/update", bodies, LEARNED, BATCH),
-            Call(f"{river}/update-batch", bodies, LEARNED, BATCH),
+            Call(ours, "/update", bodies, LEARNED, BATCH),
+            Call(river, "/update-batch", bodies, LEARNED, BATCH),
             connections=4,
         )
     return [
