@@ -39,7 +39,11 @@ class OpenModel:
         self._limits = Limits(settings.max_features, settings.max_name_bytes, settings.max_value)
 
     async def open(self) -> None:
-        await self.mirror.load()
+        try:
+            await self.mirror.load()
+        except BaseException:
+            await self.mirror.close()
+            raise
         self.encoder = FeatureEncoder(self.config.hashing, self._limits)
 
     @property
