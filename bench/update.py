@@ -3,7 +3,7 @@
 from bench.criteo import rows, write_bodies
 from bench.http_ratio import Call, batches, compare, example
 from bench.processes import reference, service
-from bench.result import Options, Result, Target
+from bench.result import Options, Result, Target, require
 
 ROWS = 40_000
 BATCH = 1000
@@ -12,6 +12,7 @@ LEARNED = '"learned"'
 
 def measure_one(options: Options) -> list[Result]:
     """Requests a second, one example each, on 32 connections."""
+    require("river")
     bodies = write_bodies(options, "example", map(example, rows(ROWS)))
     with service() as ours, reference("bench.reference_river:app") as river:
         measured = compare(
@@ -35,6 +36,7 @@ def measure_one(options: Options) -> list[Result]:
 
 def measure_batch(options: Options) -> list[Result]:
     """Examples a second, 1,000 a request."""
+    require("river")
     bodies = write_bodies(options, "examples", batches(ROWS, BATCH))
     with service() as ours, reference("bench.reference_river:app") as river:
         measured = compare(
