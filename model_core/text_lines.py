@@ -52,7 +52,7 @@ def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
     words = _WORD.findall(text)
     if not words:
         return None
-    label = _read_label(words[0], options)
+    label = read_label(words[0], options)
     return TextRow(label, 1.0, [_read_index(word, options) for word in words[1:]])
 
 
@@ -106,11 +106,12 @@ def _read_header(header: str, options: TextOptions) -> tuple[int, float]:
         raise LineProblem(problems.NO_LABEL)
     if len(words) > 2:
         raise LineProblem(problems.EXTRA_WORD, words[2])
-    label = _read_label(words[0], options)
-    return label, _read_weight(words[1], options) if len(words) == 2 else 1.0
+    label = read_label(words[0], options)
+    return label, read_weight(words[1], options) if len(words) == 2 else 1.0
 
 
-def _read_label(word: str, options: TextOptions) -> int:
+def read_label(word: str, options: TextOptions) -> int:
+    """0 or 1, or LineProblem."""
     value = float(word) if DECIMAL.fullmatch(word) else None
     if value == 1.0:
         return 1
@@ -119,7 +120,8 @@ def _read_label(word: str, options: TextOptions) -> int:
     raise LineProblem(problems.BAD_LABEL, word)
 
 
-def _read_weight(word: str, options: TextOptions) -> float:
+def read_weight(word: str, options: TextOptions) -> float:
+    """An importance weight, or LineProblem."""
     weight = float(word) if DECIMAL.fullmatch(word) else -1.0
     if not 0.0 <= weight <= options.limits.weight:
         raise LineProblem(problems.BAD_WEIGHT, word)
@@ -132,7 +134,7 @@ def _read_namespace(namespace: str, options: TextOptions) -> tuple[str, float, l
     if not words or namespace[0] in " \t":
         return "", 1.0, words
     name, colon, number = words[0].partition(":")
-    factor = _read_number(number) if colon else 1.0
+    factor = read_number(number) if colon else 1.0
     if abs(factor) > options.limits.value_magnitude:
         raise LineProblem(problems.OUT_OF_BOUNDS, number)
     if not name or options.namespaces == "ignore":
@@ -155,12 +157,12 @@ def _read_word(word: str, prefix: str, factor: float, options: TextOptions) -> t
     if not colon:
         feature: str | float | None = category if equals else None
     elif equals:
-        feature, value = category, _read_number(number)
+        feature, value = category, read_number(number)
         if abs(value) > options.limits.value_magnitude:
             raise LineProblem(problems.OUT_OF_BOUNDS, word)
         factor *= value
     else:
-        feature = _read_number(number)
+        feature = read_number(number)
     return name, (feature if factor == 1.0 and feature is not None else Scaled(feature, factor))
 
 
@@ -173,10 +175,10 @@ def _read_index(word: str, options: TextOptions) -> tuple[str, float]:
     name = index.lstrip("0") or "0"
     if len(name) > options.limits.name_bytes:
         raise LineProblem(problems.LONG_NAME, word)
-    return name, _read_number(number)
+    return name, read_number(number)
 
 
-def _read_number(word: str) -> float:
+def read_number(word: str) -> float:
     """An int where it is written as one: a number that is a category keeps all its digits."""
     if len(word) <= _MOST_INTEGER_CHARACTERS and INTEGER.fullmatch(word):
         return int(word)
