@@ -16,3 +16,9 @@ def kernel(function: Function) -> Function:
     """Compile at the first call, and keep the machine code beside the source."""
     compiled: Function = njit(**_OPTIONS)(function)
     return compiled
+
+
+def inlined_kernel(function: Function) -> Function:
+    """The same for a function on a hot path, where passing a dozen arrays costs more than what it does."""
+    compiled: Function = njit(forceinline=True, **_OPTIONS)(function)
+    return compiled

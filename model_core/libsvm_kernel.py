@@ -7,7 +7,7 @@ A feature's name is the text of its index, without leading zeros: what JSON writ
 
 import numpy as np
 
-from model_core.compiled import kernel
+from model_core.compiled import inlined_kernel, kernel
 from model_core.text_columns import (
     FEATURES,
     ROWS,
@@ -78,7 +78,7 @@ def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     return code, i
 
 
-@kernel
+@inlined_kernel
 def _word(columns: Columns, options: KernelOptions, start: int, stop: int, words_before: int) -> int:
     if words_before == 0:
         fine = read_label(columns, options, start, stop)
@@ -88,7 +88,7 @@ def _word(columns: Columns, options: KernelOptions, start: int, stop: int, words
     return _feature(columns, options, start, stop)
 
 
-@kernel
+@inlined_kernel
 def _feature(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
     text, state = columns.text, columns.state
     colon = start

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_core.compiled import kernel
+from model_core.compiled import inlined_kernel, kernel
 from model_core.murmur import murmur3_32
 from model_core.number_text import EXACT, HARD, scan_number
 from model_core.numerics import log1p
@@ -77,7 +77,7 @@ def fail(state: Integers, code: int, start: int, stop: int) -> int:
     return code
 
 
-@kernel
+@inlined_kernel
 def at_line_end(text: Bytes, i: int) -> bool:
     """At a newline, or at the return of a CRLF."""
     return bool(text[i] == _NEWLINE or (text[i] == _RETURN and text[i + 1] == _NEWLINE))
@@ -107,12 +107,17 @@ def check_characters(text: Bytes, i: int, state: Integers) -> int:
     return OK
 
 
-@kernel
+@inlined_kernel
 def read_number(columns: Columns, start: int, stop: int) -> tuple[int, float]:
     """(code, number); a hard number that is not known yet is noted, and 0 for now."""
     status, value = scan_number(columns.text, start, stop)
     if status == EXACT:
         return OK, value
+    return _known_number(columns, status, start, stop)
+
+
+@kernel
+def _known_number(columns: Columns, status: int, start: int, stop: int) -> tuple[int, float]:
     state, known = columns.state, columns.known_starts
     if status != HARD:
         return fail(state, NOT_A_NUMBER, start, stop), 0.0
@@ -136,7 +141,7 @@ def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) 
     return True
 
 
-@kernel
+@inlined_kernel
 def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int) -> int:
     """Keep the row, or take back its features and note the problem; returns the start of the next line."""
     text, state = columns.text, columns.state
@@ -155,7 +160,7 @@ def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int)
     return i + 1
 
 
-@kernel
+@inlined_kernel
 def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None:
     """One more feature of the row; the column of values begins with the first that is not 1."""
     state, values = columns.state, columns.values
@@ -170,7 +175,7 @@ def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None
     state[FEATURES] = k + 1
 
 
-@kernel
+@inlined_kernel
 def add_number(
     columns: Columns,
     options: KernelOptions,

@@ -12,19 +12,16 @@ namespace, the first `:` of a word its number.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_core.compiled import kernel
+from model_core.compiled import inlined_kernel, kernel
 from model_core.murmur import murmur3_32
 from model_core.text_columns import (
     FEATURES,
-    HAS_VALUES,
     HAS_WEIGHTS,
     PREFIX,
     ROWS,
     Bytes,
     Columns,
-    Integers,
     KernelOptions,
     add_feature,
     add_number,
@@ -83,9 +80,6 @@ def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     first, factor = state[FEATURES], 1.0
     while code == OK:
         kind = _CLASSES[text[i]]
-        if kind == _WORD and factor == 1.0 and state[PREFIX] == 0:
-            i = _plain_words(text, columns.hashes, columns.values, state, options.seed, options.name_limit, i)
-            kind = _CLASSES[text[i]]
         if kind <= _COLON:
             code, i = _feature(columns, options, i, factor)
         elif kind == _BLANK:
@@ -98,33 +92,6 @@ def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     if code == OK and state[FEATURES] - first > options.feature_limit:
         return TOO_MANY_FEATURES, i
     return code, i
-
-
-@kernel
-def _plain_words(
-    text: Bytes,
-    hashes: NDArray[np.uint32],
-    values: NDArray[np.float64],
-    state: Integers,
-    seed: int,
-    name_limit: int,
-    i: int,
-) -> int:
-    """What _feature does with words without numbers, as many as there are, in one tight loop."""
-    k = state[FEATURES]
-    while True:
-        start = i
-        while _CLASSES[text[i]] == _WORD:
-            i += 1
-        if _CLASSES[text[i]] == _COLON or text[start] == _EQUALS or not 0 < i - start <= name_limit:
-            state[FEATURES] = k
-            return start
-        hashes[k] = murmur3_32(text, start, i, seed)
-        if state[HAS_VALUES]:
-            values[k] = 1.0
-        k += 1
-        while _CLASSES[text[i]] == _BLANK:
-            i += 1
 
 
 @kernel
@@ -209,7 +176,7 @@ def _word_end(columns: Columns, i: int) -> int:
     return i
 
 
-@kernel
+@inlined_kernel
 def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
     text, start = columns.text, i
     while _CLASSES[text[i]] == _WORD:
@@ -238,7 +205,7 @@ def _check_name(columns: Columns, options: KernelOptions, start: int, stop: int)
     return OK
 
 
-@kernel
+@inlined_kernel
 def _valued_feature(
     columns: Columns, options: KernelOptions, start: int, colon: int, factor: float
 ) -> tuple[int, int]:
