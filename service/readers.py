@@ -22,7 +22,7 @@ from service.text_sources import TextSource
 
 __all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"]
 
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 2**20
 CHUNK_ROWS = 8192
 
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
