@@ -375,7 +375,7 @@ def test_real_libsvm_is_read_exactly() -> None:
     options = ReadOptions(limits=Limits(features_per_example=10_000))
     chunks = list(read_examples(path, "libsvm", CONTRACT, options))
     batch = joined(chunks)
-    assert [chunk.errors for chunk in chunks] == [[]]
+    assert [error for chunk in chunks for error in chunk.errors] == []
     assert (len(batch), int(batch.labels.sum()), np.unique(batch.hashes).size) == (1846, 874, 12_709)
     rows = (row for row in read_rows(path, "libsvm", CONTRACT, options))
     for row, expected in zip(rows, encoded_rows(batch), strict=True):
