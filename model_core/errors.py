@@ -5,7 +5,7 @@ from collections.abc import Sequence
 Path = tuple[str | int, ...]
 
 
-class InvalidInput(ValueError):  # noqa: N818 - a name of the domain
+class InvalidInput(ValueError):
     """A value that a caller sent is outside what is allowed; `detail` says what is allowed.
 
     path: where the value stands, from the outermost container: names are str, positions are int.

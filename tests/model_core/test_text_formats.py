@@ -288,9 +288,6 @@ def test_numbers_that_only_float_can_read_are_read_by_it() -> None:
     assert "b:1e999" in parsed.errors[0].reason
 
 
-# ----- libsvm
-
-
 def test_an_index_is_the_feature_of_its_number_as_in_json() -> None:
     encoded = FeatureEncoder(RAW).encode({"12": 0.5, "7": 1, "0": 2})
     parsed = parse_libsvm(b"+1 12:0.5 007:1\t00:2 # a comment: 5\n", RAW)
@@ -336,9 +333,6 @@ def test_libsvm_counts_features_too() -> None:
     parsed = parse_libsvm(b"1 1:1 2:1 3:1\n1 1:1 2:1\n", RAW, options)
     assert len(parsed.batch) == 1
     assert "more than 2" in parsed.errors[0].reason
-
-
-# ----- contracts that need more than a kernel
 
 
 def test_types_transforms_and_crosses_reach_text_as_they_reach_json() -> None:

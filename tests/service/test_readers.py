@@ -70,9 +70,6 @@ def encoded(row: Row, contract: HashContract = CONTRACT) -> tuple[list[int], lis
     return features.hashes, features.values or [1.0] * len(features.hashes), row.label, row.weight
 
 
-# Every format
-
-
 @pytest.mark.parametrize(
     ("data", "file_format"), [(VW, "vw"), (JSONL, "jsonl"), (b"1 3:0.5\n-1 4:1\n", "libsvm")]
 )
@@ -119,9 +116,6 @@ def test_rows_come_in_chunks_of_the_size_asked_for() -> None:
     chunks = chunks_of(data, "jsonl", chunk_rows=4)
     assert [len(chunk.batch) for chunk in chunks] == [4, 4, 2]
     assert [e.line_number for e in chunks[2].errors] == [11]
-
-
-# CSV and TSV
 
 
 def test_csv_has_a_header_and_its_values_are_text() -> None:
@@ -213,9 +207,6 @@ def test_ranges_of_columns_are_spelt_out() -> None:
         parse_columns("a,,b")
 
 
-# JSON lines
-
-
 def test_json_lines_are_bodies_of_update_requests() -> None:
     rows = rows_of(JSONL, "jsonl")
     assert rows[0] == Row(1, {"a": "x", "b": 0.5}, 1, 2.0)
@@ -243,9 +234,6 @@ def test_bad_json_lines_are_errors(line: str, says: str) -> None:
     rows = rows_of(f"{line}\n".encode(), "jsonl")
     assert [row.line_number for row in rows] == [1]
     assert says in rows[0].reason
-
-
-# Sources
 
 
 @pytest.mark.parametrize(
@@ -338,9 +326,6 @@ def test_a_reader_can_be_left_half_way(tmp_path: Path) -> None:
     chunks = read_examples(path, "vw", CONTRACT, OPTIONS, chunk_bytes=100)
     next(chunks)
     chunks.close()
-
-
-# Real clicks
 
 
 def criteo_as_vw(rows: Iterator[Row]) -> bytes:
