@@ -9,6 +9,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from model_core.errors import InvalidInput
@@ -34,6 +37,13 @@ other.
 Errors are `application/problem+json` (RFC 9457).
 """
 EXPECTED = (ServiceError, InvalidInput, HTTPException, RequestValidationError, Exception)
+
+
+async def wrong_method(request: Request, _: Exception) -> Response:
+    """405, naming the methods of all routes of this path, where the router names those of the first."""
+    matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    allowed = sorted({method for route in matching for method in route.methods})
+    return await problem_response(request, HTTPException(405, headers={"Allow": ", ".join(allowed)}))
 
 
 class Application(FastAPI):
@@ -71,7 +81,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        exception_handlers=dict.fromkeys(EXPECTED, problem_response),
+        exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
     bodies = BodyReader()
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))

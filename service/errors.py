@@ -143,9 +143,7 @@ class UpdateUnavailable(ServiceError):
 
 
 def summary_of(errors: Sequence[FieldError]) -> str:
-    """One sentence for the `detail` of a problem: the first error, and how many more there are."""
-    if not errors:
-        return "The request is not valid."
+    """The `detail` of a problem: the first error, and how many more there are."""
     first = errors[0]
     text = f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
     return text if len(errors) == 1 else f"{text} (and {len(errors) - 1} more)"

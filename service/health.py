@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from service.backend import Backend
 from service.metrics import Metrics
-from service.openapi import Responses
+from service.openapi import Responses, problems
 from service.schemas import Readiness
 from service.settings import Settings
 
@@ -36,9 +36,11 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
         look_at(backend, metrics)
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    unready: Responses = {503: {"model": Readiness, "description": "Not ready."}}
+    replies: Responses = problems(_422="The request is not valid.") | {
+        503: {"model": Readiness, "description": "Not ready."}
+    }
     app.get("/livez", tags=["health"])(livez)
-    app.get("/readyz", tags=["health"], responses=unready)(readyz)
+    app.get("/readyz", tags=["health"], responses=replies)(readyz)
     for path, handler in (("/livez", livez), ("/readyz", readyz)):  # some load balancers ask with HEAD
         app.head(path, include_in_schema=False)(handler)
 

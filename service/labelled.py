@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from model_core.errors import InvalidInput, render_path
+from model_core.errors import InvalidInput
 from model_core.hashing import FeatureEncoder
 from service.errors import FieldError, Unprocessable
+from service.problems import field_error
 from service.schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
 from service.updates import NewExample
 
@@ -67,7 +68,7 @@ def _check(
             refuse_unknown(example, _EXAMPLE, *path)
             checked.append(_new_example(encoder, example, max_weight, path))
         except InvalidInput as wrong:
-            errors.append(FieldError(path=render_path(wrong.path), detail=wrong.detail))
+            errors.append(field_error(wrong.path, wrong.detail))
 
 
 def _new_example(

@@ -33,6 +33,8 @@ def predict_one(model: OpenModel, request: PredictRequest) -> Prediction:
 def predict_instances(model: OpenModel, request: PredictRequest, max_instances: int) -> Prediction:
     """Raises InvalidInput."""
     refuse_unknown(request, _MANY)
+    if "instances" not in request:
+        raise InvalidInput(("instances",), "this field is required where there is a `context`")
     instances = request["instances"]
     if len(instances) > max_instances:
         raise InvalidInput(("instances",), f"a request has at most {max_instances} instances")

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,16 +23,16 @@ from service.errors import FieldError, ServiceError, Unprocessable
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
-MAX_REPORTED_ERRORS = 100
+MAX_PATH_LENGTH = 300
 
 _DETAILS = {
-    "missing": "This field is required.",
-    "dict_type": "Must be an object.",
-    "list_type": "Must be a list.",
-    "string_type": "Must be a text.",
-    "float_type": "Must be a number.",
-    "finite_number": "Must be a finite number.",
-    "bool_parsing": "Must be true or false.",
+    "missing": "this field is required",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "string_type": "must be a string",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_too_short": "must not be empty",
 }
 
 
@@ -69,31 +69,33 @@ async def problem_response(request: Request, error: Exception) -> Response:
     return Response(problem.body, problem.status, {**problem.headers, "content-type": PROBLEM_JSON})
 
 
-def field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
-    """pydantic's error list in our words; the first `skip` parts of each location are not the client's."""
-    return [
-        FieldError(path=render_path(error["loc"][skip:]), detail=_detail(error))
-        for error, _ in zip(errors, range(MAX_REPORTED_ERRORS), strict=False)
-    ]
+def field_error(path: Sequence[str | int], detail: str) -> FieldError:
+    """A path never brings back more than a little of what a client sent."""
+    rendered = render_path(path)
+    if len(rendered) > MAX_PATH_LENGTH:
+        rendered = f"{rendered[:MAX_PATH_LENGTH]}…"
+    return FieldError(path=rendered, detail=detail)
+
+
+def _field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
+    """pydantic's errors in our words; the first `skip` parts of each location are not the client's."""
+    return [field_error(error["loc"][skip:], _detail(error)) for error in errors]
 
 
 def _as_service_error(error: Exception) -> ServiceError | None:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, InvalidInput):
-        return Unprocessable([FieldError(path=render_path(error.path), detail=error.detail)])
+        return Unprocessable([field_error(error.path, error.detail)])
     if isinstance(error, ValidationError):
-        return Unprocessable(field_errors(error.errors(include_url=False, include_input=False)))
+        return Unprocessable(_field_errors(error.errors(include_url=False, include_input=False)))
     if isinstance(error, RequestValidationError):
-        return Unprocessable(field_errors(error.errors(), skip=1))
+        return Unprocessable(_field_errors(error.errors(), skip=1))
     return None
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    if error["type"] in _DETAILS:
-        return _DETAILS[error["type"]]
-    text = str(error["msg"])
-    return text if text.endswith(".") else f"{text}."
+    return _DETAILS.get(error["type"]) or str(error["msg"]).replace("Input should", "must", 1)
 
 
 def _problem(

@@ -37,6 +37,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
 PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
+UpdateAnswer = UpdateReply | UpdateExamplesReply
 Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
 
 
@@ -112,7 +113,9 @@ def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> l
         "handler": handlers.update,
         "most_bytes": settings.max_update_body_bytes,
         "bodies": bodies,
-        "responses": UPDATE_PROBLEMS,
+        "responses": UPDATE_PROBLEMS
+        | {202: {"model": UpdateAnswer, "description": "Durable, not yet learned."}},
+        "response_description": "Durable and learned.",
         "tags": ["update"],
     }
     return [
@@ -133,7 +136,7 @@ async def _predict_with(name: ModelName, body: PredictBody) -> PredictReply | Pr
     raise NotImplementedError
 
 
-async def _update(body: UpdateBody, wait: Wait = True) -> UpdateReply | UpdateExamplesReply:
+async def _update(body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
     """Learn from one example or from many in order, in the model `default`.
 
     Durable when answered. 200: learned before the reply. 202: not yet.
@@ -141,9 +144,7 @@ async def _update(body: UpdateBody, wait: Wait = True) -> UpdateReply | UpdateEx
     raise NotImplementedError
 
 
-async def _update_of(
-    name: ModelName, body: UpdateBody, wait: Wait = True
-) -> UpdateReply | UpdateExamplesReply:
+async def _update_of(name: ModelName, body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
     """Learn from one example or from many in order.
 
     Durable when answered. 200: learned before the reply. 202: not yet.

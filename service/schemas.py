@@ -152,6 +152,7 @@ class UpdateRequest(_ExampleOptions, total=False):
     examples: Annotated[list[Example], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
 
 
+@with_config(_documented())
 class ModelSpecification(TypedDict, total=False):
     """Configuration of a model; what is left out takes its default."""
 
