@@ -41,7 +41,7 @@ def test_the_service_does_what_its_document_says(case: schemathesis.Case, url: s
 
 
 def says_what_no_schema_can(response: schemathesis.Response) -> bool:
-    """Refusals of dates before 1970, and of what is right by itself and wrong together with something else."""
+    """Refusals of dates before 1970, and of what is wrong only together with something else."""
     if response.status_code != 422:
         return False
     errors = response.json().get("errors", [])
