@@ -14,7 +14,11 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import (
+from service.kernel_cache import choose_kernel_cache
+
+choose_kernel_cache()
+
+from bench import (  # noqa: E402  numba must not be imported before
     ceiling,
     commit_stall,
     learner,

@@ -128,6 +128,12 @@ def libsvm_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTION
     return TextParser(contract, options, libsvm_kernel.parse_lines, read_libsvm_line)
 
 
+def warm_up() -> None:
+    """Compile every kernel of the parsers, or load it from the cache."""
+    parse_vw(b"1 |f a=b x:2\n", HashContract())
+    parse_libsvm(b"1 1:2\n", HashContract())
+
+
 def parse_vw(
     data: bytes,
     contract: HashContract,

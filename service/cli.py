@@ -15,9 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from service import __version__
+from service import __version__, log_command, replay_command
 from service.command_flags import misspelt_variables, with_settings
+from service.kernel_cache import choose_kernel_cache
 from service.log_format import configure_logging
+from service.serving import with_redis_url
 from service.settings import Settings
 
 logger = logging.getLogger("service")
@@ -43,7 +45,7 @@ def serve(settings: Settings) -> None:
     _start_logging(settings)
     with _stoppable(), listen(settings.host, settings.port) as listener:
         _announce(settings, listener)
-        with _redis_url(settings) as found:
+        with with_redis_url(settings) as found:
             if found.workers == 1:
                 serve_api(found, listener, run_learner=True)
             else:
@@ -69,7 +71,7 @@ def api(
     ):
         if not supervised_as:
             _announce(settings, listener)
-        with _redis_url(settings) as found:
+        with with_redis_url(settings) as found:
             serve_api(found, listener, run_learner=False)
 
 
@@ -80,8 +82,12 @@ def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
     from service.serving import learn
 
     _start_logging(settings, supervised_as)
-    with _stoppable(), _redis_url(settings) as found:
+    with _stoppable(), with_redis_url(settings) as found:
         learn(found)
+
+
+app.command()(replay_command.replay)
+app.add_typer(log_command.app, name="log")
 
 
 @app.command()
@@ -109,12 +115,17 @@ def version() -> None:
 def warm_up() -> None:
     """Compile the kernels, so that no first request waits for it."""
     from model_core.learning import warm_up as compile_kernels
+    from model_core.text_formats import warm_up as compile_parsers
+    from service.kernel_cache import remove_stale_caches
 
+    remove_stale_caches()
     compile_kernels()
+    compile_parsers()
 
 
 def main() -> None:
     """Exit code 0, 1 with one line on standard error after a failure, 2 for a wrong call."""
+    choose_kernel_cache()
     try:
         app(prog_name="ftrl")
     except KeyboardInterrupt:
@@ -170,18 +181,6 @@ def _stoppable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         logger.debug("stopped by a signal")
-
-
-@contextmanager
-def _redis_url(settings: Settings) -> Iterator[Settings]:
-    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile."""
-    if not settings.embedded:
-        yield settings
-        return
-    from service.embedded import EmbeddedServer
-
-    with EmbeddedServer(settings) as server:
-        yield settings.model_copy(update={"redis_url": server.url})
 
 
 def _supervise(settings: Settings, listener: socket.socket) -> None:

@@ -128,7 +128,8 @@ class ExampleLog:
             raise ModelGone(self._keys.model)
         if status == b"FULL":
             raise LogFull(
-                f"{int(rest[0])} examples wait to be learned, the limit is {self._settings.backlog_limit_examples}"
+                f"{int(rest[0])} examples wait to be learned; the limit is"
+                f" {self._settings.backlog_limit_examples}"
             )
         # LATE: no attempt under this id can succeed any more
         raise UpdateUnavailable("not_appended", batch.event_ids)

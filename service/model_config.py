@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model_core.contract import HashContract
+from model_core.contract import HashContract, Limits
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters
 from model_core.learning import Learned, learn_batch, predict_probabilities
 from model_core.state import ModelState
+from service.settings import Settings
 
 DEFAULT_MODEL = "default"
 
@@ -55,3 +56,8 @@ class ModelConfig:
     def canonical(self) -> str:
         """The text under which it is stored; equal for equal configurations."""
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What one example may be at most."""
+    return Limits(settings.max_features, settings.max_name_bytes, settings.max_value, settings.max_weight)

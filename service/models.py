@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder, Limits
+from model_core.hashing import FeatureEncoder
 from service.errors import ModelConflict, StateUnavailable, UnknownModel
 from service.mirror import Mirror
-from service.model_config import ModelConfig
+from service.model_config import ModelConfig, limits_of
 from service.outcomes import Outcomes
 from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model
 from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, ModelKeys, meta_key
@@ -36,7 +36,7 @@ class OpenModel:
         self.outcomes = Outcomes()
         self.mirror = Mirror(client, name, settings, self.outcomes.record, self.outcomes.applied_through)
         self.encoder: FeatureEncoder
-        self._limits = Limits(settings.max_features, settings.max_name_bytes, settings.max_value)
+        self._limits = limits_of(settings)
 
     async def open(self) -> None:
         try:
@@ -91,15 +91,8 @@ class Models:
     async def create(self, name: str, config: ModelConfig) -> tuple[OpenModel, bool]:
         """With False where the same model existed. Raises ModelConflict where another did."""
         async with self._channel() as channel:
-            created = await create_model(channel, meta_key(name), *_new_meta(config))
-            if not created:
-                stored = checked_config(name, await read_meta(channel, name))
-                if stored.canonical() != config.canonical():
-                    raise ModelConflict(
-                        f"Model {name!r} exists with {difference(stored, config)}; delete it first."
-                    )
-            await channel.call("SADD", MODELS, name)
-        return await self.get(name), bool(created)
+            created = await ensure_model(channel, name, config)
+        return await self.get(name), created
 
     async def delete(self, name: str) -> None:
         """Raises UnknownModel."""
@@ -170,6 +163,17 @@ class Models:
             raise StateUnavailable(f"Redis does not answer: {failure}") from failure
         finally:
             await channel.close()
+
+
+async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
+    """Creates the model unless it is there; says whether it did. Raises ModelConflict where another is."""
+    created = await create_model(channel, meta_key(name), *_new_meta(config))
+    if not created:
+        stored = checked_config(name, await read_meta(channel, name))
+        if stored.canonical() != config.canonical():
+            raise ModelConflict(f"Model {name!r} exists with {difference(stored, config)}; delete it first.")
+    await channel.call("SADD", MODELS, name)
+    return bool(created)
 
 
 def difference(stored: ModelConfig, asked: ModelConfig) -> str:

@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from service.log_format import StartFailure
 from service.settings import Settings
@@ -36,6 +38,18 @@ def listen(host: str, port: int) -> socket.socket:
 def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def with_redis_url(settings: Settings) -> Iterator[Settings]:
+    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile."""
+    if not settings.embedded:
+        yield settings
+        return
+    from service.embedded import EmbeddedServer
+
+    with EmbeddedServer(settings) as server:
+        yield settings.model_copy(update={"redis_url": server.url})
 
 
 def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool) -> None:

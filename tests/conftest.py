@@ -10,11 +10,14 @@ from typing import Any
 import hypothesis
 import pytest
 
+from service.kernel_cache import choose_kernel_cache
 from service.settings import Settings
 from tests.servers import ServerProcess
 
 ServerFactory = Callable[..., ServerProcess]
 SettingsFactory = Callable[..., Settings]
+
+choose_kernel_cache()
 
 # Kernels compile on first use, so the time of one example says nothing. CI draws the same examples always.
 hypothesis.settings.register_profile("ftrl", deadline=None, derandomize="CI" in os.environ)

@@ -1,0 +1,69 @@
+"""The commands `ftrl log show` and `ftrl log skip`, for whoever is on call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from service.command_flags import with_settings
+from service.serving import with_redis_url
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.redis_client import Channel
+
+Result = TypeVar("Result")
+Model = Annotated[str, typer.Option(help="Whose log.")]
+
+app = typer.Typer(help="Look into a model's example log; get a learner past an entry that it cannot read.")
+
+
+@app.command()
+@with_settings
+def show(
+    settings: Settings,
+    model: Model = "default",
+    start: Annotated[
+        str | None, typer.Option("--from", help="First entry; by default the first that is not learned.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many entries.")] = 20,
+) -> None:
+    """Show how far the log is learned, and entries of it."""
+    from service.log_inspection import describe_log
+
+    for line in _over_redis(settings, lambda channel: describe_log(channel, model, start, count)):
+        sys.stdout.write(line + "\n")
+
+
+@app.command()
+@with_settings
+def skip(
+    settings: Settings,
+    entry: Annotated[str, typer.Argument(help="The learner goes on after this entry, e.g. 1700000000000-0.")],
+    model: Model = "default",
+) -> None:
+    """Leave out what the log holds up to an entry and is not learned, that entry included."""
+    from service.log_inspection import skip_through
+
+    examples = _over_redis(settings, lambda channel: skip_through(channel, model, entry))
+    sys.stdout.write(f"skipped {examples} examples of {model} through {entry}\n")
+
+
+def _over_redis(settings: Settings, errand: Callable[[Channel], Awaitable[Result]]) -> Result:
+    from service.redis_client import Channel, connect
+
+    async def run(url: str) -> Result:
+        client = connect(settings, url)
+        channel = Channel(client)
+        try:
+            return await errand(channel)
+        finally:
+            await channel.close()
+            await client.aclose()
+
+    with with_redis_url(settings) as found:
+        return asyncio.run(run(str(found.redis_url)))

@@ -1,0 +1,136 @@
+"""The command `ftrl replay`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from service.command_flags import with_settings
+from service.log_format import configure_logging
+from service.serving import with_redis_url
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.replay import ReplayPlan, ReplaySummary
+
+Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl"]
+_FORMATS: dict[str, Format] = {
+    ".vw": "vw",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+}
+
+
+@with_settings
+def replay(
+    settings: Settings,
+    file: Annotated[str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz and .bz2 are read.")],
+    file_format: Annotated[
+        Format | None, typer.Option("--format", help="Of the file; by default as its name tells.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Send the examples to the service at this address.")] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Learn here, then load the whole state into Redis at once.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Learn here from an empty state, and keep nothing.")
+    ] = False,
+    model: Annotated[str, typer.Option(help="The model that learns; created if need be.")] = "default",
+    hyper: Annotated[
+        str | None, typer.Option(help="Hyperparameters of a model that is created: JSON, or a file of it.")
+    ] = None,
+    hashing: Annotated[
+        str | None, typer.Option(help="Hash contract of a model that is created: JSON, or a file of it.")
+    ] = None,
+    labels: Annotated[
+        Literal["zero_one", "minus_plus"] | None,
+        typer.Option(help="Labels of the file: 0 and 1, or -1 and 1 (the default of vw and libsvm)."),
+    ] = None,
+    namespaces: Annotated[
+        Literal["ignore", "prefix"],
+        typer.Option(help="Of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."),
+    ] = "ignore",
+    columns: Annotated[
+        str | None, typer.Option(help="Names of a table's columns, comma-separated, if it has no header.")
+    ] = None,
+    label_column: Annotated[str, typer.Option(help="The column of a table with the label.")] = "label",
+    weight_column: Annotated[str | None, typer.Option(help="The column of a table with the weight.")] = None,
+    ignored_columns: Annotated[
+        str, typer.Option(help="Columns of a table that are no features, comma-separated.")
+    ] = "",
+    on_error: Annotated[
+        Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
+    ] = "fail",
+    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
+) -> None:
+    """Learn from a file of examples, and tell how good the predictions made before each one were."""
+    from service.model_config import limits_of
+    from service.replay import ReplayPlan, print_summary
+    from service.rows import ReadOptions
+    from service.tables import parse_columns
+
+    if (url is not None) + offline + dry_run != 1:
+        raise typer.BadParameter("give one of --url, --offline and --dry-run")
+    configure_logging(settings.log_level, settings.log_format)
+    options = ReadOptions(
+        labels,
+        namespaces,
+        None if columns is None else parse_columns(columns),
+        label_column,
+        weight_column,
+        frozenset(filter(None, ignored_columns.split(","))),
+        limits_of(settings),
+    )
+    plan = ReplayPlan(
+        file,
+        file_format or _format_of(file),
+        options,
+        model,
+        _json_or_file(hyper, "--hyper"),
+        _json_or_file(hashing, "--hashing"),
+        on_error,
+    )
+    summary = _run(plan, settings, url, dry_run)
+    if as_json:
+        sys.stdout.write(json.dumps(summary.to_json()) + "\n")
+    else:
+        print_summary(summary)
+
+
+def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -> ReplaySummary:
+    from service.replay_http import replay_over_http
+    from service.replay_offline import replay_offline, replay_without_loading
+
+    if url is not None:
+        return replay_over_http(plan, url)
+    if dry_run:
+        return replay_without_loading(plan)
+    with with_redis_url(settings) as found:
+        return replay_offline(plan, found)
+
+
+def _format_of(file: str) -> Format:
+    for suffix in reversed(Path(file).suffixes):
+        if suffix in _FORMATS:
+            return _FORMATS[suffix]
+    raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
+
+
+def _json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
+    """The object that stands in the text itself, or in the file that it names."""
+    if text is None:
+        return None
+    try:
+        decoded = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(f"no JSON object nor a file of one: {wrong}", param_hint=flag) from None
+    if not isinstance(decoded, dict):
+        raise typer.BadParameter("not a JSON object", param_hint=flag)
+    return decoded
