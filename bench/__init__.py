@@ -2,3 +2,7 @@
 
 `python -m bench` prints one table of ratios; `python -m bench --help` lists the options.
 """
+
+from service.kernel_cache import choose_kernel_cache
+
+choose_kernel_cache()  # before any benchmark imports numba

@@ -14,11 +14,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from service.kernel_cache import choose_kernel_cache
-
-choose_kernel_cache()
-
-from bench import (  # noqa: E402  numba must not be imported before
+from bench import (
     ceiling,
     commit_stall,
     learner,

@@ -1,1 +1,1 @@
-"""The numeric core: hashing, examples, state and the learning kernels. Pure: no I/O, no clock, no environment."""
+"""The numeric core: hashing, examples, state, learning. Pure: no I/O, no clock, no environment."""

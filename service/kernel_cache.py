@@ -1,7 +1,7 @@
 """Where numba keeps compiled kernels: one directory for each state of the numeric core's sources.
 
-numba's own index watches the file in which a kernel stands, not those of the functions compiled into it, so that after
-a change of one of these it would silently run old code.
+numba's own index watches the file in which a kernel stands, not those of the functions compiled into it, so
+that after a change of one of these it would silently run old code.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def choose_kernel_cache() -> None:
-    """To be called before numba is imported. A directory that the environment names is left as it is, and so is
-    numba's choice where the package's directory cannot be written."""
+    """To be called before numba is imported.
+
+    A directory that the environment names stays, and numba's own choice where the package cannot be written.
+    """
     directory = cache_directory()
     if VARIABLE not in os.environ and os.access(directory.parents[1], os.W_OK):
         os.environ[VARIABLE] = str(directory)

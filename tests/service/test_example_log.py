@@ -19,7 +19,7 @@ from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 
 KEYS = ModelKeys("clicks", "0123456789abcdef")
-META = {"incarnation": KEYS.incarnation, "appended": 0, "applied_number": 0}
+META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
 
 
 class LogUnderTest(NamedTuple):
@@ -43,7 +43,7 @@ async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIt
         return made[-1]
 
     channel = Channel(client)
-    await create_model(channel, KEYS.meta, *[part for pair in META.items() for part in pair])
+    await create_model(channel, KEYS.meta, *META)
     await channel.close()
     yield LogUnderTest(client, make)
     for log in made:
@@ -124,7 +124,7 @@ async def test_claims_are_found_in_the_bucket_of_the_hour_before(logs: LogUnderT
     log = logs.make()
     (first,) = await log.append(batch_of("late"), records(1), soon())
     (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
-    hour = int(bucket.rsplit(b":", 1)[1])
+    hour = int(str(bucket, "ascii").rsplit(":", 1)[1])
     await logs.client.rename(bucket, f"{KEYS.events_prefix}{hour - 1}")
     (again,) = await log.append(batch_of("late"), records(1), soon())
     assert again == Place(first.entry, 0, duplicate=True)
@@ -196,7 +196,7 @@ async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_append
 ) -> None:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
     client = connect(settings, fresh_valkey.url)
-    await client.hset(KEYS.meta, mapping=META)
+    await client.hset(KEYS.meta, items=list(META))
     log = ExampleLog(client, KEYS, settings)
     await log.append(batch_of(None), records(1), soon())
     fresh_valkey.pause()
