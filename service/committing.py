@@ -68,14 +68,13 @@ class Committer:
     @classmethod
     async def start(cls, mirror: Mirror, settings: Settings, health: ServerHealth) -> Committer:
         replica, channel = mirror.replica, mirror.channel
-        log_size = await _memory_usage(channel, replica.keys.log)
-        commits_size = await _memory_usage(channel, replica.keys.commits)
+        keys = replica.keys
         return cls(
             mirror,
             settings,
             health,
-            RetainedBytes(settings.log_retention_bytes, replica.applied, log_size),
-            RetainedBytes(settings.commits_bytes, replica.position, commits_size),
+            await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
+            await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
         )
 
     async def commit(self, work: Work) -> bool:
@@ -158,5 +157,8 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
     )
 
 
-async def _memory_usage(channel: Channel, key: str) -> int:
-    return int(await channel.call("MEMORY", "USAGE", key, "SAMPLES", 20) or 0)
+async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) -> RetainedBytes:
+    """What the stream holds when this learner takes over."""
+    size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
+    first = await channel.call("XRANGE", stream, "-", "+", "COUNT", 1)
+    return RetainedBytes(limit, LogId.parse(first[0][0]) if first else newest, newest, size)

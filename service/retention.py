@@ -6,14 +6,24 @@ from collections import deque
 
 from service.redis_keys import LOG_START, LogId
 
+PARTS = 64
+
 
 class RetainedBytes:
-    """Sizes of the entries that were seen, oldest first; what was there before counts as one."""
+    """Sizes of the entries that were seen, oldest first.
 
-    def __init__(self, limit: int, newest: LogId = LOG_START, size: int = 0) -> None:
+    Of what was there before only the ends and the size are known; it counts as spread evenly over that time.
+    """
+
+    def __init__(
+        self, limit: int, oldest: LogId = LOG_START, newest: LogId = LOG_START, size: int = 0
+    ) -> None:
         self._limit = limit
-        self._entries: deque[tuple[LogId, int]] = deque([(newest, size)])
-        self._total = size
+        self._entries: deque[tuple[LogId, int]] = deque(
+            (LogId(oldest.milliseconds + (newest.milliseconds - oldest.milliseconds) * i // PARTS, 0), part)
+            for i, part in enumerate([size // PARTS] * PARTS)
+        )
+        self._total = size // PARTS * PARTS
 
     def add(self, entry: LogId, size: int) -> None:
         self._entries.append((entry, size))

@@ -1,0 +1,39 @@
+"""Where a stream is cut."""
+
+from __future__ import annotations
+
+from service.redis_keys import LogId
+from service.retention import RetainedBytes
+
+
+def test_what_fits_is_kept_whole() -> None:
+    retained = RetainedBytes(100)
+    for i in range(10):
+        retained.add(LogId(1000 + i, 0), 10)
+    assert retained.keep_from() < LogId(1000, 0)
+
+
+def test_the_oldest_go_until_the_rest_fits() -> None:
+    retained = RetainedBytes(35)
+    for i in range(10):
+        retained.add(LogId(1000 + i, 0), 10)
+    assert retained.keep_from() == LogId(1007, 0)
+
+
+def test_the_newest_stays_however_large() -> None:
+    retained = RetainedBytes(35)
+    retained.add(LogId(1000, 0), 10)
+    retained.add(LogId(1001, 0), 1000)
+    assert retained.keep_from() == LogId(1001, 0)
+
+
+def test_what_was_there_before_stays_while_it_fits() -> None:
+    retained = RetainedBytes(2000, oldest=LogId(1000, 0), newest=LogId(2000, 5), size=1000)
+    retained.add(LogId(3000, 0), 900)
+    assert retained.keep_from() <= LogId(1000, 0)
+
+
+def test_what_was_there_before_goes_little_by_little() -> None:
+    retained = RetainedBytes(1000, oldest=LogId(1000, 0), newest=LogId(2000, 5), size=1000)
+    retained.add(LogId(3000, 0), 500)
+    assert LogId(1480, 0) < retained.keep_from() < LogId(1530, 0)
