@@ -18,7 +18,7 @@ from service.metrics import Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import Models
 from service.redis_client import CONNECTION_FAILURES, connect
-from service.server_health import EvictingServer, ServerHealth
+from service.server_health import UnfitServer, ServerHealth
 from service.settings import Settings
 from service.tasks import cancel_all
 from service.updates import Updates
@@ -47,7 +47,7 @@ class Backend:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Raises EvictingServer, EmbeddedServerError."""
+        """Raises UnfitServer, EmbeddedServerError."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
             await asyncio.to_thread(warm_up)
@@ -76,7 +76,7 @@ class Backend:
             await asyncio.sleep(RETRY_SECONDS)
             try:
                 await self._prepare()
-            except EvictingServer as refusal:
+            except UnfitServer as refusal:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(self.health.watch))
@@ -84,7 +84,7 @@ class Backend:
                 group.create_task(for_ever(learners.run))
 
     async def _prepare(self) -> None:
-        """Raises EvictingServer."""
+        """Raises UnfitServer."""
         try:
             await self.health.check()
             await self.models.repair_index()
@@ -124,8 +124,10 @@ async def background(work: Awaitable[None]) -> AsyncIterator[None]:
 async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
     """Runs `work` again should it end or fail in a way that nobody foresaw."""
     while True:
+        task = asyncio.ensure_future(work())
         try:
-            await work()
-        except Exception:
-            log.exception("background work failed and starts again")
+            await asyncio.wait([task])
+        finally:
+            await cancel_all([task])
+        log.error("background work ended and starts again", exc_info=task.exception())
         await asyncio.sleep(RETRY_SECONDS)

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import Commit, LogId
-from service.replica import FellBehind, Replica, load_replica, read_commits, token_now
+from service.replica import FellBehind, ModelGone, Replica, load_replica, read_commits, token_now
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,12 @@ class Mirror:
 
     async def load(self) -> None:
         """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then
-        stays.
+        stays. A model created anew under the name is another: whoever holds this mirror hashes for the old.
         """
-        self.replica = await load_replica(self.channel, self.model)
+        loaded = await load_replica(self.channel, self.model)
+        if self.loads and loaded.keys != self.replica.keys:
+            raise ModelGone(self.model)
+        self.replica = loaded
         self.loads += 1
         self.heard()
         if self._on_load is not None:

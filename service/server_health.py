@@ -15,10 +15,11 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+OLDEST_REDIS = (6, 2)
 
 
-class EvictingServer(Exception):
-    """The server may evict keys, so a model could vanish silently; the service refuses to start on it."""
+class UnfitServer(Exception):
+    """The server may evict keys, so that a model could vanish silently, or lacks commands: no start on it."""
 
 
 class ServerHealth:
@@ -26,7 +27,7 @@ class ServerHealth:
 
     def __init__(self, client: Redis, settings: Settings) -> None:
         self.up = False
-        self.version = ""
+        self.redis_version = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
         self.persists: bool | None = None  # None: the server does not tell
         self.used_bytes = 0
@@ -49,10 +50,14 @@ class ServerHealth:
         return self.limit_bytes > 0 and self.policy not in ("noeviction", "")
 
     async def check(self) -> None:
-        """One poll, for the start. Raises EvictingServer, and what Channel.call raises."""
+        """One poll, for the start. Raises UnfitServer, and what Channel.call raises."""
         await self._poll()
+        if self.redis_version < OLDEST_REDIS:
+            raise UnfitServer(
+                "This Redis is older than 6.2, which is the first that can trim the streams used here."
+            )
         if self.may_evict and not self._settings.allow_eviction:
-            raise EvictingServer(
+            raise UnfitServer(
                 f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model"
                 " state silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to"
                 " accept the loss."
@@ -72,7 +77,7 @@ class ServerHealth:
 
     async def _poll(self) -> None:
         info = _parse(await self._channel.call("INFO"))
-        self.version = info.get("valkey_version") or info.get("redis_version", "")
+        self.redis_version = tuple(int(part) for part in info["redis_version"].split(".")[:2])
         self.policy = info.get("maxmemory_policy", "")
         self.used_bytes = int(info.get("used_memory", 0))
         self.limit_bytes = int(info.get("maxmemory", 0))
