@@ -18,7 +18,7 @@ from service.metrics import Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import Models
 from service.redis_client import CONNECTION_FAILURES, connect
-from service.server_health import UnfitServer, ServerHealth
+from service.server_health import ServerHealth, UnfitServer
 from service.settings import Settings
 from service.tasks import cancel_all
 from service.updates import Updates

@@ -27,7 +27,7 @@ class ServerHealth:
 
     def __init__(self, client: Redis, settings: Settings) -> None:
         self.up = False
-        self.redis_version = OLDEST_REDIS  # of Valkey: the one it is compatible with
+        self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
         self.persists: bool | None = None  # None: the server does not tell
         self.used_bytes = 0
