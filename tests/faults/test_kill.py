@@ -1,0 +1,82 @@
+"""kill -9 of each process in the middle of load."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.conftest import ServerFactory
+from tests.invariants import assert_learned_once, assert_mirror_equals
+from tests.load import Load
+from tests.processes import Launch, ready, until
+
+pytestmark = pytest.mark.faults
+
+LEADS = "learning default from"
+
+
+async def test_a_killed_learner_is_replaced_and_everything_is_learned_once(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory()
+    api = launch("api", server.url)
+    learners = [launch("learn", server.url), launch("learn", server.url)]
+    await ready(api)
+    async with Load([api.url]) as load:
+        await load.more(500)
+        (leader,) = [one for one in learners if one.logged(LEADS)]
+        (standby,) = [one for one in learners if one is not leader]
+        leader.kill9()
+        await until(lambda: standby.logged(LEADS), "the standby takes over")
+        await load.more(500)
+    replica = await assert_learned_once(server, load.acknowledged)
+    await assert_mirror_equals(api.url, replica)
+
+
+async def test_a_killed_api_process_loses_and_repeats_nothing_that_its_clients_try_again(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory()
+    apis = [launch("api", server.url), launch("api", server.url)]
+    launch("learn", server.url)
+    await ready(*apis)
+    async with Load([api.url for api in apis]) as load:
+        await load.more(500)
+        apis[0].kill9()
+        await load.more(500)
+    assert load.answers.keys() & {"ReadError", "RemoteProtocolError", "ConnectError"}
+    replica = await assert_learned_once(server, load.acknowledged)
+    await assert_mirror_equals(apis[1].url, replica)
+
+
+async def test_a_killed_server_that_writes_always_has_everything_that_was_acknowledged(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory(appendfsync="always")
+    api = launch("api", server.url)
+    launch("learn", server.url)
+    await ready(api)
+    async with Load([api.url]) as load:
+        for _ in range(3):
+            await load.more(300)
+            server.kill9()
+            await asyncio.to_thread(server.start)
+        await load.more(300)
+    replica = await assert_learned_once(server, load.acknowledged)
+    await assert_mirror_equals(api.url, replica)
+
+
+async def test_what_was_acknowledged_before_a_crash_is_there_after_it_without_being_sent_again(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory(appendfsync="always")
+    api = launch("api", server.url)
+    launch("learn", server.url)
+    await ready(api)
+    async with Load([api.url], insistent=False) as load:
+        await load.more(300)
+        server.kill9()
+    await asyncio.to_thread(server.start)
+    replica = await assert_learned_once(server, load.acknowledged, others=True)
+    await assert_mirror_equals(api.url, replica)

@@ -1,0 +1,55 @@
+"""Two learners that both believe they hold the lease: compare-and-set decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.redis_keys import lease_key
+from tests.conftest import ServerFactory
+from tests.invariants import assert_learned_once, assert_mirror_equals
+from tests.load import Load
+from tests.processes import Launch, ready
+from tests.servers import ServerProcess
+
+pytestmark = pytest.mark.faults
+
+REFUSED = "was refused: loading again"
+
+
+async def test_two_learners_at_once_leave_the_state_right(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory()
+    api = launch("api", server.url)
+    learners = [launch("learn", server.url) for _ in range(2)]
+    await ready(api)
+    async with without_a_lease(server), Load([api.url]) as load:
+        await load.more(200)
+        async with asyncio.timeout(20):
+            while not all(learner.logged(REFUSED) for learner in learners):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await load.more(200)
+    replica = await assert_learned_once(server, load.acknowledged)
+    await assert_mirror_equals(api.url, replica)
+
+
+@contextlib.asynccontextmanager
+async def without_a_lease(server: ServerProcess) -> AsyncIterator[None]:
+    """The key is deleted again and again, so that whoever asks for the lease gets it."""
+
+    async def delete() -> None:
+        with server.client() as client:
+            while True:
+                client.delete(lease_key("default"))
+                await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(delete())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,111 @@
+"""Clients that send updates over HTTP and do not rest until each is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import httpx
+
+from service.model_config import DEFAULT_MODEL
+
+ACKNOWLEDGED = (200, 202)
+TRY_AGAIN = (429, 503)
+PAUSE_SECONDS = 0.05
+LONGEST_SECONDS = 40
+
+
+def example(event: int, prefix: str = "event") -> dict[str, Any]:
+    """The body of an example: the same for the same event, with some features in common with others."""
+    return {
+        "features": {"user": f"u{event % 97}", "ad": f"a{event % 13}", "hour": event % 24, "n": f"x{event}"},
+        "label": int(event % 7 == 0),
+        "event_id": f"{prefix}-{event}",
+    }
+
+
+class Load:
+    """`async with Load([url, ...]) as load:` keeps `clients` of them busy until its end.
+
+    A client whose request fails, or is told to, tries again under the same event ids at the next address; or,
+    with `insistent=False`, gives up for good. Any answer that is neither an acknowledgement nor such an
+    invitation fails the test.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        clients: int = 6,
+        examples: int = 5,
+        insistent: bool = True,
+        model: str = DEFAULT_MODEL,
+        make: Callable[[int], dict[str, Any]] = example,
+    ) -> None:
+        self.acknowledged: list[str] = []
+        self.answers: Counter[int | str] = Counter()
+        self._urls = [f"{url}/models/{model}/update" for url in urls]
+        self._clients = clients
+        self._examples = examples
+        self._insistent = insistent
+        self._make = make
+        self._events = itertools.count()
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._client(number)) for number in range(self._clients)]
+        return self
+
+    async def __aexit__(self, kind: object, *exception: object) -> None:
+        """Every client finishes its request first, unless the test has failed already."""
+        self._stopping = True
+        if kind is not None:
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=kind is not None)
+
+    async def more(self, count: int, seconds: float = 30) -> None:
+        """Waits until this many more examples are acknowledged."""
+        goal = len(self.acknowledged) + count
+        async with asyncio.timeout(seconds):
+            while len(self.acknowledged) < goal:
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.01)
+
+    async def _client(self, number: int) -> None:
+        async with httpx.AsyncClient(timeout=10) as http:
+            while not self._stopping:
+                bodies = [self._make(event) for event in itertools.islice(self._events, self._examples)]
+                if not await self._send(http, bodies, number):
+                    return
+
+    async def _send(self, http: httpx.AsyncClient, bodies: list[dict[str, Any]], attempt: int) -> bool:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            while not await self._attempt(http, self._urls[attempt % len(self._urls)], bodies):
+                if not self._insistent:
+                    return False
+                await asyncio.sleep(PAUSE_SECONDS)
+                attempt += 1
+        self.acknowledged += [str(one["event_id"]) for one in bodies]
+        return True
+
+    async def _attempt(self, http: httpx.AsyncClient, url: str, bodies: list[dict[str, Any]]) -> bool:
+        try:
+            answer = await http.post(url, json={"examples": bodies})
+        except httpx.TransportError as failure:
+            self.answers[type(failure).__name__] += 1
+            return False
+        self.answers[answer.status_code] += 1
+        assert answer.status_code in ACKNOWLEDGED + TRY_AGAIN, answer.text
+        if answer.status_code not in ACKNOWLEDGED:
+            assert answer.headers["Retry-After"]
+            return False
+        results = answer.json()["results"]
+        assert [one["event_id"] for one in results] == [one["event_id"] for one in bodies]
+        return True
