@@ -68,7 +68,8 @@ def learn_batch(
     """Play one round per example, in order, and change the state in place."""
     c = coefficients(hyper, bias, offset)
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
-    state.make_room_for_changes(batch.hashes.size + 1)
+    untouched = state.features_seen if c.dense else 0
+    state.make_room_for_changes(batch.hashes.size + 1 + untouched)
     state.changes, state.features_seen = _learn(
         state.rows,
         state.marks,

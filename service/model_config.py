@@ -13,7 +13,7 @@ import numpy.typing as npt
 from model_core.contract import HashContract, Limits
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
-from model_core.hyperparameters import Hyperparameters
+from model_core.hyperparameters import Hyperparameters, refusal
 from model_core.learning import Learned, learn_batch, predict_probabilities
 from model_core.state import ModelState
 from service.settings import Settings
@@ -36,6 +36,8 @@ class ModelConfig:
             hyper = Hyperparameters.from_json(body.get("hyper", {}))
         except InvalidInput as wrong:
             raise wrong.within("hyper") from None
+        if (why := refusal(hyper)) is not None:
+            raise InvalidInput(("hyper",), why)
         try:
             hashing = HashContract.from_json(body.get("hashing", {}))
         except InvalidInput as wrong:

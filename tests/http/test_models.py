@@ -92,6 +92,7 @@ def test_these_are_names(api: httpx.Client, name: str) -> None:
         ({"hyper": {"family": "sgd"}}, "hyper.family"),
         ({"hyper": {"l1": -1}}, "hyper.l1"),
         ({"hyper": {"l3": 1}}, "hyper.l3"),
+        ({"hyper": {"family": "comid"}}, "hyper"),  # not with the schedule `once`
         ({"hyper": {"rate": {"kind": "adaptive", "alpha": "1", "beta": 1}}}, "hyper.rate.alpha"),
         ({"hyper": 3}, "hyper"),
         ({"hashing": {"bits": 40}}, "hashing.bits"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_core.examples import ExampleBatch
-from model_core.hyperparameters import Hyperparameters
+from model_core.hyperparameters import Hyperparameters, ScalarRate
 from model_core.learning import learn_batch
 from model_core.schedules import Constant
 from model_core.state import CHANGED, SEEN, ModelState
@@ -54,6 +54,15 @@ def test_features_seen_counts_slots_without_the_bias(rows):
     learn(state, rows)
     assert state.features_seen == len({h % 2**BITS for row in rows for h in row})
     assert state.seen_slots().tolist()[-1] == state.size
+
+
+def test_all_features_change_together_where_every_round_moves_them():
+    state = ModelState.empty(14)
+    dense = Hyperparameters(rate=ScalarRate(1.0, 1.0), l1=0.0)
+    learn(state, [[h] for h in range(5000)], dense)
+    state.take_changed()
+    learn(state, [[0]], dense)
+    assert len(set(state.take_changed()[0].tolist())) == 5001
 
 
 def test_the_digest_tells_states_apart():
