@@ -43,13 +43,15 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 class EmbeddedServer:
     """The server of `settings.data_dir`, which is started again should it die before `stop()`.
 
-    A server that is found running takes over these settings' `appendfsync` and `embedded_maxmemory_bytes`.
+    A server that is found running takes over these settings' `appendfsync` and `embedded_maxmemory_bytes`,
+    unless they are only an errand's: a look into the log must not change how durable the service's data is.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, errand: bool = False) -> None:
         self.home = settings.data_dir.expanduser().absolute() / "valkey"
         self.started = False  # by this object, rather than found running
         self._settings = settings
+        self._errand = errand
         self._users: BinaryIO | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
@@ -174,8 +176,9 @@ class EmbeddedServer:
                 raise EmbeddedServerError(
                     f"the server at {self._socket_path()} keeps its data in {directory}"
                 )
-            client.config_set("appendfsync", self._settings.appendfsync)
-            client.config_set("maxmemory", int(self._settings.embedded_maxmemory_bytes))
+            if not self._errand:
+                client.config_set("appendfsync", self._settings.appendfsync)
+                client.config_set("maxmemory", int(self._settings.embedded_maxmemory_bytes))
         logger.info("using the server that already runs on %s", self.home)
 
     def _ping(self) -> str | None:

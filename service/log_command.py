@@ -65,5 +65,5 @@ def _over_redis(settings: Settings, errand: Callable[[Channel], Awaitable[Result
             await channel.close()
             await client.aclose()
 
-    with with_redis_url(settings) as found:
+    with with_redis_url(settings, errand=True) as found:
         return asyncio.run(run(str(found.redis_url)))

@@ -123,7 +123,7 @@ class Tally:
             raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
         self._bad_lines += 1
         if self._bad_lines <= MOST_ERRORS_SHOWN:
-            self._progress.console.print(text, markup=False, highlight=False)
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
         elif self._bad_lines == MOST_ERRORS_SHOWN + 1:
             self._progress.console.print("further bad lines are counted, not shown")
 

@@ -112,7 +112,7 @@ def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -
         return replay_over_http(plan, url)
     if dry_run:
         return replay_without_loading(plan)
-    with with_redis_url(settings) as found:
+    with with_redis_url(settings, errand=True) as found:
         return replay_offline(plan, found)
 
 

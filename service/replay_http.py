@@ -30,7 +30,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     """Raises CommandFailure, UnreadableFile."""
     service = _Service(url)
     path = f"/models/{quote(plan.model, safe='')}"
-    if plan.configures:
+    if plan.configures or not service.has(path):
         service.call("PUT", path, plan.config_body)
     contract = HashContract.from_json(service.call("GET", path)["hashing"])
     with TextSource(plan.file) as source, Tally(plan, source) as tally:
@@ -97,6 +97,10 @@ class _Service:
         if status >= 300:
             raise CommandFailure(f"{method} {path}: {reply.get('detail', status)}")
         return reply
+
+    def has(self, path: str) -> bool:
+        """Whether there is anything at this path; any other failure shows at the next call."""
+        return self._once("GET", path, None)[0] != 404
 
     def update(self, path: str, examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Results in order of the examples. Raises CommandFailure once patience is at its end."""

@@ -41,14 +41,17 @@ def url_of(listener: socket.socket) -> str:
 
 
 @contextmanager
-def with_redis_url(settings: Settings) -> Iterator[Settings]:
-    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile."""
+def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Settings]:
+    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile.
+
+    `errand`: see EmbeddedServer.
+    """
     if not settings.embedded:
         yield settings
         return
     from service.embedded import EmbeddedServer
 
-    with EmbeddedServer(settings) as server:
+    with EmbeddedServer(settings, errand=errand) as server:
         yield settings.model_copy(update={"redis_url": server.url})
 
 

@@ -142,6 +142,15 @@ def test_a_second_user_finds_the_server_and_the_last_one_stops_it(tmp_path: Path
 
 
 @pytest.mark.faults
+def test_an_errand_leaves_the_configuration_of_a_running_server(tmp_path: Path) -> None:
+    limit = {"appendfsync": "always", "embedded_maxmemory_bytes": 100 << 20}
+    with embedded(tmp_path, **limit) as server, client(server) as connection:
+        with EmbeddedServer(Settings(data_dir=tmp_path), errand=True) as errand:
+            assert errand.pid == server.pid
+        assert connection.config_get("appendfsync") == {"appendfsync": "always"}
+        assert connection.config_get("maxmemory") == {"maxmemory": str(100 << 20)}
+
+
 def test_the_orphan_of_a_killed_parent_is_found_and_then_stopped(
     tmp_path: Path, make_parent: Callable[[], Parent]
 ) -> None:
