@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-import httpx
-
 from service.model_config import DEFAULT_MODEL
+from tests.caller import FAILURES, Caller, caller
 
 ACKNOWLEDGED = (200, 202)
 TRY_AGAIN = (429, 503)
@@ -79,15 +78,15 @@ class Load:
                 await asyncio.sleep(0.01)
 
     async def _client(self, number: int) -> None:
-        async with httpx.AsyncClient(timeout=10) as http:
+        async with caller() as service:
             while not self._stopping:
                 bodies = [self._make(event) for event in itertools.islice(self._events, self._examples)]
-                if not await self._send(http, bodies, number):
+                if not await self._send(service, bodies, number):
                     return
 
-    async def _send(self, http: httpx.AsyncClient, bodies: list[dict[str, Any]], attempt: int) -> bool:
+    async def _send(self, service: Caller, bodies: list[dict[str, Any]], attempt: int) -> bool:
         async with asyncio.timeout(LONGEST_SECONDS):
-            while not await self._attempt(http, self._urls[attempt % len(self._urls)], bodies):
+            while not await self._attempt(service, self._urls[attempt % len(self._urls)], bodies):
                 if not self._insistent:
                     return False
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -95,17 +94,17 @@ class Load:
         self.acknowledged += [str(one["event_id"]) for one in bodies]
         return True
 
-    async def _attempt(self, http: httpx.AsyncClient, url: str, bodies: list[dict[str, Any]]) -> bool:
+    async def _attempt(self, service: Caller, url: str, bodies: list[dict[str, Any]]) -> bool:
         try:
-            answer = await http.post(url, json={"examples": bodies})
-        except httpx.TransportError as failure:
-            self.answers[type(failure).__name__] += 1
+            answer = await service.post(url, {"examples": bodies})
+        except FAILURES:
+            self.answers["no answer"] += 1
             return False
-        self.answers[answer.status_code] += 1
-        assert answer.status_code in ACKNOWLEDGED + TRY_AGAIN, answer.text
-        if answer.status_code not in ACKNOWLEDGED:
-            assert answer.headers["Retry-After"]
+        self.answers[answer.status] += 1
+        assert answer.status in ACKNOWLEDGED + TRY_AGAIN, answer.body
+        if answer.status not in ACKNOWLEDGED:
+            assert answer.headers["retry-after"]
             return False
-        results = answer.json()["results"]
+        results = answer.body["results"]
         assert [one["event_id"] for one in results] == [one["event_id"] for one in bodies]
         return True

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import URLError
+from urllib.request import urlopen
 
 from tests.commands import ServingProcess
 
 Launch = Callable[..., "ServiceProcess"]
+
+SMALL = {"hashing": {"bits": 16}}
+LEASE_SECONDS = 1.5
 
 
 class ServiceProcess(ServingProcess):
@@ -45,10 +51,29 @@ class ServiceProcess(ServingProcess):
         return 0.0
 
     def _metrics(self) -> str:
-        from urllib.request import urlopen
-
         with urlopen(f"{self.url}/metrics", timeout=10) as response:
             return str(response.read(), "utf-8")
+
+
+@contextlib.contextmanager
+def launcher(directory: Path) -> Iterator[Launch]:
+    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default` and a short
+    lease."""
+    config = directory / "small.json"
+    config.write_text(json.dumps(SMALL))
+    launched: list[ServiceProcess] = []
+
+    def launch(command: str, redis_url: str, **settings: object) -> ServiceProcess:
+        values: dict[str, object] = {"default_model": config, "data_dir": directory / "data"}
+        values["lease_seconds"] = LEASE_SECONDS
+        launched.append(ServiceProcess(command, redis_url, directory, **(values | settings)))
+        return launched[-1]
+
+    try:
+        yield launch
+    finally:
+        for process in launched:
+            process.remove()
 
 
 async def ready(*processes: ServiceProcess) -> None:

@@ -16,6 +16,8 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from service.tasks import cancel_all
+
 SCRIPTS = {
     text: path.name.removesuffix(".lua")
     for path in resources.files("service").joinpath("lua").iterdir()
@@ -84,7 +86,6 @@ class Proxy:
 
     def __init__(self, target: Path) -> None:
         self.chaos: Callable[[Request], Fault | None] | None = None
-        self.seen: list[str] = []
         self._target = target
         self._rules: list[Rule] = []
         self._holds: list[Hold] = []
@@ -98,7 +99,7 @@ class Proxy:
     async def __aexit__(self, *exception: object) -> None:
         self._server.close()
         await self.cut_all()
-        await self._server.wait_closed()
+        await asyncio.sleep(0)  # the sockets are closed on the loop's next turn
 
     def lose_request(self, verb: str, times: int = 1) -> Rule:
         return self._rule(verb, Fault.LOSE_REQUEST, times)
@@ -113,35 +114,33 @@ class Proxy:
         self._holds.append(Hold(verb))
         return self._holds[-1]
 
+    def behave(self) -> None:
+        """From now on everything comes through."""
+        for hold in self._holds:
+            hold.release()
+        self._rules, self._holds, self.chaos = [], [], None
+
     async def cut_all(self) -> None:
         """Ends every connection that there is."""
-        connections = list(self._connections)
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        while self._connections:
+            await cancel_all(self._connections)
 
     def _rule(self, verb: str, kind: Fault, times: int) -> Rule:
         self._rules.append(Rule(verb, kind, times))
         return self._rules[-1]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
-                await self._relay(reader, writer)
-        finally:
-            self._connections.discard(task)
-            await _close(writer)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(self._relay(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.close())  # also of a task that never began
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, server = await asyncio.open_unix_connection(self._target)
-        try:
-            while await self._relay_one(await read_request(reader), answers, server, writer):
-                pass
-        finally:
-            await _close(server)
+        with contextlib.suppress(OSError, EOFError):
+            answers, server = await asyncio.open_unix_connection(self._target)
+            with contextlib.closing(server):
+                while await self._relay_one(await read_request(reader), answers, server, writer):
+                    pass
 
     async def _relay_one(
         self,
@@ -151,7 +150,6 @@ class Proxy:
         client: asyncio.StreamWriter,
     ) -> bool:
         """False where the connection is to end."""
-        self.seen.append(request.verb)
         for hold in self._holds:
             if hold.verb == request.verb:
                 await hold.wait()
@@ -214,9 +212,3 @@ def _verb(words: Sequence[bytes]) -> str:
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
     return await reader.readuntil(b"\r\n")
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(OSError, asyncio.CancelledError):
-        await writer.wait_closed()

@@ -1,32 +1,33 @@
-"""Service processes and proxies for the tests of faults."""
+"""Service processes for the tests of faults."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from tests.processes import Launch, ServiceProcess
-
-SMALL = {"hashing": {"bits": 16}}
-QUICK = {"lease_seconds": 1.5}
+from tests.processes import Launch, launcher
+from tests.steered import Steered, steered_processes
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """`launch("api", url, **settings)`: a process, not yet ready, whose model `default` is small."""
-    config = tmp_path / "small.json"
-    config.write_text(json.dumps(SMALL))
-    launched: list[ServiceProcess] = []
+    """`launch("api", url, **settings)`: a process of the test's own, not yet ready."""
+    with launcher(tmp_path) as launch:
+        yield launch
 
-    def make(command: str, redis_url: str, **settings: Any) -> ServiceProcess:
-        values = {"default_model": config, "data_dir": tmp_path / "data"} | QUICK | settings
-        launched.append(ServiceProcess(command, redis_url, tmp_path, **values))
-        return launched[-1]
 
-    yield make
-    for process in launched:
-        process.remove()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_processes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Steered]:
+    async with steered_processes(tmp_path_factory.mktemp("steered")) as processes:
+        yield processes
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def steered(shared_processes: Steered, request: pytest.FixtureRequest) -> AsyncIterator[Steered]:
+    """Processes shared by the tests of a module, with a model of the test's own."""
+    name = f"m{abs(hash(request.node.nodeid)):x}"
+    async with shared_processes.with_model(name, {"hashing": {"bits": 14}}) as processes:
+        yield processes

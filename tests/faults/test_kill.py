@@ -45,7 +45,7 @@ async def test_a_killed_api_process_loses_and_repeats_nothing_that_its_clients_t
         await load.more(500)
         apis[0].kill9()
         await load.more(500)
-    assert load.answers.keys() & {"ReadError", "RemoteProtocolError", "ConnectError"}
+    assert load.answers["no answer"]
     replica = await assert_learned_once(server, load.acknowledged)
     await assert_mirror_equals(apis[1].url, replica)
 
