@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import islice
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
 from model_core.contract import HashContract
@@ -24,6 +25,7 @@ __all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"
 
 CHUNK_BYTES = 2**20
 CHUNK_ROWS = 8192
+LONGEST_END_SECONDS = 1.0
 
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
 _LINE_READERS = {"vw": read_vw_line, "libsvm": read_libsvm_line}
@@ -150,8 +152,24 @@ def _text_rows(
 
 def _prefetched(items: Iterator[Item]) -> Iterator[Item]:
     """The same items, each made in a thread while the one before is used."""
-    with ThreadPoolExecutor(1, thread_name_prefix="reader") as thread:
-        following = thread.submit(next, items, None)
+    following = _being_made(items)
+    try:
         while (item := following.result()) is not None:
-            following = thread.submit(next, items, None)
+            following = _being_made(items)
             yield item
+    finally:
+        wait([following], timeout=LONGEST_END_SECONDS)
+
+
+def _being_made(items: Iterator[Item]) -> Future[Item | None]:
+    """The next item. No exit of the process waits for its thread: it may be reading an endless pipe."""
+    made: Future[Item | None] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(next(items, None))
+        except BaseException as failure:  # noqa: BLE001  whoever asks for the result gets it
+            made.set_exception(failure)
+
+    Thread(target=make, name="reader", daemon=True).start()
+    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class TextSource:
             self._raw = self._open(Path(source))
         else:
             self.name = "standard input" if isinstance(source, str | Path) else "the file"
-            self._raw = sys.stdin.buffer if isinstance(source, str | Path) else source
+            self._raw = _standard_input() if isinstance(source, str | Path) else source
         self._delivered = 0
         self._text = self._decompressed(Path(self.name).suffix)
 
@@ -105,3 +106,8 @@ class TextSource:
         text = _DECOMPRESSORS[suffix](self._raw)
         self._opened.append(text)
         return text
+
+
+def _standard_input() -> BinaryIO:
+    """A reader of its own: Python cannot end while a thread waits in the one of `sys.stdin`."""
+    return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)

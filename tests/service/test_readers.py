@@ -258,9 +258,11 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
     assert progress[0] < progress[-1] == path.stat().st_size
 
 
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(VW)))
-    (chunk,) = read_examples("-", "vw", CONTRACT, OPTIONS)
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "piped").write_bytes(VW)
+    with (tmp_path / "piped").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        (chunk,) = read_examples("-", "vw", CONTRACT, OPTIONS)
     assert (len(chunk.batch), chunk.bytes_read) == (2, len(VW))
 
 
