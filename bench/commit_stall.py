@@ -15,8 +15,8 @@ from bench.processes import beside, redis_server
 from bench.result import Options, Result
 from model_core.encoded import Encoded
 from model_core.learning import warm_up
+from service.appending import NewExample
 from service.redis_keys import CHANGED, ModelKeys, meta_key
-from service.updates import NewExample
 from service.valkey_binary import binary_path
 
 EXAMPLES = 4000

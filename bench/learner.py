@@ -18,8 +18,8 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder, Limits
 from model_core.learning import warm_up
 from model_core.state import ModelState
+from service.appending import NewExample
 from service.model_config import ModelConfig
-from service.updates import NewExample
 from service.valkey_binary import binary_path
 
 ROWS = 40 * 2048

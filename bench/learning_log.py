@@ -8,13 +8,14 @@ from time import perf_counter
 from redis.asyncio import Redis
 
 from bench.filled_model import MODEL, SETTINGS
+from service.appending import NewExample, NewExamples
 from service.learner import Learner
 from service.metrics import Metrics
 from service.models import Models
 from service.redis_client import Channel
 from service.replica import read_meta
 from service.server_health import ServerHealth
-from service.updates import NewExample, Updates
+from service.updates import Updates
 
 
 async def append(client: Redis, examples: Sequence[NewExample], batch_size: int) -> None:
@@ -24,7 +25,7 @@ async def append(client: Redis, examples: Sequence[NewExample], batch_size: int)
     model = await models.get(MODEL)
     source = iter(examples)
     while batch := list(islice(source, batch_size)):
-        await updates.submit(model, batch, wait=False)
+        await updates.submit(model, NewExamples.of(batch), wait=False)
     await updates.close()
     await models.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -34,32 +34,32 @@ class Place(NamedTuple):
     duplicate: bool
 
 
-@dataclass(slots=True)
 class MicroBatch:
-    """What one append carries; all attempts to append it go under its own id, so they append it once."""
+    """What one append carries; all attempts to append it go under its own id, so they append it once.
 
-    batch_id: bytes = field(default_factory=lambda: secrets.token_bytes(_BATCH_ID_BYTES))
-    event_ids: list[str] = field(default_factory=list)
-    _given: list[bool] = field(default_factory=list)
+    event_ids: for callers, one an example. digests: the same as the log's records carry them, 16 bytes each.
+    claims: per example, what the script is to claim, empty for an id made here (the batch's own claim covers
+    it), and the id of an earlier micro-batch that the example may repeat.
+    """
 
-    def add(self, event_id: str | None) -> None:
-        """Takes the caller's event id, or makes one under which a retry finds this very example."""
-        self._given.append(event_id is not None)
-        index = len(self.event_ids).to_bytes(4, "big")
-        self.event_ids.append(event_id or _MADE + (self.batch_id + index).hex())
+    def __init__(self) -> None:
+        self.batch_id = secrets.token_bytes(_BATCH_ID_BYTES)
+        self.event_ids: list[str] = []
+        self.digests: list[bytes] = []
+        self.claims: list[tuple[bytes, bytes]] = []
 
-    def digests(self) -> list[bytes]:
-        """What the log's records carry: 16 bytes an example."""
-        return [_digest(event_id) for event_id in self.event_ids]
-
-    def claims(self) -> list[tuple[bytes, bytes]]:
-        """Per example: what the script is to claim (empty for an id made here: the batch's own claim covers
-        it),
-        and the id of an earlier micro-batch that the example may repeat."""
-        return [
-            (_digest(event_id), _batch_of(event_id)) if given else (b"", b"")
-            for event_id, given in zip(self.event_ids, self._given, strict=True)
-        ]
+    def extend(self, event_ids: Sequence[str | None]) -> None:
+        """Takes the callers' event ids; where there is none, makes one that a retry can give."""
+        for index, event_id in enumerate(event_ids, len(self.event_ids)):
+            if event_id is None:
+                digest = self.batch_id + index.to_bytes(4, "big")
+                self.event_ids.append(_MADE + digest.hex())
+                self.claims.append((b"", b""))
+            else:
+                digest = event_digest(event_id)
+                self.event_ids.append(event_id)
+                self.claims.append((digest, _batch_of(event_id)))
+            self.digests.append(digest)
 
 
 class ExampleLog:
@@ -77,7 +77,7 @@ class ExampleLog:
         Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
         certain.
         """
-        tail = [part for pair in zip(records, batch.claims(), strict=True) for part in (pair[0], *pair[1])]
+        tail = [part for pair in zip(records, batch.claims, strict=True) for part in (pair[0], *pair[1])]
         may_have_been_sent = False
         pause = 0.01
         while True:
@@ -159,16 +159,21 @@ def _first_place(position: str) -> Place:
     return Place(LogId.parse(entry), int(offset), duplicate=True)
 
 
-def _digest(event_id: str) -> bytes:
-    return hashlib.blake2b(event_id.encode(), digest_size=16).digest()
+def event_digest(event_id: str) -> bytes:
+    """16 bytes that stand for an event id; of one made here, the bytes that it spells."""
+    return _spelled(event_id) or hashlib.blake2b(event_id.encode(), digest_size=16).digest()
 
 
 def _batch_of(event_id: str) -> bytes:
     """The micro-batch in which an id of our making was made, empty for any other id."""
+    return _spelled(event_id)[:_BATCH_ID_BYTES]
+
+
+def _spelled(event_id: str) -> bytes:
     if len(event_id) != _MADE_LENGTH or not event_id.startswith(_MADE):
         return b""
     try:
-        return bytes.fromhex(event_id[len(_MADE) :])[:_BATCH_ID_BYTES]
+        return bytes.fromhex(event_id[len(_MADE) :])
     except ValueError:
         return b""
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from model_core.errors import InvalidInput
 from model_core.hashing import FeatureEncoder
+from service.appending import NewExample
 from service.errors import FieldError, Unprocessable
 from service.problems import field_error
 from service.schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
-from service.updates import NewExample
 
 Path = tuple[str | int, ...]
 

@@ -10,6 +10,7 @@ from fastapi import Body, Path, Query
 from pydantic import TypeAdapter
 
 from model_core.errors import InvalidInput
+from service.appending import NewExamples
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import InvalidModelName
@@ -80,7 +81,9 @@ class HotRoutes:
             examples = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
         else:
             examples = [one_example(model.encoder, request, settings.max_weight)]
-        results = await self._backend.updates.submit(model, examples, wait) if examples else []
+        results = (
+            await self._backend.updates.submit(model, NewExamples.of(examples), wait) if examples else []
+        )
         statuses = [result.status for result in results]
         self._metrics.updated(model.name, statuses)
         status = 202 if "appended" in statuses else 200

@@ -1,121 +1,35 @@
-"""What /update does: put examples into the log, wait until this process's mirror has learned them, tell the
-result.
-"""
+"""What /update does, in order: append to the log, wait until the mirror here has learned it, tell how."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import deque
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 from redis.asyncio import Redis
 
-from model_core.examples import ExampleBatch
-from model_core.hashing import Encoded
-from model_core.numerics import log_loss, sigmoid
-from service.errors import LogFull, StateUnavailable, UpdateUnavailable
-from service.example_log import ExampleLog, MicroBatch, Place
+from model_core.numerics import log_losses, sigmoids
+from service.appending import Appender, NewExamples, Placed
+from service.errors import LogFull, StateUnavailable
 from service.metrics import Metrics
 from service.models import OpenModel
+from service.outcomes import Outcome
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
 
-MOST_EXAMPLES_AN_APPEND = 4096
-
-
-class NewExample(NamedTuple):
-    """One example of a request; `weight` is its weight over its sample rate."""
-
-    encoded: Encoded
-    label: int
-    weight: float
-    event_id: str | None
-    event_time_ms: int | None
+Status = Literal["learned", "appended", "duplicate", "skipped"]
 
 
 class UpdateResult(NamedTuple):
     """`probability` and `loss` are progressive: of the state just before the example was learned."""
 
-    status: Literal["learned", "appended", "duplicate", "skipped"]
+    status: Status
     probability: float | None
     loss: float | None
     event_id: str
     revision: str | None
-
-
-class _Request(NamedTuple):
-    examples: list[NewExample]
-    deadline: float
-    placed: asyncio.Future[list[tuple[Place, str]]]  # with each one's event id
-
-
-class Appender:
-    """Requests that arrive while an append is under way share the next one."""
-
-    def __init__(self, client: Redis, model: OpenModel, settings: Settings, metrics: Metrics) -> None:
-        self._log = ExampleLog(client, model.mirror.replica.keys, settings)
-        self._model = model.name
-        self._metrics = metrics
-        self._requests: deque[_Request] = deque()
-        self._appending: asyncio.Task[None] | None = None
-
-    async def append(self, examples: list[NewExample], deadline: float) -> list[tuple[Place, str]]:
-        """Raises what ExampleLog.append raises."""
-        request = _Request(examples, deadline, asyncio.get_running_loop().create_future())
-        self._requests.append(request)
-        if self._appending is None:
-            self._appending = asyncio.create_task(self._append_all())
-        return await request.placed
-
-    async def _append_all(self) -> None:
-        try:
-            while self._requests:
-                await self._append_together(self._next_requests())
-        finally:
-            self._appending = None
-
-    def _next_requests(self) -> list[_Request]:
-        together = [self._requests.popleft()]
-        count = len(together[0].examples)
-        while self._requests and count + len(self._requests[0].examples) <= MOST_EXAMPLES_AN_APPEND:
-            together.append(self._requests.popleft())
-            count += len(together[-1].examples)
-        return together
-
-    async def _append_together(self, requests: list[_Request]) -> None:
-        batch = MicroBatch()
-        examples = [example for request in requests for example in request.examples]
-        for example in examples:
-            batch.add(example.event_id)
-        started = time.monotonic()
-        append = asyncio.create_task(self._log.append(batch, _records(examples, batch), requests[0].deadline))
-        await asyncio.wait([append])
-        if (failure := append.exception()) is not None:
-            self._fail(requests, batch, failure)
-            return
-        self._metrics.appended_examples(self._model, len(examples), time.monotonic() - started)
-        placed = zip(append.result(), batch.event_ids, strict=True)
-        for request in requests:
-            answer = [next(placed) for _ in request.examples]
-            if not request.placed.cancelled():
-                request.placed.set_result(answer)
-
-    def _fail(self, requests: list[_Request], batch: MicroBatch, failure: BaseException) -> None:
-        """Every request of the append fails alike, each told its own event ids."""
-        ids = iter(batch.event_ids)
-        for request in requests:
-            own = [next(ids) for _ in request.examples]
-            if not request.placed.cancelled():
-                request.placed.set_exception(
-                    UpdateUnavailable(failure.outcome, own)
-                    if isinstance(failure, UpdateUnavailable)
-                    else failure
-                )
-
-    async def close(self) -> None:
-        await self._log.close()
 
 
 class Updates:
@@ -126,7 +40,7 @@ class Updates:
         self._metrics = metrics
         self._appenders: dict[str, Appender] = {}  # by incarnation
 
-    async def submit(self, model: OpenModel, examples: list[NewExample], wait: bool) -> list[UpdateResult]:
+    async def submit(self, model: OpenModel, examples: NewExamples, wait: bool) -> list[UpdateResult]:
         """Durable when it returns, and learned unless a status says "appended".
 
         Raises LogFull, UpdateUnavailable, StateUnavailable (the model was deleted meanwhile).
@@ -146,45 +60,46 @@ class Updates:
         if wait:
             for entry in {place.entry for place, _ in placed if place.entry is not None}:
                 await model.outcomes.learned(entry, deadline)
-        return [
-            self._result(model, place, event_id, e.label)
-            for (place, event_id), e in zip(placed, examples, strict=True)
-        ]
+        return _results(model, placed, examples)
 
     def _appender(self, model: OpenModel) -> Appender:
-        incarnation = model.mirror.replica.keys.incarnation
-        appender = self._appenders.get(incarnation)
+        keys = model.mirror.replica.keys
+        appender = self._appenders.get(keys.incarnation)
         if appender is None:
-            appender = Appender(self._client, model, self._settings, self._metrics)
-            self._appenders[incarnation] = appender
+            appender = Appender(self._client, keys, self._settings, self._metrics)
+            self._appenders[keys.incarnation] = appender
         return appender
-
-    def _result(self, model: OpenModel, place: Place, event_id: str, label: int) -> UpdateResult:
-        outcome = model.outcomes.held(place.entry) if place.entry is not None else None
-        if outcome is None:
-            learned = place.entry is not None and model.outcomes.knows(place.entry)
-            status: Literal["learned", "appended", "duplicate"] = "learned" if learned else "appended"
-            return UpdateResult("duplicate" if place.duplicate else status, None, None, event_id, None)
-        margin = float(outcome.margins[place.offset])
-        done: Literal["learned", "skipped"] = "skipped" if outcome.skipped[place.offset] else "learned"
-        return UpdateResult(
-            "duplicate" if place.duplicate else done,
-            sigmoid(margin),
-            log_loss(margin, label),
-            event_id,
-            outcome.revision,
-        )
 
     async def close(self) -> None:
         for appender in self._appenders.values():
             await appender.close()
 
 
-def _records(examples: list[NewExample], batch: MicroBatch) -> list[bytes]:
-    return ExampleBatch.from_encoded(
-        [example.encoded for example in examples],
-        [example.label for example in examples],
-        [example.weight for example in examples],
-        [example.event_time_ms for example in examples],
-        batch.digests(),
-    ).to_records()
+def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) -> list[UpdateResult]:
+    outcomes = [None if place.entry is None else model.outcomes.held(place.entry) for place, _ in placed]
+    margins = np.array(
+        [
+            0.0 if outcome is None else outcome.margins[place.offset]
+            for outcome, (place, _) in zip(outcomes, placed, strict=True)
+        ]
+    )
+    probabilities = sigmoids(margins).tolist()
+    losses = log_losses(margins, examples.batch.labels).tolist()
+    return [
+        UpdateResult(_status(model, outcome, placing), None, None, placing.event_id, None)
+        if outcome is None
+        else UpdateResult(
+            _status(model, outcome, placing), probability, loss, placing.event_id, outcome.revision
+        )
+        for outcome, placing, probability, loss in zip(outcomes, placed, probabilities, losses, strict=True)
+    ]
+
+
+def _status(model: OpenModel, outcome: Outcome | None, placing: Placed) -> Status:
+    place = placing.place
+    if place.duplicate:
+        return "duplicate"
+    if outcome is not None:
+        return "skipped" if outcome.skipped[place.offset] else "learned"
+    # An outcome is not told by a state that was loaded whole, and is not held for ever.
+    return "learned" if place.entry is not None and model.outcomes.knows(place.entry) else "appended"

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
-from service.example_log import MicroBatch
+from service.example_log import event_digest
 from service.model_config import DEFAULT_MODEL
 from service.redis_client import CONNECTION_FAILURES, Channel, connect
 from service.redis_keys import LogEntry, Meta
@@ -74,10 +74,7 @@ def assert_holds_once(entries: Sequence[LogEntry], acknowledged: Sequence[str], 
 
 
 def digests(event_ids: Sequence[str]) -> set[bytes]:
-    batch = MicroBatch()
-    for event_id in event_ids:
-        batch.add(event_id)
-    return set(batch.digests())
+    return {event_digest(event_id) for event_id in event_ids}
 
 
 async def assert_mirror_equals(url: str, replica: Replica, seconds: float = 20.0) -> None:

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from model_core.examples import ExampleBatch
 from model_core.learning import warm_up
 from model_core.state import ModelState
+from service.appending import NewExample, NewExamples
 from service.learner_process import Learners
 from service.metrics import Metrics
 from service.model_config import ModelConfig
@@ -21,7 +22,7 @@ from service.replica import Replica, load_replica
 from service.server_health import ServerHealth
 from service.settings import Settings
 from service.tasks import cancel_all
-from service.updates import NewExample, UpdateResult, Updates
+from service.updates import UpdateResult, Updates
 
 
 class System:
@@ -63,7 +64,9 @@ class System:
     async def update(
         self, model: OpenModel, count: int = 1, start: int = 0, wait: bool = True, event_ids: bool = False
     ) -> list[UpdateResult]:
-        return await self.updates.submit(model, examples(model, count, start, event_ids), wait)
+        return await self.updates.submit(
+            model, NewExamples.of(examples(model, count, start, event_ids)), wait
+        )
 
 
 def examples(model: OpenModel, count: int, start: int = 0, event_ids: bool = False) -> list[NewExample]:

@@ -53,8 +53,7 @@ async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIt
 
 def batch_of(*event_ids: str | None) -> MicroBatch:
     batch = MicroBatch()
-    for event_id in event_ids:
-        batch.add(event_id)
+    batch.extend(event_ids)
     return batch
 
 

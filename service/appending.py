@@ -1,0 +1,133 @@
+"""New examples on their way into the log: requests that arrive together share an append."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+
+from model_core.examples import ExampleBatch
+from model_core.hashing import Encoded
+from service.errors import UpdateUnavailable
+from service.example_log import ExampleLog, MicroBatch, Place
+from service.metrics import Metrics
+from service.redis_keys import ModelKeys
+from service.settings import Settings
+
+MOST_EXAMPLES_AN_APPEND = 4096
+
+
+class NewExample(NamedTuple):
+    """One example of a request; `weight` is its weight over its sample rate."""
+
+    encoded: Encoded
+    label: int
+    weight: float
+    event_id: str | None
+    event_time_ms: int | None
+
+
+class NewExamples(NamedTuple):
+    """The examples of a request, in order, and the event ids that the caller gave."""
+
+    batch: ExampleBatch
+    event_ids: Sequence[str | None] | None = None
+
+    @classmethod
+    def of(cls, examples: Sequence[NewExample]) -> NewExamples:
+        batch = ExampleBatch.from_encoded(
+            [example.encoded for example in examples],
+            [example.label for example in examples],
+            [example.weight for example in examples],
+            [example.event_time_ms for example in examples],
+        )
+        return cls(batch, [example.event_id for example in examples])
+
+
+class Placed(NamedTuple):
+    """Where an example stands in the log, and the event id under which a retry finds it there."""
+
+    place: Place
+    event_id: str
+
+
+class _Request(NamedTuple):
+    examples: NewExamples
+    deadline: float
+    placed: asyncio.Future[list[Placed]]
+
+
+class Appender:
+    """Requests that arrive while an append is under way share the next one."""
+
+    def __init__(self, client: Redis, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
+        self._log = ExampleLog(client, keys, settings)
+        self._model = keys.model
+        self._metrics = metrics
+        self._requests: deque[_Request] = deque()
+        self._appending: asyncio.Task[None] | None = None
+
+    async def append(self, examples: NewExamples, deadline: float) -> list[Placed]:
+        """Raises what ExampleLog.append raises."""
+        request = _Request(examples, deadline, asyncio.get_running_loop().create_future())
+        self._requests.append(request)
+        if self._appending is None:
+            self._appending = asyncio.create_task(self._append_all())
+        return await request.placed
+
+    async def _append_all(self) -> None:
+        try:
+            while self._requests:
+                await self._append_together(self._next_requests())
+        finally:
+            self._appending = None
+
+    def _next_requests(self) -> list[_Request]:
+        together = [self._requests.popleft()]
+        count = len(together[0].examples.batch)
+        while self._requests and count + len(self._requests[0].examples.batch) <= MOST_EXAMPLES_AN_APPEND:
+            together.append(self._requests.popleft())
+            count += len(together[-1].examples.batch)
+        return together
+
+    async def _append_together(self, requests: list[_Request]) -> None:
+        micro_batch = MicroBatch()
+        for request in requests:
+            micro_batch.extend(request.examples.event_ids or [None] * len(request.examples.batch))
+        examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
+        records = replace(examples, event_ids=micro_batch.digests).to_records()
+        started = time.monotonic()
+        append = asyncio.create_task(self._log.append(micro_batch, records, requests[0].deadline))
+        await asyncio.wait([append])
+        if (failure := append.exception()) is not None:
+            _fail(requests, micro_batch, failure)
+            return
+        self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
+        placed = list(map(Placed, append.result(), micro_batch.event_ids))
+        start = 0
+        for request in requests:
+            stop = start + len(request.examples.batch)
+            if not request.placed.cancelled():
+                request.placed.set_result(placed[start:stop])
+            start = stop
+
+    async def close(self) -> None:
+        await self._log.close()
+
+
+def _fail(requests: list[_Request], micro_batch: MicroBatch, failure: BaseException) -> None:
+    """Every request of the append fails alike, each told its own event ids."""
+    start = 0
+    for request in requests:
+        stop = start + len(request.examples.batch)
+        own = failure
+        if isinstance(failure, UpdateUnavailable):
+            own = UpdateUnavailable(failure.outcome, micro_batch.event_ids[start:stop])
+        if not request.placed.cancelled():
+            request.placed.set_exception(own)
+        start = stop
