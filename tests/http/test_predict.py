@@ -68,6 +68,19 @@ def test_a_context_counts_as_if_every_instance_had_its_features(api: httpx.Clien
     assert len(set(alone)) > 1
 
 
+def test_one_example_is_predicted_like_a_single_instance(api: httpx.Client) -> None:
+    path = "/models/raw-numbers"
+    hashing = {"bits": 12, "numeric": "raw"}
+    api.put(path, json={"hyper": {"l1": 0}, "hashing": hashing}).raise_for_status()
+    features = {"ad": "a", "price": 2.5, "age": -3, "zero": 0}
+    api.post(f"{path}/update", json={"features": features, "label": 1}).raise_for_status()
+    for own in (features, {"ad": "a"}, {}):
+        one = api.post(f"{path}/predict", json={"features": own}).json()["probability"]
+        many = api.post(f"{path}/predict", json={"instances": [{"features": own}]}).json()
+        assert one == many["predictions"][0]["probability"] != 0.5
+    api.delete(path)
+
+
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/vnd.api+json"])
 def test_any_kind_of_json_is_taken(api: httpx.Client, content_type: str) -> None:
     reply = api.post("/predict", content=b'{"features": {}}', headers={"content-type": content_type})
