@@ -167,7 +167,16 @@ def reference(application: str) -> Iterator[Server]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", application, "--port", str(port)]
-    command += ["--loop", "uvloop", "--http", "httptools", "--ws", "none", "--no-server-header"]
+    command += [
+        "--loop",
+        "uvloop",
+        "--http",
+        "httptools",
+        "--ws",
+        "none",
+        "--no-server-header",
+        "--no-proxy-headers",
+    ]
     command += ["--no-access-log", "--log-level", "warning"]
     with running(command, lambda: answers(f"{url}/livez")) as process:
         yield Server(url, process.pid)

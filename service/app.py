@@ -83,7 +83,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
         redirect_slashes=False,
         exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
-    bodies = BodyReader()
+    bodies = BodyReader(settings.body_timeout_seconds)
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
     add_health_routes(app, backend, settings, metrics)

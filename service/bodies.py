@@ -11,7 +11,6 @@ from starlette.types import Receive, Scope
 from service.errors import SlowBody, TooLarge, UnsupportedMediaType
 
 JSON = b"application/json"
-BODY_SECONDS = 10.0
 _MOST_LENGTH_DIGITS = 15
 
 
@@ -25,7 +24,7 @@ class BodyReader:
     One look now and then at all tasks that read costs less than a timer for each: most are done at once.
     """
 
-    def __init__(self, seconds: float = BODY_SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._started: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()

@@ -69,6 +69,7 @@ def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool)
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

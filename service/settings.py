@@ -126,6 +126,7 @@ class Settings(BaseSettings):
 
     # limits of a request
     max_body_bytes: ByteSize = Field(ByteSize(MIB), ge=KIB, description="Largest request body.")
+    body_timeout_seconds: Seconds = Field(10.0, description="Longest wait for the whole of a request body.")
     max_update_body_bytes: ByteSize = Field(
         ByteSize(16 * MIB), ge=KIB, description="Largest request body of an update."
     )
