@@ -2,55 +2,138 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
+import time
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from redis.exceptions import ResponseError
 
 from model_core.state import ModelState
-from service.errors import ServiceError
-from service.redis_client import Channel, switch_generation
+from service.errors import ServiceError, StateUnavailable
+from service.redis_client import (
+    CONNECTION_FAILURES,
+    Channel,
+    Script,
+    fill_state,
+    is_out_of_memory,
+    new_generation,
+    switch_generation,
+)
+from service.redis_keys import changed_records
 from service.replica import Replica
 
 SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
+PATIENCE_SECONDS = 60.0
 
 
 class ModelMoved(ServiceError):
-    """The model learned or was replaced while the new state was being filled; the old one stays."""
+    """The model learned or was replaced while the new state was being made; the old one stays."""
 
     status = 409
     title = "Model changed meanwhile"
 
-
-async def bulk_load(channel: Channel, base: Replica, state: ModelState) -> None:
-    """Makes `state` the model's, provided that it is still at the commit of `base`. Examples that wait in
-    the log are learned on top of it.
-
-    Raises ModelMoved, and what Channel.call raises. A filling that does not finish expires.
-    """
-    keys = base.keys
-    generation = int(await channel.call("HINCRBY", keys.meta, "generations", 1))
-    filled = keys.state(generation)
-    slots = state.seen_slots()
-    for start in range(0, len(slots), SLOTS_A_CHUNK):
-        await channel.call("HSET", filled, *_fields(slots[start : start + SLOTS_A_CHUNK], state))
-        await channel.call("EXPIRE", filled, UNFINISHED_EXPIRES_SECONDS)
-    switched = await switch_generation(
-        channel,
-        *(keys.meta, keys.state(base.generation), filled, keys.commits),
-        *(keys.incarnation, base.generation, base.token, secrets.token_bytes(8), generation, state.t),
-    )
-    if not switched:
-        await channel.call("UNLINK", filled)
-        raise ModelMoved(
-            f"Model {keys.model!r} changed while its new state was being loaded;"
-            " stop its updates, then try again."
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"Model {model!r} learned or was replaced while its new state was being made. That state is"
+            " dropped; stop the model's updates, then try again."
         )
 
 
-def _fields(slots: npt.NDArray[np.uint32], state: ModelState) -> list[bytes]:
-    packed, rows = slots.astype("<u4").tobytes(), state.rows[slots].astype("<f8").tobytes()
-    return [
-        part for i in range(len(slots)) for part in (packed[4 * i : 4 * i + 4], rows[16 * i : 16 * i + 16])
-    ]
+class ServerFull(ServiceError):
+    """There is no room for a new state beside the old one, which stays."""
+
+    status = 507
+    title = "Redis is at its memory limit"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a"
+            " feature). The model stays as it was; raise the server's maxmemory, then try again."
+        )
+
+
+async def bulk_load(
+    channel: Channel, base: Replica, state: ModelState, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Makes `state` the model's, provided that it is still at the commit of `base`. Examples that wait in
+    the log are learned on top of it. A server that is away is waited for, `patience_seconds` each time.
+
+    Raises ModelMoved, ServerFull, StateUnavailable, ResponseError. A filling that is given up is removed, or
+    expires.
+    """
+    keys = base.keys
+    server = _PatientChannel(channel, patience_seconds)
+    generation = await server.run(new_generation, keys.meta, keys.incarnation, base.token)
+    if not generation:
+        raise ModelMoved(keys.model)
+    filled = keys.state(generation)
+    try:
+        slots = await _fill(server, filled, state)
+    except BaseException:
+        await server.discard(filled)
+        raise
+    status = await _switch(server, base, generation, state.t, slots)
+    if status == b"SWITCHED":
+        return
+    await server.discard(filled)
+    if status == b"MOVED":
+        raise ModelMoved(keys.model)
+    raise StateUnavailable("Redis lost part of the new state; the model stays as it was. Try again.")
+
+
+async def _fill(server: _PatientChannel, filled: str, state: ModelState) -> int:
+    """How many slots the state has. Any chunk may be sent twice."""
+    slots = state.seen_slots()
+    for start in range(0, len(slots), SLOTS_A_CHUNK):
+        chunk = slots[start : start + SLOTS_A_CHUNK]
+        packed = changed_records(chunk, state.rows[chunk]).tobytes()
+        await server.run(fill_state, filled, UNFINISHED_EXPIRES_SECONDS, packed)
+    return len(slots)
+
+
+async def _switch(server: _PatientChannel, base: Replica, generation: int, t: int, slots: int) -> bytes:
+    """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
+    keys = base.keys
+    try:
+        status, *_ = await server.run(
+            switch_generation,
+            *(keys.meta, keys.state(base.generation), keys.state(generation), keys.commits),
+            *(keys.incarnation, base.generation, base.token, secrets.token_bytes(8), generation, t, slots),
+        )
+    except StateUnavailable as away:
+        unknown = "Whether it took up the new state is not known; the model's revision tells."
+        raise StateUnavailable(f"{away.detail} {unknown}") from away
+    return bytes(status)
+
+
+class _PatientChannel:
+    """Runs scripts that may run twice, until the server answers."""
+
+    def __init__(self, channel: Channel, patience_seconds: float) -> None:
+        self._channel = channel
+        self._patience_seconds = patience_seconds
+
+    async def run(self, script: Script, *keys_then_arguments: str | bytes | int) -> Any:
+        """Raises ServerFull, StateUnavailable once patience is at its end, and any other ResponseError."""
+        give_up = time.monotonic() + self._patience_seconds
+        pause = 0.05
+        while True:
+            try:
+                return await script(self._channel, *keys_then_arguments)
+            except ResponseError as refusal:
+                if is_out_of_memory(refusal):
+                    raise ServerFull from refusal
+                raise
+            except CONNECTION_FAILURES as failure:
+                if time.monotonic() + pause > give_up:
+                    raise StateUnavailable(f"Redis does not answer: {failure}.") from failure
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    async def discard(self, key: str) -> None:
+        """Removes a key that expires anyway."""
+        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):
+            await self._channel.call("UNLINK", key)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 
 from service.errors import LogFull, UpdateUnavailable
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
 from service.redis_keys import LogId, ModelKeys
 from service.replica import ModelGone
 from service.settings import Settings
@@ -181,9 +181,7 @@ def _spelled(event_id: str) -> bytes:
 def _raise_unless_transient(refusal: ResponseError) -> None:
     """An error reply means that nothing was appended; some are worth another attempt."""
     text = str(refusal)
-    if (
-        isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in text
-    ):  # the latter: Redis 6, in scripts
+    if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
     if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT):
         raise refusal

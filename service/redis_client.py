@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
@@ -13,7 +15,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import Settings
@@ -45,6 +47,25 @@ def connect(settings: Settings, url: str) -> Redis:
         protocol=2,
         **options,
     )
+
+
+@contextlib.asynccontextmanager
+async def one_errand(settings: Settings) -> AsyncIterator[Channel]:
+    """A connection to the server at `settings.redis_url`, for a command that has something to do there."""
+    client = connect(settings, str(settings.redis_url))
+    channel = Channel(client)
+    try:
+        yield channel
+    finally:
+        await channel.close()
+        await client.aclose()
+
+
+def is_out_of_memory(refusal: ResponseError) -> bool:
+    """Whether the server is at its maxmemory and therefore did nothing."""
+    return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(
+        refusal
+    )  # Redis 6 scripts
 
 
 def _path(value: object) -> str | None:
@@ -130,6 +151,8 @@ append_examples = Script("append", keys=2)
 commit_learned = Script("commit", keys=4)
 create_model = Script("create_model", keys=1)
 delete_model = Script("delete_model", keys=5)
+new_generation = Script("new_generation", keys=1)
+fill_state = Script("fill_state", keys=1)
 switch_generation = Script("switch_generation", keys=4)
 take_lease = Script("lease", keys=1)
 release_lease = Script("release_lease", keys=1)

@@ -25,31 +25,24 @@ MOST_ERRORS_SHOWN = 20
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """`hyper` and `hashing` as in the body of PUT /models/{name}; None leaves the model's, or the default."""
+    """`config` is as in the body of PUT /models/{name}; empty: that of the model, or the default."""
 
     file: str
     file_format: Format
     options: ReadOptions
     model: str
-    hyper: dict[str, Any] | None = None
-    hashing: dict[str, Any] | None = None
+    config: dict[str, Any]
     on_error: Literal["skip", "fail"] = "fail"
-
-    @property
-    def configures(self) -> bool:
-        return self.hyper is not None or self.hashing is not None
-
-    @property
-    def config_body(self) -> dict[str, Any]:
-        given = {"hyper": self.hyper, "hashing": self.hashing}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
     """The figures count every example once; `weighted` has those by importance where there are weights.
 
-    `seconds` is the pass over the file; loading the result into Redis, if any, took `load_seconds` more.
+    rows: examples that were learned, those included whose update was not finite and so skipped.
+    bad_lines: left out. duplicates: left out by the service, which knew their event ids already.
+    unscored: taken by the service, which did not tell a prediction in time; the figures leave them out.
+    seconds: of the pass over the file; loading the result into Redis, if any, took `load_seconds` more.
     """
 
     rows: int
@@ -64,6 +57,8 @@ class ReplaySummary:
     seconds: float
     rows_per_second: float
     bad_lines: int
+    duplicates: int
+    unscored: int
     weighted: Measures
     load_seconds: float | None = None
 
@@ -74,21 +69,25 @@ class ReplaySummary:
 class Tally:
     """Counts what was learned, shows how far it is, and reports bad lines; all on standard error.
 
-    9 bytes an example are kept for the exact AUC, 17 where they have weights.
+    9 bytes an example are kept for the exact AUC, 17 where they have weights; `summary` takes about 100 for
+    a moment.
     """
 
     def __init__(self, plan: ReplayPlan, source: TextSource) -> None:
-        self._plan = plan
+        self.rows = 0
+        self.duplicates = 0
+        self.unscored = 0
+        self._file = source.name
+        self._stops_at_bad_lines = plan.on_error == "fail"
         self._margins: list[npt.NDArray[np.float64]] = []
         self._labels: list[npt.NDArray[np.uint8]] = []
         self._weights: list[npt.NDArray[np.float64]] = []
-        self._rows = 0
         self._loss = 0.0
         self._bad_lines = 0
         self._started = time.perf_counter()
         self._seconds = 0.0
         self._progress = _progress_bar()
-        self._task = self._progress.add_task("", total=source.size, rows=0, rate=0.0, loss=float("nan"))
+        self._task = self._progress.add_task("", total=source.size, rows=0, rate=0.0, loss=0.0)
 
     def __enter__(self) -> Tally:
         self._progress.start()
@@ -106,42 +105,47 @@ class Tally:
         weights: npt.NDArray[np.float64],
         bytes_read: int,
     ) -> None:
-        """margins float64[r] before the updates, labels uint8[r], weights float64[r] or empty (all 1)."""
+        """margins float64[r] before the updates (not finite: skipped), labels uint8[r], weights float64[r]
+        or empty (all 1).
+        """
         self._margins.append(margins)
         self._labels.append(labels)
         self._weights.append(weights)
-        self._rows += len(margins)
-        self._loss += float(log_losses(margins, labels).sum())
-        rate = self._rows / max(time.perf_counter() - self._started, 1e-9)
-        loss = self._loss / max(self._rows, 1)
-        self._progress.update(self._task, completed=bytes_read, rows=self._rows, rate=rate, loss=loss)
+        self.rows += len(margins)
+        finite = np.isfinite(margins)
+        self._loss += float(log_losses(margins[finite], labels[finite]).sum())
+        rate = self.rows / max(time.perf_counter() - self._started, 1e-9)
+        loss = self._loss / max(self.rows, 1)
+        self._progress.update(self._task, completed=bytes_read, rows=self.rows, rate=rate, loss=loss)
 
     def bad_line(self, error: LineError) -> None:
         """Raises CommandFailure where the plan is to stop at one."""
-        text = f"{self._plan.file}:{error.line_number}: {error.reason}"
-        if self._plan.on_error == "fail":
+        text = f"{self._file}:{error.line_number}: {error.reason}"
+        if self._stops_at_bad_lines:
             raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
         self._bad_lines += 1
         if self._bad_lines <= MOST_ERRORS_SHOWN:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._say(text)
         elif self._bad_lines == MOST_ERRORS_SHOWN + 1:
-            self._progress.console.print("further bad lines are counted, not shown")
+            self._say("further bad lines are counted, not shown")
 
     def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:
         """To be called after the block."""
-        weights = self._all_weights()
         margins = np.concatenate([np.empty(0), *self._margins])
-        found = summarize(margins, np.concatenate([np.empty(0, np.uint8), *self._labels]), weights)
+        labels = np.concatenate([np.empty(0, np.uint8), *self._labels])
+        found = summarize(margins, labels, self._all_weights())
         return ReplaySummary(
-            rows=self._rows,
-            positives=found.positives,
+            rows=self.rows,
+            positives=int(labels.sum()),
             **asdict(found.plain),
             density=nonzero / features_seen if features_seen else 0.0,
             features_seen=features_seen,
             nonzero=nonzero,
             seconds=self._seconds,
-            rows_per_second=self._rows / self._seconds if self._seconds else 0.0,
+            rows_per_second=self.rows / self._seconds if self._seconds else 0.0,
             bad_lines=self._bad_lines,
+            duplicates=self.duplicates,
+            unscored=self.unscored,
             weighted=found.weighted,
         )
 
@@ -150,6 +154,9 @@ class Tally:
             return None
         pairs = zip(self._weights, self._margins, strict=True)
         return np.concatenate([weights if weights.size else np.ones(len(m)) for weights, m in pairs])
+
+    def _say(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_summary(summary: ReplaySummary) -> None:
@@ -165,6 +172,8 @@ def print_summary(summary: ReplaySummary) -> None:
         "features seen": (summary.features_seen, "{:,}".format),
         "non-zero weights": (summary.nonzero, "{:,}".format),
         "bad lines": (summary.bad_lines, "{:,}".format),
+        "duplicates": (summary.duplicates or None, "{:,}".format),
+        "not scored": (summary.unscored or None, "{:,}".format),
         "seconds": (summary.seconds, "{:.2f}".format),
         "rows per second": (summary.rows_per_second, "{:,.0f}".format),
         "seconds to load": (summary.load_seconds, "{:.2f}".format),
@@ -175,12 +184,14 @@ def print_summary(summary: ReplaySummary) -> None:
 
 
 def _progress_bar() -> Progress:
+    console = Console(stderr=True)
     return Progress(
         BarColumn(),
         TextColumn("{task.fields[rows]:>12,} rows"),
         TextColumn("{task.fields[rate]:>10,.0f} rows/s"),
         TextColumn("log loss {task.fields[loss]:.5f}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,7 @@ import typer
 
 from service.command_flags import with_settings
 from service.log_format import configure_logging
+from service.model_option import checked_model_name
 from service.serving import with_redis_url
 from service.settings import Settings
 
@@ -42,7 +44,9 @@ def replay(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Learn here from an empty state, and keep nothing.")
     ] = False,
-    model: Annotated[str, typer.Option(help="The model that learns; created if need be.")] = "default",
+    model: Annotated[
+        str, typer.Option(help="The model that learns; created if need be.", callback=checked_model_name)
+    ] = "default",
     hyper: Annotated[
         str | None, typer.Option(help="Hyperparameters of a model that is created: JSON, or a file of it.")
     ] = None,
@@ -74,32 +78,30 @@ def replay(
     from service.model_config import limits_of
     from service.replay import ReplayPlan, print_summary
     from service.rows import ReadOptions
-    from service.tables import parse_columns
 
     if (url is not None) + offline + dry_run != 1:
         raise typer.BadParameter("give one of --url, --offline and --dry-run")
-    configure_logging(settings.log_level, settings.log_format)
     options = ReadOptions(
         labels,
         namespaces,
-        None if columns is None else parse_columns(columns),
+        _columns(columns),
         label_column,
         weight_column,
         frozenset(filter(None, ignored_columns.split(","))),
         limits_of(settings),
     )
-    plan = ReplayPlan(
-        file,
-        file_format or _format_of(file),
-        options,
-        model,
-        _json_or_file(hyper, "--hyper"),
-        _json_or_file(hashing, "--hashing"),
-        on_error,
-    )
+    config = {
+        name: value
+        for name, flag in (("hyper", hyper), ("hashing", hashing))
+        if (value := _json_or_file(flag, f"--{name}")) is not None
+    }
+    _check_config(config)
+    plan = ReplayPlan(file, file_format or _format_of(file), options, model, config, on_error)
+    configure_logging(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, _stop)
     summary = _run(plan, settings, url, dry_run)
     if as_json:
-        sys.stdout.write(json.dumps(summary.to_json()) + "\n")
+        sys.stdout.write(json.dumps(summary.to_json(), allow_nan=False) + "\n")
     else:
         print_summary(summary)
 
@@ -111,9 +113,14 @@ def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -
     if url is not None:
         return replay_over_http(plan, url)
     if dry_run:
-        return replay_without_loading(plan)
+        return replay_without_loading(plan, settings)
     with with_redis_url(settings, errand=True) as found:
         return replay_offline(plan, found)
+
+
+def _stop(number: int, _: object) -> None:
+    """So that an embedded server is stopped, too."""
+    sys.exit(128 + number)
 
 
 def _format_of(file: str) -> Format:
@@ -134,3 +141,23 @@ def _json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     if not isinstance(decoded, dict):
         raise typer.BadParameter("not a JSON object", param_hint=flag)
     return decoded
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    from model_core.errors import InvalidInput
+    from service.tables import parse_columns
+
+    try:
+        return None if text is None else parse_columns(text)
+    except InvalidInput as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--columns") from None
+
+
+def _check_config(body: dict[str, Any]) -> None:
+    from model_core.errors import InvalidInput
+    from service.model_config import ModelConfig
+
+    try:
+        ModelConfig.from_json(body)
+    except InvalidInput as wrong:
+        raise typer.BadParameter(str(wrong), param_hint=f"--{wrong.path[0]}") from None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import math
-import time
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import numpy as np
 
@@ -18,36 +15,101 @@ from model_core.text_problems import LineError
 from service.readers import read_rows
 from service.replay import ReplayPlan, ReplaySummary, Tally
 from service.rows import Row
+from service.service_client import Refused, ServiceClient
 from service.serving import CommandFailure
-from service.text_sources import TextSource
+from service.text_sources import TextSource, UnreadableFile
 
 EXAMPLES_A_REQUEST = 500
-PATIENCE_SECONDS = 60.0
-TIMEOUT_SECONDS = 30.0
+_SURE = 0.999  # above this probability, the loss tells the margin more exactly
+_SATURATED = 745.2  # the margin above which a loss is 0
 
 
 def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
-    """Raises CommandFailure, UnreadableFile."""
-    service = _Service(url)
+    """Raises CommandFailure, UnreadableFile. What was learned until then stays learned."""
     path = f"/models/{quote(plan.model, safe='')}"
-    if plan.configures or not service.has(path):
-        service.call("PUT", path, plan.config_body)
-    contract = HashContract.from_json(service.call("GET", path)["hashing"])
-    with TextSource(plan.file) as source, Tally(plan, source) as tally:
-        rows = _good_rows(tally, read_rows(source, plan.file_format, contract, plan.options))
-        while batch := list(islice(rows, EXAMPLES_A_REQUEST)):
-            results = service.update(f"{path}/update", [_example(row) for row in batch])
-            _count(tally, batch, results, source.bytes_read)
-    described = service.call("GET", path)
+    with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:
+        contract = _contract(service, path, plan)
+        with Tally(plan, source) as tally:
+            rows = read_rows(source, plan.file_format, contract, plan.options)
+            _Sender(service, f"{path}/update", source, tally).send_all(rows)
+        described = service.call("GET", path)
     return tally.summary(described["features_seen"], described["nonzero"])
 
 
-def _good_rows(tally: Tally, items: Iterator[Row | LineError]) -> Iterator[Row]:
-    for item in items:
-        if isinstance(item, LineError):
-            tally.bad_line(item)
+def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
+    """Of the model, which is made where it is not there."""
+    if plan.config:
+        described = service.call("PUT", path, plan.config)
+    else:
+        try:
+            described = service.call("GET", path)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            described = service.call("PUT", path, {})
+    if "hashing" not in described:
+        raise CommandFailure(f"what answers there is no ftrl service: {str(described)[:80]}")
+    return HashContract.from_json(described["hashing"])
+
+
+class _Sender:
+    """Sends rows in order, and tells the tally what became of them."""
+
+    def __init__(self, service: ServiceClient, path: str, source: TextSource, tally: Tally) -> None:
+        self._service = service
+        self._path = path
+        self._source = source
+        self._tally = tally
+
+    def send_all(self, items: Iterable[Row | LineError]) -> None:
+        """Raises CommandFailure; where that is for a line of the file, all lines before it are learned."""
+        try:
+            for rows in self._batches(items):
+                self._send(rows)
+        except (CommandFailure, UnreadableFile) as failure:
+            raise CommandFailure(f"{failure}; {self._tally.rows:,} rows were learned before") from failure
+
+    def _batches(self, items: Iterable[Row | LineError]) -> Iterator[list[Row]]:
+        rows: list[Row] = []
+        try:
+            for item in items:
+                if isinstance(item, LineError):
+                    self._tally.bad_line(item)
+                else:
+                    rows.append(item)
+                if len(rows) == EXAMPLES_A_REQUEST:
+                    yield rows
+                    rows = []
+        except (CommandFailure, UnreadableFile):
+            yield rows
+            raise
+        yield rows
+
+    def _send(self, rows: list[Row]) -> None:
+        if not rows:
+            return
+        try:
+            reply = self._service.call("POST", self._path, {"examples": [_example(row) for row in rows]})
+        except Refused as refused:
+            for part in self._acceptable(rows, refused):
+                self._send(part)
         else:
-            yield item
+            _count(self._tally, rows, reply["results"], self._source.bytes_read)
+
+    def _acceptable(self, rows: list[Row], refused: Refused) -> Iterator[list[Row]]:
+        """Halves of what was too much at once, or what is not wrong: first all before, then all after."""
+        if refused.too_large and len(rows) > 1:
+            yield rows[: len(rows) // 2]
+            yield rows[len(rows) // 2 :]
+            return
+        wrong = refused.wrong_examples()
+        if not wrong:
+            raise refused
+        first = min(wrong)
+        yield rows[:first]
+        for position, reason in sorted(wrong.items()):
+            self._tally.bad_line(LineError(rows[position].line_number, reason))
+        yield [row for position, row in enumerate(rows) if position > first and position not in wrong]
 
 
 def _example(row: Row) -> dict[str, Any]:
@@ -62,71 +124,28 @@ def _example(row: Row) -> dict[str, Any]:
 
 
 def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_read: int) -> None:
-    learned = [
-        (_margin(result["loss"], row.label), row.label, row.weight)
-        for row, result in zip(rows, results, strict=True)
-        if result["status"] in ("learned", "skipped") and result["loss"] is not None
-    ]
-    margins, labels, weights = zip(*learned, strict=True) if learned else ((), (), ())
-    tally.learned(np.array(margins, float), np.array(labels, np.uint8), np.array(weights, float), bytes_read)
+    scored: list[tuple[float, int, float]] = []
+    for row, result in zip(rows, results, strict=True):
+        if result["status"] == "duplicate":
+            tally.duplicates += 1
+        elif result["status"] == "skipped" or result["loss"] is not None:
+            scored.append((_margin(result, row.label), row.label, row.weight))
+        else:
+            tally.unscored += 1
+    table = np.array(scored, float).reshape(-1, 3)
+    weights = table[:, 2] if (table[:, 2] != 1.0).any() else np.empty(0)
+    tally.learned(table[:, 0].copy(), table[:, 1].astype(np.uint8), weights.copy(), bytes_read)
 
 
-def _margin(loss: float, label: int) -> float:
-    """The margin behind a log loss, to full precision also where the probability rounds to 0 or 1."""
-    if loss > 700.0:
-        return -loss if label else loss
-    margin = -math.log(math.expm1(loss)) if loss > 0.0 else 745.0
-    return margin if label else -margin
+def _margin(result: dict[str, Any], label: int) -> float:
+    """The margin behind a result; NaN where there is none, of an example that was skipped.
 
-
-class _Service:
-    """One connection, kept. What is refused for now is tried again, under the event ids of the refusal."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        if parts.scheme not in ("", "http", "https") or not parts.hostname:
-            raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
-        self._base = parts.path.rstrip("/")
-        self._url = url
-
-    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """The decoded reply. Raises CommandFailure on any status but 2xx."""
-        status, reply, _ = self._once(method, path, body)
-        if status >= 300:
-            raise CommandFailure(f"{method} {path}: {reply.get('detail', status)}")
-        return reply
-
-    def has(self, path: str) -> bool:
-        """Whether there is anything at this path; any other failure shows at the next call."""
-        return self._once("GET", path, None)[0] != 404
-
-    def update(self, path: str, examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Results in order of the examples. Raises CommandFailure once patience is at its end."""
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            status, reply, retry_after = self._once("POST", path, {"examples": examples})
-            if status < 300:
-                results: list[dict[str, Any]] = reply["results"]
-                return results
-            if status not in (429, 503) or time.monotonic() > give_up:
-                raise CommandFailure(f"POST {path}: {reply.get('detail', status)}")
-            for example, event_id in zip(examples, reply.get("event_ids", ()), strict=False):
-                example["event_id"] = event_id
-            time.sleep(retry_after)
-
-    def _once(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any], float]:
-        data = None if body is None else json.dumps(body)
-        try:
-            self._connection.request(method, self._base + path, data, {"Content-Type": "application/json"})
-            reply = self._connection.getresponse()
-            text = reply.read()
-        except (OSError, http.client.HTTPException) as failure:
-            unknown = "; whether the last request was learned is not known" if method == "POST" else ""
-            raise CommandFailure(f"{self._url} does not answer ({failure}){unknown}") from failure
-        try:
-            decoded = json.loads(text)
-        except ValueError:
-            raise CommandFailure(f"{self._url} is no ftrl service: it answers {text[:80]!r}") from None
-        return reply.status, decoded, float(reply.headers.get("Retry-After", "1"))
+    Equal probabilities give equal margins whatever their labels, or ties would count in the AUC as ranked.
+    """
+    if result["loss"] is None:
+        return math.nan
+    probability, loss = result["probability"], result["loss"]
+    if 0.0 < probability < _SURE:
+        return math.log(probability) - math.log1p(-probability)
+    against = loss + math.log(-math.expm1(-loss)) if loss > 0.0 else -_SATURATED
+    return -against if label else against

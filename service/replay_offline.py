@@ -3,47 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from contextlib import closing
 from dataclasses import replace
 
 from model_core.learning import warm_up
 from model_core.state import ModelState
 from model_core.text_formats import warm_up as warm_up_parsers
+from service.backend import default_config
 from service.bulk_load import bulk_load
-from service.model_config import ModelConfig
+from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import ensure_model
 from service.readers import read_examples
-from service.redis_client import Channel, connect
+from service.redis_client import one_errand
 from service.replay import ReplayPlan, ReplaySummary, Tally
 from service.replica import ModelGone, Replica, load_replica
 from service.settings import Settings
 from service.text_sources import TextSource
 
+log = logging.getLogger(__name__)
 
-def replay_without_loading(plan: ReplayPlan) -> ReplaySummary:
+
+def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     """From an empty state, and nothing is kept. Raises InvalidInput, CommandFailure, UnreadableFile."""
-    config = ModelConfig.from_json(plan.config_body)
-    return _one_pass(plan, config, ModelState.empty(config.hashing.bits))
+    config = _config_of_new(plan, settings)
+    with TextSource(plan.file) as source:
+        return _one_pass(plan, source, config, ModelState.empty(config.hashing.bits))
 
 
 def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     """From the model's present state, which the result replaces unless the model learned meanwhile.
 
-    `settings` name the server. Raises ModelConflict, ModelMoved, InvalidInput, CommandFailure,
-    UnreadableFile, and what Channel.call raises.
+    `settings` name the server. Raises ModelConflict, ContractMismatch, InvalidInput, CommandFailure,
+    UnreadableFile, and what bulk_load and Channel.call raise; then the model is as it was.
     """
-    base = asyncio.run(_present_state(plan, settings))
-    summary = _one_pass(plan, base.config, base.state)
+    with TextSource(plan.file) as source:  # before anything is created
+        base = asyncio.run(_present_state(plan, settings))
+        rounds_before = base.state.t
+        summary = _one_pass(plan, source, base.config, base.state)
+    if base.state.t == rounds_before:
+        return summary
+    log.info("loading %d features into Redis", base.state.features_seen)
     started = time.perf_counter()
     asyncio.run(_load(base, settings))
     return replace(summary, load_seconds=time.perf_counter() - started)
 
 
-def _one_pass(plan: ReplayPlan, config: ModelConfig, state: ModelState) -> ReplaySummary:
+def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
     warm_up()  # the figures are those of the pass, not of loading the kernels
     warm_up_parsers()
-    with TextSource(plan.file) as source, Tally(plan, source) as tally:
-        for chunk in read_examples(source, plan.file_format, config.hashing, plan.options):
+    examples = read_examples(source, plan.file_format, config.hashing, plan.options)
+    with closing(examples), Tally(plan, source) as tally:
+        for chunk in examples:
             for error in chunk.errors:
                 tally.bad_line(error)
             learned = config.learn(state, chunk.batch)
@@ -52,26 +64,23 @@ def _one_pass(plan: ReplayPlan, config: ModelConfig, state: ModelState) -> Repla
 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
-    client = connect(settings, str(settings.redis_url))
-    channel = Channel(client)
-    try:
-        if plan.configures:
-            await ensure_model(channel, plan.model, ModelConfig.from_json(plan.config_body))
+    async with one_errand(settings) as channel:
+        if plan.config:
+            await ensure_model(channel, plan.model, _config_of_new(plan, settings))
         try:
             return await load_replica(channel, plan.model)
         except ModelGone:
-            await ensure_model(channel, plan.model, ModelConfig())
+            await ensure_model(channel, plan.model, _config_of_new(plan, settings))
             return await load_replica(channel, plan.model)
-    finally:
-        await channel.close()
-        await client.aclose()
+
+
+def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
+    """What the plan says, or else what the service itself would take."""
+    if plan.model == DEFAULT_MODEL and not plan.config:
+        return default_config(settings)
+    return ModelConfig.from_json(plan.config)
 
 
 async def _load(base: Replica, settings: Settings) -> None:
-    client = connect(settings, str(settings.redis_url))
-    channel = Channel(client)
-    try:
+    async with one_errand(settings) as channel:
         await bulk_load(channel, base, base.state)
-    finally:
-        await channel.close()
-        await client.aclose()

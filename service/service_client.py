@@ -1,0 +1,109 @@
+"""A running service as a command calls it: one connection, and patience with what is refused for now."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from service.serving import CommandFailure
+
+PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 30.0
+_HEADERS = {"Content-Type": "application/json"}
+_PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
+
+
+class Refused(CommandFailure):
+    """A reply other than success; `reply` is its problem document (RFC 9457)."""
+
+    def __init__(self, call: str, status: int, reply: dict[str, Any]) -> None:
+        super().__init__(f"{call}: {reply.get('detail', f'status {status}')}")
+        self.status = status
+        self._errors: list[dict[str, str]] = reply.get("errors", [])
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the request asked for too much at once."""
+        return self.status == 413 or any(error["path"] == "examples" for error in self._errors)
+
+    def wrong_examples(self) -> dict[int, str]:
+        """What is wrong with which examples of an update, by position; empty where that was not it."""
+        found: dict[int, str] = {}
+        for error in self._errors:
+            place = _PLACE.fullmatch(error["path"])
+            if place is not None:
+                reason = f"{place[2]}: {error['detail']}" if place[2] else error["detail"]
+                found.setdefault(int(place[1]), reason)
+        return found
+
+
+class ServiceClient:
+    """What is answered 429 or 503 is asked again, until patience ends. A broken connection is a failure."""
+
+    def __init__(self, url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Raises CommandFailure."""
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if parts.scheme not in ("", "http", "https") or not parts.hostname or port == 0:
+            raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, port, timeout=TIMEOUT_SECONDS)
+        self._base = parts.path.rstrip("/")
+        self._url = url
+        self._patience_seconds = patience_seconds
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The decoded reply. `body` takes over the event ids under which a refusal says to try again.
+
+        Raises Refused on any status but 2xx, CommandFailure where no service answers.
+        """
+        give_up = time.monotonic() + self._patience_seconds
+        while True:
+            status, reply, pause = self._once(method, path, body)
+            if status < 300:
+                return reply
+            if status not in (429, 503) or time.monotonic() + pause > give_up:
+                raise Refused(f"{method} {path}", status, reply)
+            if body is not None:
+                _name_events(body.get("examples", []), reply.get("event_ids", []))
+            time.sleep(pause)
+
+    def _once(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any], float]:
+        data = None if body is None else json.dumps(body)
+        try:
+            self._connection.request(method, self._base + path, data, _HEADERS)
+            reply = self._connection.getresponse()
+            text = reply.read()
+        except (OSError, http.client.HTTPException) as failure:
+            unknown = "; whether the last request was learned is not known" if method == "POST" else ""
+            raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
+        return reply.status, self._decoded(text), _seconds(reply.headers.get("Retry-After"))
+
+    def _decoded(self, text: bytes) -> dict[str, Any]:
+        try:
+            decoded = json.loads(text)
+        except ValueError:
+            decoded = None
+        if not isinstance(decoded, dict):
+            raise CommandFailure(f"{self._url} is no ftrl service: it answers {text[:80]!r}")
+        return decoded
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _name_events(examples: list[dict[str, Any]], event_ids: list[str]) -> None:
+    for example, event_id in zip(examples, event_ids, strict=False):
+        example["event_id"] = event_id
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Of the header; a date, which ours never is, counts as a second."""
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 1.0
