@@ -23,6 +23,9 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
+NO_TOKEN = b""
+"""No commit has it: whoever follows or commits from a replica with it has to load again."""
+
 
 @dataclass(slots=True)
 class Work:
@@ -90,6 +93,7 @@ class Committer:
         position = await self._until_known(commit, replica)
         if position is None:
             log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
+            replica.token = NO_TOKEN  # its arrays are ahead of any commit, also if the loading fails now
             await self._mirror.load()
             return False
         replica.moved_to(position, commit)
