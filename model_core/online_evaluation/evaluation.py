@@ -1,0 +1,71 @@
+"""The running evaluation of one source of predictions."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.examples import ExampleBatch
+from model_core.online_evaluation import layout
+from model_core.online_evaluation.adding import add_examples
+from model_core.online_evaluation.buckets import AHEAD, LATE, NEWEST, empty_buckets
+from model_core.online_evaluation.figures import Figures, Weighting, Window, figures_of
+from model_core.online_evaluation.windows import histogram_of
+
+BINS = 16_384
+
+
+class OnlineEvaluation:
+    """How good a stream of predictions is: all of it, and its last 15 minutes, half hour, hour and day.
+
+    Its state is a function of the examples in their order, whatever the batches, and all_fields or the fields
+    of every take_changes hold it exactly.  Predictions of different sources need one each.
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        self._buckets = empty_buckets(bins)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[bytes, bytes], bins: int = BINS) -> "OnlineEvaluation":
+        """What was stored; of no fields at all, a new one.  Raises FormatError."""
+        evaluation = cls(bins)
+        layout.restore(evaluation._buckets, fields)
+        return evaluation
+
+    def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
+        """Take in predictions, as margins float64[r], and what came of them: examples of one log entry.
+
+        log_time: the entry's, in milliseconds since the epoch.  An example counts at its event time, but not
+        later than it was logged; without one, at the log time.  If it is a day older than the newest, it
+        counts in the whole stream alone.  Without a finite margin, when learning skips it, it does not count.
+        """
+        add_examples(
+            self._buckets, margins, examples.labels, examples.weights, examples.event_times, log_time
+        )
+
+    def take_changes(self) -> layout.Changes:
+        """The fields to write and to delete since the last call."""
+        return layout.take_changes(self._buckets)
+
+    def all_fields(self) -> dict[bytes, bytes]:
+        """The whole state."""
+        return layout.all_fields(self._buckets)
+
+    def figures(self, window: Window, weighting: Weighting = "weight") -> Figures:
+        """A window ends at the newest time among the examples."""
+        return figures_of(window, weighting, histogram_of(self._buckets, window, weighting))
+
+    @property
+    def newest(self) -> int | None:
+        """The newest time among the examples, in milliseconds since the epoch."""
+        return int(self._buckets.clock[NEWEST]) if self._buckets.clock[NEWEST] >= 0 else None
+
+    @property
+    def late(self) -> int:
+        """How many examples were older than a day when they came."""
+        return int(self._buckets.clock[LATE])
+
+    @property
+    def ahead(self) -> int:
+        """How many examples claimed an event more than a minute later than they were logged."""
+        return int(self._buckets.clock[AHEAD])
