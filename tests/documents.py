@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ _BLOCK = re.compile(
 )
 _MEASURED = {"mirror_age_seconds", "seconds", "rows_per_second", "load_seconds"}
 _MASKS = (
+    (r"\b[0-9a-f]{8}-\d+-\d{2,}\b", "<revision>"),  # many commits: how many is a matter of time
     (r"\b[0-9a-f]{8}(?=-\d+-\d+\b)", "<incarnation>"),
     (r"\bftrl-[0-9a-f]{32}\b", "<event id>"),
     (r"(?<![\w-])[0-9a-f]{16}\b", "<random>"),
@@ -71,7 +73,7 @@ def blocks(document: Path) -> list[Block]:
 
 
 def examples(block: Block) -> Iterator[Example]:
-    """A command goes on after a backslash at the end of its line."""
+    """A command goes on after a backslash at the end of its line, and within single quotes."""
     parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
     line = block.line
     for part in parts[1:]:
@@ -82,7 +84,13 @@ def examples(block: Block) -> Iterator[Example]:
 
 def _command(part: str) -> tuple[str, str]:
     lines = part.splitlines(keepends=True)
-    last = next(i for i, line in enumerate(lines) if not line.endswith("\\\n"))
+    quotes = accumulate(line.count("'") for line in lines)
+    ends = (
+        i
+        for i, (line, quoted) in enumerate(zip(lines, quotes, strict=True))
+        if not line.endswith("\\\n") and quoted % 2 == 0
+    )
+    last = next(ends)
     return "".join(lines[: last + 1]).rstrip("\n"), "".join(lines[last + 1 :])
 
 

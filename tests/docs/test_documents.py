@@ -16,7 +16,8 @@ TEXT = """\
 $ echo one \\
     two
 one two
-$ true
+$ echo '{
+    2}'
 $ cat file
 1
 
@@ -37,8 +38,8 @@ def test_a_console_block_has_commands_with_their_lines_and_outputs(tmp_path: Pat
     assert (text.language, text.text, text.preparation) == ("json", "{}\n", None)
     assert list(examples(console)) == [
         (5, "echo one \\\n    two", "one two\n"),
-        (8, "true", ""),
-        (9, "cat file", "1\n\n2\n"),
+        (8, "echo '{\n    2}'", ""),
+        (10, "cat file", "1\n\n2\n"),
     ]
 
 
