@@ -21,7 +21,7 @@ def choose_kernel_cache() -> None:
     A directory that the environment names stays, and numba's own choice where the package cannot be written.
     """
     directory = cache_directory()
-    if VARIABLE not in os.environ and os.access(directory.parents[1], os.W_OK):
+    if not os.environ.get(VARIABLE) and os.access(directory.parents[1], os.W_OK):
         os.environ[VARIABLE] = str(directory)
 
 

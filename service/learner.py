@@ -15,6 +15,7 @@ from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
 from service.lease import Lease
+from service.log_reading import examples_of, gap_before
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.redis_client import CONNECTION_FAILURES, Channel
@@ -166,10 +167,10 @@ class Learner:
 
 def _decode(entry: LogEntry, number: int) -> ExampleBatch:
     """The examples of the entry that is to begin with that dense number. Raises LogBlocked."""
-    if entry.first_number != number:
-        missing = entry.first_number - number
-        raise LogBlocked(entry.id.before(), f"{missing} examples before {entry.id} are not in the log")
+    gap = gap_before(entry, number)
+    if gap:
+        raise LogBlocked(entry.id.before(), gap)
     try:
-        return ExampleBatch.from_records(entry.records)
+        return examples_of(entry)
     except FormatError as wrong:
         raise LogBlocked(entry.id, str(wrong)) from wrong

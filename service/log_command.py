@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from service.command_flags import with_settings
+from service.model_option import checked_model_name
 from service.serving import with_redis_url
 from service.settings import Settings
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from service.redis_client import Channel
 
 Result = TypeVar("Result")
-Model = Annotated[str, typer.Option(help="Whose log.")]
+Model = Annotated[str, typer.Option(help="Whose log.", callback=checked_model_name)]
 
 app = typer.Typer(help="Look into a model's example log; get a learner past an entry that it cannot read.")
 
@@ -54,16 +55,11 @@ def skip(
 
 
 def _over_redis(settings: Settings, errand: Callable[[Channel], Awaitable[Result]]) -> Result:
-    from service.redis_client import Channel, connect
+    from service.redis_client import one_errand
 
-    async def run(url: str) -> Result:
-        client = connect(settings, url)
-        channel = Channel(client)
-        try:
+    async def run(found: Settings) -> Result:
+        async with one_errand(found) as channel:
             return await errand(channel)
-        finally:
-            await channel.close()
-            await client.aclose()
 
     with with_redis_url(settings, errand=True) as found:
-        return asyncio.run(run(str(found.redis_url)))
+        return asyncio.run(run(found))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Iterator
 
 from model_core.errors import FormatError
-from model_core.examples import ExampleBatch
 from service.errors import UnknownModel
+from service.log_reading import examples_of, gap_before
 from service.redis_client import Channel, commit_learned
 from service.redis_keys import LOG_START, LogEntry, LogId, Meta, ModelKeys
 from service.replica import ModelGone, read_meta
 from service.serving import CommandFailure
+
+_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
+_ENTRIES_A_LOOK = 100
+_TRIM_NOTHING = (str(LOG_START), str(LOG_START), 10**15)
 
 
 async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> list[str]:
@@ -18,40 +24,81 @@ async def describe_log(channel: Channel, model: str, start: str | None, count: i
     meta = await _meta(channel, model)
     keys = ModelKeys(model, meta.incarnation)
     first = f"({meta.applied}" if start is None else str(_log_id(start))
-    found = await channel.call("XRANGE", keys.log, first, "+", "COUNT", count)
+    entries = await _entries(channel, keys, first, count)
     length = await channel.call("XLEN", keys.log)
-    lines = [
+    return [
         f"model {model}: {length} entries; learned through {meta.applied}, {meta.backlog} examples wait",
+        *_described(entries, None if start else meta.applied_number),
     ]
-    for entry_id, fields in found:
-        entry = LogEntry.parse(entry_id, fields)
-        lines.append(f"{entry.id}  examples {entry.first_number}..{_last(entry)}  {_content(entry)}")
-    return lines
 
 
 async def skip_through(channel: Channel, model: str, entry: str) -> int:
     """How many examples were left out. Raises UnknownModel, CommandFailure."""
     target = _log_id(entry)
+    await _require_in_log(channel, model, target)
     while True:
         meta = await _meta(channel, model)
         if target <= meta.applied:
-            raise CommandFailure(f"the log of {model} is learned through {meta.applied} already")
+            raise CommandFailure(f"the log of {model} is learned or skipped through {meta.applied} already")
         keys = ModelKeys(model, meta.incarnation)
-        following = await channel.call("XRANGE", keys.log, f"({target}", "+", "COUNT", 1)
-        number = LogEntry.parse(*following[0]).first_number if following else meta.appended
+        number = await _number_after(channel, keys, meta, target)
         status, *_ = await commit_learned(channel, *_skipping(keys, meta, target, number))
         if status == b"COMMITTED":
             return number - meta.applied_number
 
 
+def _described(entries: list[LogEntry], number: int | None) -> Iterator[str]:
+    """`number`: the one with which the first is to begin; None where any will do."""
+    for entry in entries:
+        gap = "" if number is None else gap_before(entry, number)
+        if gap:
+            yield f"{entry.id.before()}  GAP: {gap}"
+        try:
+            batch = examples_of(entry)
+        except FormatError as wrong:
+            yield f"{entry.id}  UNREADABLE: {wrong}"
+            number = None
+        else:
+            number = (entry.first_number or 0) + len(batch)
+            numbers = f"{entry.first_number}..{number - 1}"
+            yield f"{entry.id}  examples {numbers}  {batch.labels.sum()} clicks, {len(batch.hashes)} features"
+
+
+async def _require_in_log(channel: Channel, model: str, target: LogId) -> None:
+    """An id beyond the last entry would leave out examples that are yet to come."""
+    keys = ModelKeys(model, (await _meta(channel, model)).incarnation)
+    last = await channel.call("XREVRANGE", keys.log, "+", "-", "COUNT", 1)
+    if not last or target > LogId.parse(last[0][0]):
+        end = f"ends at {last[0][0].decode()}" if last else "is empty"
+        raise CommandFailure(f"the log of {model} {end}: there is nothing to skip at {target}")
+
+
+async def _number_after(channel: Channel, keys: ModelKeys, meta: Meta, target: LogId) -> int:
+    """The dense number of the first example after `target`. `meta` is from before, but from after the
+    target was appended.
+    """
+    position = target
+    while entries := await _entries(channel, keys, f"({position}", _ENTRIES_A_LOOK):
+        for entry in entries:
+            if entry.first_number is not None:
+                return entry.first_number
+        position = entries[-1].id
+    return meta.appended
+
+
+async def _entries(channel: Channel, keys: ModelKeys, start: str, count: int) -> list[LogEntry]:
+    found = await channel.call("XRANGE", keys.log, start, "+", "COUNT", count)
+    return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
 def _skipping(keys: ModelKeys, meta: Meta, target: LogId, number: int) -> list[str | bytes | int | float]:
-    """Arguments of a commit that changes no slot and moves on in the log; it trims nothing."""
+    """Arguments of a commit that changes no slot and moves on in the log."""
     return [
         *(keys.meta, keys.state(meta.generation), keys.commits, keys.log),
         *(meta.incarnation, meta.generation, meta.token, secrets.token_bytes(8)),
         *(str(target), number, meta.t, meta.commit + 1, meta.skipped),
         *(b"", b"", b"", b""),
-        *(str(LOG_START), str(LOG_START), 10**15),
+        *_TRIM_NOTHING,
     ]
 
 
@@ -63,19 +110,7 @@ async def _meta(channel: Channel, model: str) -> Meta:
 
 
 def _log_id(text: str) -> LogId:
-    try:
-        return LogId.parse(text)
-    except ValueError:
-        raise CommandFailure(f"{text!r} is no log entry's id; it looks like 1700000000000-0") from None
-
-
-def _last(entry: LogEntry) -> int:
-    return entry.first_number + len(entry.records) - 1
-
-
-def _content(entry: LogEntry) -> str:
-    try:
-        batch = ExampleBatch.from_records(entry.records)
-    except FormatError as wrong:
-        return f"UNREADABLE: {wrong}"
-    return f"{int(batch.labels.sum())} clicks, {len(batch.hashes)} features"
+    parsed = LogId.parse(text) if _ID.fullmatch(text) else None
+    if parsed is None or max(parsed) >= 2**64:
+        raise CommandFailure(f"{text!r} is no log entry's id; it looks like 1700000000000-0")
+    return parsed

@@ -28,26 +28,28 @@ class Outcomes:
     def __init__(self) -> None:
         self._held: OrderedDict[LogId, Outcome] = OrderedDict()
         self._examples = 0
-        self._waiting: dict[LogId, asyncio.Event] = {}
+        self._waiting: dict[LogId, set[asyncio.Future[None]]] = {}
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
         start = 0
         for entry, count in commit.entries:
             stop = start + count
+            self._drop(self._held.pop(entry, None))  # of a state that the server lost again
             self._held[entry] = Outcome(commit.margins[start:stop], commit.skipped[start:stop], revision)
             start = stop
         self._examples += start
         while self._examples > MOST_EXAMPLES_HELD and len(self._held) > 1:
-            _, oldest = self._held.popitem(last=False)
-            self._examples -= len(oldest.margins)
+            self._drop(self._held.popitem(last=False)[1])
         self.applied_through(commit.applied)
 
     def applied_through(self, applied: LogId) -> None:
         """The mirror holds everything up to `applied`; also after a load, which tells no outcomes."""
         self._applied = applied
         for entry in [entry for entry in self._waiting if entry <= applied]:
-            self._waiting.pop(entry).set()
+            for waiter in self._waiting[entry]:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def knows(self, entry: LogId) -> bool:
         """Whether the mirror has applied the entry, with or without its outcome still being held."""
@@ -60,10 +62,23 @@ class Outcomes:
         """Waits until the mirror has applied the entry, at most until the loop's time is `deadline`."""
         if self.knows(entry):
             return True
-        event = self._waiting.setdefault(entry, asyncio.Event())
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(entry, set()).add(waiter)
         try:
             async with asyncio.timeout_at(deadline):
-                await event.wait()
+                await waiter
         except TimeoutError:
             return False
+        finally:
+            self._leave(entry, waiter)
         return True
+
+    def _leave(self, entry: LogId, waiter: asyncio.Future[None]) -> None:
+        waiters = self._waiting[entry]
+        waiters.discard(waiter)
+        if not waiters:
+            del self._waiting[entry]
+
+    def _drop(self, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self._examples -= len(outcome.margins)

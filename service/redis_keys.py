@@ -155,15 +155,18 @@ def revision(incarnation: str, generation: int, commit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of the example log: ``first_number`` is the dense number of its first record."""
+    """One entry of the example log. ``first_number`` is the dense number of its first record, None where the
+    entry is none that this service wrote.
+    """
 
     id: LogId
-    first_number: int
+    first_number: int | None
     records: list[bytes]
 
     @classmethod
     def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:
-        return cls(LogId.parse(entry_id), int(fields[1]), fields[3::2])
+        written_here = fields[0] == b"n" and fields[1].isdigit()
+        return cls(LogId.parse(entry_id), int(fields[1]) if written_here else None, fields[3::2])
 
 
 class LearnedEntry(NamedTuple):

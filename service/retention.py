@@ -10,7 +10,7 @@ PARTS = 64
 
 
 class RetainedBytes:
-    """Sizes of the entries that were seen, oldest first.
+    """Sizes of the entries that were seen, oldest first, those that are small beside the limit in parts.
 
     Of what was there before only the ends and the size are known; it counts as spread evenly over that time.
     """
@@ -19,19 +19,25 @@ class RetainedBytes:
         self, limit: int, oldest: LogId = LOG_START, newest: LogId = LOG_START, size: int = 0
     ) -> None:
         self._limit = limit
-        self._entries: deque[tuple[LogId, int]] = deque(
+        self._parts: deque[tuple[LogId, int]] = deque(
             (LogId(oldest.milliseconds + (newest.milliseconds - oldest.milliseconds) * i // PARTS, 0), part)
             for i, part in enumerate([size // PARTS] * PARTS)
         )
         self._total = size // PARTS * PARTS
+        self._part_is_open = False
 
     def add(self, entry: LogId, size: int) -> None:
-        self._entries.append((entry, size))
         self._total += size
+        first, part = self._parts[-1]
+        if self._part_is_open and part + size <= self._limit // PARTS:
+            self._parts[-1] = (first, part + size)
+        else:
+            self._parts.append((entry, size))
+        self._part_is_open = True
 
     def keep_from(self) -> LogId:
         """The oldest entry to keep; all before it may go."""
-        while self._total > self._limit and len(self._entries) > 1:
-            _, size = self._entries.popleft()
+        while self._total > self._limit and len(self._parts) > 1:
+            _, size = self._parts.popleft()
             self._total -= size
-        return self._entries[0][0]
+        return self._parts[0][0]
