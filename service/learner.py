@@ -94,7 +94,7 @@ class Learner:
         elif self._committer is None:
             await self._take_over()
         elif self._blocked:
-            await self._wait_for_operator(self._blocked)
+            await self._wait_for_operator()
         else:
             await self._learn(self._committer)
         self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
@@ -109,9 +109,11 @@ class Learner:
         if not entries:
             await self._idle(committer)
         while entries and self._lease.held:
-            work = self._work_on(entries)
-            if not work.entries:
-                return  # blocked
+            try:
+                work = self._work_on(entries)
+            except LogBlocked as blocked:
+                await self._block(blocked)
+                return
             started = time.monotonic()
             if not await committer.commit(work):
                 return  # loaded again: what was read follows from another state
@@ -132,21 +134,19 @@ class Learner:
             self._trimmed = time.monotonic()
 
     def _work_on(self, entries: deque[LogEntry]) -> Work:
-        """Learns from the front of `entries`, as much as one commit may hold."""
+        """Learns from the front of `entries`, as much as one commit may hold. Raises LogBlocked where that is
+        nothing.
+        """
         replica = self._mirror.replica
         work = Work()
         number = replica.applied_number
         while entries and not self._enough(work, replica):
             try:
                 batch = _decode(entries[0], number)
-            except LogBlocked as blocked:
+            except LogBlocked:
                 if work.entries:
                     break
-                self._blocked = blocked
-                message = "learner of %s stopped at %s; see `ftrl log skip`"
-                log.error(message, self.model, blocked)  # noqa: TRY400  the message says it all
-                entries.clear()
-                break
+                raise
             entry = entries.popleft()
             learned = replica.config.learn(replica.state, batch)
             work.add(entry, batch, learned)
@@ -159,10 +159,21 @@ class Learner:
             work.examples >= self._settings.learner_read_examples or 2 * slots >= self._settings.commit_slots
         )
 
-    async def _wait_for_operator(self, blocked: LogBlocked) -> None:
-        await self._mirror.advance(self._mirror.block_ms)
-        if self._mirror.replica.applied >= blocked.entry:
+    async def _block(self, blocked: LogBlocked) -> None:
+        """Unless the server is not where this learner is: it may have come back with less."""
+        if not await self._moved(None):
+            self._blocked = blocked
+            log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
+
+    async def _wait_for_operator(self) -> None:
+        """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""
+        if await self._moved(self._mirror.block_ms):
             self._blocked = None
+
+    async def _moved(self, block_ms: int | None) -> bool:
+        before = self._mirror.replica.token
+        await self._mirror.advance(block_ms)
+        return self._mirror.replica.token != before
 
 
 def _decode(entry: LogEntry, number: int) -> ExampleBatch:
