@@ -42,6 +42,7 @@ class Load:
         examples: int = 5,
         insistent: bool = True,
         model: str = DEFAULT_MODEL,
+        first: int = 0,
         make: Callable[[int], dict[str, Any]] = example,
     ) -> None:
         self.acknowledged: list[str] = []
@@ -51,7 +52,7 @@ class Load:
         self._examples = examples
         self._insistent = insistent
         self._make = make
-        self._events = itertools.count()
+        self._events = itertools.count(first)
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 

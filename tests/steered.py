@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.load import example
+from tests.load import Load, example
 from tests.processes import ServiceProcess, launcher, ready, until
 from tests.proxy import Proxy
 from tests.servers import ServerProcess
@@ -39,6 +39,10 @@ class Steered:
 
     async def delete(self) -> None:
         (await self.http.delete(self.far.url + self.path)).raise_for_status()
+
+    def load(self, first: int = 0) -> Load:
+        """Through both API processes."""
+        return Load([self.near.url, self.far.url], model=self.model, first=first)
 
     async def update(
         self, api: ServiceProcess, count: int, start: int = 0, wait: bool = True

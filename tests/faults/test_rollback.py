@@ -1,0 +1,136 @@
+"""A server that comes back with less than it had: an older append-only file, a shorter one, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.invariants import assert_learned_once, assert_mirror_equals
+from tests.load import example
+from tests.servers import ServerProcess
+from tests.steered import Steered
+
+pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
+
+AOF = "appendonlydir"
+
+
+def copy_aof(server: ServerProcess, target: Path) -> Path:
+    return Path(shutil.copytree(server.directory / AOF, target / AOF))
+
+
+async def roll_back(server: ServerProcess, older: Path) -> None:
+    server.kill9()
+    shutil.rmtree(server.directory / AOF)
+    shutil.copytree(older, server.directory / AOF)
+    await asyncio.to_thread(server.start)
+
+
+async def send_again(steered: Steered, event_ids: list[str]) -> None:
+    """As a caller does that cannot be sure: whatever the server has lost is learned, all else stays."""
+    events = [int(event_id.rpartition("-")[2]) for event_id in event_ids]
+    for start in range(0, len(events), 100):
+        bodies = [example(event) for event in events[start : start + 100]]
+        url = f"{steered.far.url}{steered.path}/update"
+        (await steered.http.post(url, json={"examples": bodies})).raise_for_status()
+
+
+async def assert_everything_agrees(steered: Steered, acknowledged: list[str]) -> None:
+    replica = await assert_learned_once(steered.server, acknowledged, steered.model)
+    await assert_mirror_equals(steered.near.url, replica)
+    await assert_mirror_equals(steered.far.url, replica)
+
+
+async def test_after_an_older_append_only_file_everything_agrees_again(
+    steered: Steered, tmp_path: Path
+) -> None:
+    async with steered.load() as before:
+        await before.more(300)
+        kept = list(before.acknowledged)
+        older = copy_aof(steered.server, tmp_path)
+        await before.more(300)
+        await roll_back(steered.server, older)
+    async with steered.load(first=100_000) as after:
+        await after.more(300)
+    acknowledged = before.acknowledged + after.acknowledged
+    replica = await assert_learned_once(steered.server, kept + after.acknowledged, steered.model, others=True)
+    assert replica.state.t < len(acknowledged), "nothing was lost: the test does not test"
+    await assert_mirror_equals(steered.near.url, replica)
+    await assert_mirror_equals(steered.far.url, replica)
+    await send_again(steered, acknowledged)
+    await assert_everything_agrees(steered, acknowledged)
+
+
+async def test_after_the_loss_of_the_append_only_files_end_everything_agrees_again(steered: Steered) -> None:
+    drawn = random.Random(3)
+    async with steered.load() as load:
+        for _ in range(4):
+            await load.more(150)
+            steered.server.kill9()
+            shorten_aof(steered.server, drawn.randrange(1, 20_000))
+            await asyncio.to_thread(steered.server.start)
+        await load.more(150)
+    await send_again(steered, load.acknowledged)
+    await assert_everything_agrees(steered, load.acknowledged)
+
+
+def shorten_aof(server: ServerProcess, size: int) -> None:
+    (last,) = (server.directory / AOF).glob("*.incr.aof")
+    with last.open("r+b") as file:
+        file.truncate(max(0, last.stat().st_size - size))
+
+
+@pytest.mark.parametrize("loads_that_fail", [0, 1, 3])
+async def test_entries_that_were_read_and_then_lost_with_the_log_leave_no_trace(
+    steered: Steered, tmp_path: Path, loads_that_fail: int
+) -> None:
+    """The server's token is still the learner's; only the log tells that what it learned never was."""
+    await steered.update_until_learned(steered.far, 20)
+    older = copy_aof(steered.server, tmp_path)
+    held = steered.before_learner.hold("commit")
+    assert (await steered.update(steered.far, 20, start=100, wait=False)).status_code == 202
+    await held.reached.wait()
+    await roll_back(steered.server, older)
+    failing = steered.before_learner.lose_request("HGETALL", times=loads_that_fail)
+    held.release()
+    await steered.update_until_learned(steered.far, 20, start=200)
+    assert failing.left == 0
+    kept = [f"event-{i}" for i in [*range(20), *range(200, 220)]]
+    await assert_everything_agrees(steered, kept)
+
+
+async def test_a_log_that_became_shorter_under_its_learner_is_not_taken_for_damaged(
+    steered: Steered, tmp_path: Path
+) -> None:
+    await steered.update_until_learned(steered.far, 20)
+    older = copy_aof(steered.server, tmp_path)
+    await steered.update_until_learned(steered.far, 20, start=100)
+    held = steered.before_learner.hold("XREAD")
+    await held.reached.wait()
+    await roll_back(steered.server, older)
+    assert (await steered.update(steered.far, 20, start=200, wait=False)).status_code == 202
+    held.release()
+    await assert_everything_agrees(steered, [f"event-{i}" for i in [*range(20), *range(200, 220)]])
+    assert not steered.learner.logged(f"learner of {steered.model} stopped")
+
+
+async def test_a_server_that_was_emptied_has_no_models_and_the_service_says_so(steered: Steered) -> None:
+    await steered.update_until_learned(steered.far, 20)
+    with steered.server.client() as client:
+        client.flushall()
+    for api in (steered.near, steered.far):
+        async with asyncio.timeout(5):
+            while (answer := await steered.update(api, 1)).status_code == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert answer.status_code == 404
+        url = f"{api.url}{steered.path}/predict"
+        assert (await steered.http.post(url, json={"features": {}})).status_code == 404
+        assert (await steered.http.get(f"{api.url}/models")).json() == {"models": []}
+        assert (await steered.http.get(f"{api.url}/readyz")).status_code == 200
+    await steered.create({"hashing": {"bits": 12}})
+    await steered.update_until_learned(steered.near, 20, start=50)
+    await assert_everything_agrees(steered, [f"event-{i}" for i in range(50, 70)])
