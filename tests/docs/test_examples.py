@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,14 @@ class Session:
     def run(self, document: Path, *, criteo: bool = False) -> None:
         """All blocks but those that need the Criteo rows, or only these."""
         found = blocks(document)
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in zip_longest(found, found[1:]):
             if (block.preparation == CRITEO) == criteo:
                 self._run_block(document, block, after)
 
     def _run_block(self, document: Path, block: Block, after: Block | None) -> None:
         if block.preparation is not None:
+            if self._service is None:
+                self._start([])
             PREPARATIONS[block.preparation](self._directory)
         if block.language == "console":
             for example in examples(block):
