@@ -82,7 +82,11 @@ class ExampleLog:
         pause = 0.01
         while True:
             try:
-                return self._places(await self._attempt(batch, tail, deadline), batch, len(records))
+                reply = await self._attempt(batch, tail, deadline)
+                if reply[0] != b"LATE":
+                    return self._places(reply, len(records))
+                # No attempt so far can succeed any more. Time left here means that the server's clock jumped.
+                may_have_been_sent, self._clock_offset_ms = False, None
             except (NotSent, BusyLoadingError):
                 pass
             except ResponseError as refusal:
@@ -112,7 +116,7 @@ class ExampleLog:
         return reply
 
     async def _offset_ms(self) -> float:
-        """Asked anew on every connection: it may lead to another server."""
+        """Asked anew on every connection, which may lead to another server, and after a jump."""
         if self._clock_offset_ms is None or not self._channel.connected:
             asked = time.monotonic()
             seconds, microseconds = await self._channel.call("TIME")
@@ -120,19 +124,14 @@ class ExampleLog:
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
 
-    def _places(self, reply: list[bytes | int], batch: MicroBatch, count: int) -> list[Place]:
+    def _places(self, reply: list[bytes | int], count: int) -> list[Place]:
         status, *rest = reply
         if status == b"APPENDED":
             return parse_receipt(bytes(rest[0]), count)
         if status == b"GONE":
             raise ModelGone(self._keys.model)
-        if status == b"FULL":
-            raise LogFull(
-                f"{int(rest[0])} examples wait to be learned; the limit is"
-                f" {self._settings.backlog_limit_examples}"
-            )
-        # LATE: no attempt under this id can succeed any more
-        raise UpdateUnavailable("not_appended", batch.event_ids)
+        limit = self._settings.backlog_limit_examples  # FULL
+        raise LogFull(f"{int(rest[0])} examples wait to be learned; the limit is {limit}")
 
     async def close(self) -> None:
         await self._channel.close()
