@@ -154,7 +154,7 @@ def write_criteo(directory: Path) -> None:
 def append_unreadable_entry(directory: Path) -> None:
     """As a newer version, or a fault of the memory, may leave one in the log."""
     with redis.Redis.from_url(_embedded_url(directory)) as client:
-        incarnation = client.hget("ftrl:{default}:meta", "incarnation").decode()  # type: ignore[union-attr]
+        incarnation = client.hget("ftrl:{default}:meta", "incarnation").decode()
         number = client.hincrby("ftrl:{default}:meta", "appended", 1) - 1
         client.xadd(f"ftrl:{{default}}:{incarnation}:log", {"n": number, "e": b"\x07and so on"})
     time.sleep(0.3)

@@ -1,0 +1,99 @@
+"""What the documentation names exists, and its tables are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+from service.app import create_app
+from service.command_flags import variable_name
+from service.errors import ServiceError
+from service.settings import Settings
+from tests.documents import DOCUMENTS, prose
+from tests.reference_tables import DOCUMENT, metrics_table, with_tables
+from tests.shared_data import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+OF_TESTS = {"FTRL_DATA"}
+
+
+def everything() -> str:
+    return "\n".join(document.read_text() for document in DOCUMENTS)
+
+
+def heading_anchors(document: Path) -> set[str]:
+    """As GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_tables_of_settings_and_metrics_are_those_of_the_code() -> None:
+    text = DOCUMENT.read_text()
+    assert text == with_tables(text), "run `python -m tests.reference_tables`"
+
+
+def test_every_call_has_its_place_in_the_http_reference() -> None:
+    text = (DOCS / "http.md").read_text()
+    app = create_app(Settings(), run_learner=False)
+    paths = {route.path for route in app.routes if isinstance(route, APIRoute)}
+    assert paths >= {"/predict", "/models/{name}/update", "/readyz"}
+    for path in paths:
+        assert path in text, path
+
+
+def test_every_problem_has_its_place_in_the_http_reference() -> None:
+    text = (DOCS / "http.md").read_text()
+    in_table = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", text, re.MULTILINE))
+    assert in_table == {
+        (str(problem.status), re.sub(r"(?<!^)(?=[A-Z])", "-", problem.__name__).lower())
+        for problem in ServiceError.__subclasses__()
+        if problem.__module__ == "service.errors"
+    }
+
+
+def test_every_variable_and_every_metric_that_is_named_exists() -> None:
+    variables = {variable_name(name) for name in Settings.model_fields} | OF_TESTS
+    assert set(re.findall(r"\bFTRL_[A-Z_]+\b", everything())) <= variables
+    known = set(re.findall(r"`(ftrl_\w+)`", metrics_table()))
+    for name in re.findall(r"\bftrl_[a-z_]+\b", everything()):
+        assert re.sub(r"_(bucket|sum|count)$", "", name) in known, name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name).resolve() if name else document
+        assert path.exists(), target
+        assert not anchor or anchor in heading_anchors(path), target
+
+
+def test_every_file_and_every_target_that_is_named_exists() -> None:
+    text = everything()
+    for name in re.findall(r"`((?:model_core|service|tests|bench|docs)/[\w./]*)`", text):
+        assert (REPOSITORY / name).exists(), name
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
+
+
+def test_every_function_that_is_named_with_its_file_is_defined_there() -> None:
+    found = re.findall(r"`([\w.]+)` \(`((?:model_core|service)/[\w/]+\.py)`\)", everything())
+    for name, file in found:
+        definition = rf"\b(?:def|class) {re.escape(name.split('.')[-1])}\b"
+        assert re.search(definition, (REPOSITORY / file).read_text()), (name, file)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_documents_are_easy_on_the_eye(document: Path) -> None:
+    """Lines of text fit a window; tables, links and code may be longer."""
+    for line in prose(document).splitlines():
+        assert len(line) <= 120 or line.startswith("|"), line
+
+
+def test_the_readme_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) < 200
