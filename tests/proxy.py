@@ -79,13 +79,15 @@ class Hold:
 class Proxy:
     """`async with Proxy(server.socket_path) as proxy:` and connect to `proxy.url`.
 
-    `chaos`, where set, may name a fault for any request that no rule names.
+    `chaos`, where set, may name a fault for any request that no rule names; `rewrite` changes the replies to
+    a verb.
     """
 
     url: str
 
     def __init__(self, target: Path) -> None:
         self.chaos: Callable[[Request], Fault | None] | None = None
+        self.rewrite: dict[str, Callable[[bytes], bytes]] = {}
         self._target = target
         self._rules: list[Rule] = []
         self._holds: list[Hold] = []
@@ -118,7 +120,7 @@ class Proxy:
         """From now on everything comes through."""
         for hold in self._holds:
             hold.release()
-        self._rules, self._holds, self.chaos = [], [], None
+        self._rules, self._holds, self.chaos, self.rewrite = [], [], None, {}
 
     async def cut_all(self) -> None:
         """Ends every connection that there is."""
@@ -164,7 +166,7 @@ class Proxy:
         reply = await read_reply(answers)
         if fault is Fault.LOSE_REPLY and not reply.startswith(b"-NOSCRIPT"):  # then it had not acted
             return _happened(rule)
-        client.write(reply)
+        client.write(self.rewrite.get(request.verb, bytes)(reply))
         await client.drain()
         return True
 
