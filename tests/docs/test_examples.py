@@ -105,7 +105,7 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=110,
             check=False,
         )
         return self._as_documented(done.stdout)
