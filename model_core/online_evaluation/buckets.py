@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BINS_A_BLOCK = 32
+BINS_A_BLOCK = 16
 
 STREAM, FIRST_MINUTE, FIRST_FIVE, FIRST_HOUR, BUCKETS = 0, 1, 16, 28, 52
 MINUTES, FIVES, HOURS = FIRST_FIVE - FIRST_MINUTE, FIRST_HOUR - FIRST_FIVE, BUCKETS - FIRST_HOUR
@@ -38,7 +38,7 @@ class Buckets(NamedTuple):
     counts float64[b, bins, 2]: the number of examples; kept where a block is WEIGHTED, else it is `weights`.
     sums float64[b, 8]: examples, clicks, predicted clicks and log loss, each weighted, then each plain.
     starts int64[b]: which minute, five minutes or hour since the epoch a bucket holds, or EMPTY.
-    marks uint8[b, blocks + 1]: of each block of 32 bins, and of the sums: PRESENT; WEIGHTED, a weight was not
+    marks uint8[b, blocks + 1]: of each block of 16 bins, and of the sums: PRESENT; WEIGHTED, a weight was not
         1; CHANGED since it was last stored; STORED, so that it must be deleted when it is no longer PRESENT.
     clock int64[4]: the newest minute; the newest time in milliseconds; how many examples were too LATE for
         every bucket; how many claimed a time more than a minute AHEAD of the log.
@@ -53,7 +53,7 @@ class Buckets(NamedTuple):
 
 
 def empty_buckets(bins: int, series: int = 1) -> Buckets:
-    """bins: a multiple of 32.  Memory is taken up only where something is added."""
+    """bins: a multiple of 16.  Memory is taken up only where something is added."""
     rows = BUCKETS * series
     return Buckets(
         np.zeros((rows, bins, 2)),

@@ -119,13 +119,13 @@ def auc_of_bins(bins: NDArray[np.float64], examples: int) -> Auc:
     rounding of the sums.  NaN where one class is missing.
     """
     others, clicks = bins[:, 0], bins[:, 1]
-    pairs = clicks.sum() * others.sum()
+    pairs = float(clicks.sum() * others.sum())
     if not pairs > 0.0:
         return Auc(math.nan, math.nan)
     below = np.cumsum(others) - others
-    shared = 0.5 * float(clicks @ others / pairs)
+    shared = 0.5 * float(np.sum(clicks * others)) / pairs
     rounding = 2.0**-52 * (examples + 4 * len(bins))
-    return Auc(float(clicks @ below / pairs) + shared, shared + rounding)
+    return Auc(float(np.sum(clicks * below)) / pairs + shared, shared + rounding)
 
 
 def entropy_of_rate(rate: float) -> float:

@@ -8,6 +8,7 @@ from model_core.online_evaluation.evaluation import OnlineEvaluation
 from tests.model_core.streams import MINUTE, Stream, evaluated, random_stream
 
 seeds = st.integers(0, 2**32)
+BINS = 512  # of evaluations that are made by the hundred
 
 
 class Store(dict):
@@ -27,33 +28,33 @@ class Store(dict):
 )
 def test_any_batches_commits_and_restarts_leave_the_same_bytes(seed, cuts):
     stream = random_stream(seed)
-    store, evaluation, start = Store(), OnlineEvaluation(), 0
+    store, evaluation, start = Store(), OnlineEvaluation(BINS), 0
     for stop, action in [*sorted(cuts), (400, "commit")]:
         stream.add_to(evaluation, start, stop)
         if action != "add":
             store.take(evaluation)
         if action == "restart":
-            evaluation = OnlineEvaluation.from_fields(store)
+            evaluation = OnlineEvaluation.from_fields(store, BINS)
         start = stop
-    expected = evaluated(stream).all_fields()
+    expected = evaluated(stream, bins=BINS).all_fields()
     assert evaluation.all_fields() == expected
     assert store == expected
-    assert OnlineEvaluation.from_fields(store).all_fields() == expected
+    assert OnlineEvaluation.from_fields(store, BINS).all_fields() == expected
 
 
 @given(seeds)
 def test_one_example_at_a_time_leaves_the_same_bytes(seed):
     stream = random_stream(seed, size=60)
-    evaluation = OnlineEvaluation()
+    evaluation = OnlineEvaluation(BINS)
     for i in range(60):
         stream.add_to(evaluation, i, i + 1)
-    assert evaluation.all_fields() == evaluated(stream).all_fields()
+    assert evaluation.all_fields() == evaluated(stream, bins=BINS).all_fields()
 
 
 @given(seeds)
 def test_what_is_restored_has_the_same_figures(seed):
-    evaluation = evaluated(random_stream(seed))
-    restored = OnlineEvaluation.from_fields(evaluation.all_fields())
+    evaluation = evaluated(random_stream(seed), bins=BINS)
+    restored = OnlineEvaluation.from_fields(evaluation.all_fields(), BINS)
     for weighting in ("weight", "none"):
         assert restored.figures("24h", weighting) == evaluation.figures("24h", weighting)
     assert (restored.newest, restored.late, restored.ahead) == (
