@@ -129,7 +129,7 @@ def _unpack_block(b: Buckets, row: int, block: int, data: NDArray[np.uint8], at:
     return at
 
 
-@inlined_kernel
+@kernel
 def _pack_column(
     bins: NDArray[np.float64], row: int, first: int, label: int, out: NDArray[np.uint8], at: int
 ) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def _width(bins: NDArray[np.float64], row: int, first: int, label: int) -> int:
     return 1 if largest < 256.0 else 2 if largest < 65536.0 else 4
 
 
-@inlined_kernel
+@kernel
 def _unpack_column(
     bins: NDArray[np.float64],
     row: int,
