@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi import FastAPI
@@ -29,6 +30,8 @@ from service.raw_routes import RawRoute
 from service.routes import HotRoutes, hot_routes
 from service.settings import Settings
 
+log = logging.getLogger(__name__)
+
 DESCRIPTION = """\
 Calibrated click probabilities from a model that learns online, from every click that is sent back.
 
@@ -36,6 +39,7 @@ Calibrated click probabilities from a model that learns online, from every click
 other.
 Errors are `application/problem+json` (RFC 9457).
 """
+Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 EXPECTED = (ServiceError, InvalidInput, HTTPException, RequestValidationError, Exception)
 
 
@@ -69,17 +73,11 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     """An application that shares nothing with any other; its lifespan opens and closes what it holds."""
     metrics = Metrics()
     backend = Backend(settings, metrics, run_learner=run_learner)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with backend.open():
-            yield
-
     app = Application(
         title="ftrl-service",
         version=__version__,
         description=DESCRIPTION,
-        lifespan=lifespan,
+        lifespan=lifespan_of(backend),
         redirect_slashes=False,
         exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
@@ -89,3 +87,30 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     add_health_routes(app, backend, settings, metrics)
     app.add_front_door(metrics)
     return app
+
+
+def create_learner_app(settings: Settings, url: str) -> FastAPI:
+    """A learner that runs alone: it answers at `url` how it is, and nothing else."""
+    metrics = Metrics()
+    backend = Backend(settings, metrics, run_learner=True)
+    app = FastAPI(
+        title="ftrl-service learner",
+        version=__version__,
+        lifespan=lifespan_of(backend, f"the learner's metrics are at {url}/metrics"),
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers=dict.fromkeys(EXPECTED, problem_response),
+    )
+    add_health_routes(app, backend, settings, metrics)
+    return app
+
+
+def lifespan_of(backend: Backend, announcement: str = "") -> Lifespan:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with backend.open():
+            if announcement:
+                log.info("%s", announcement)
+            yield
+
+    return lifespan

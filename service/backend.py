@@ -14,7 +14,7 @@ from model_core.learning import warm_up
 from service.embedded import EmbeddedServer
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.learner_process import Learners
-from service.metrics import Metrics
+from service.metrics import LOOK_EVERY_SECONDS, Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import Models
 from service.redis_client import CONNECTION_FAILURES, connect
@@ -80,8 +80,15 @@ class Backend:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(self.health.watch))
+            if self._metrics.shared is not None:  # whoever is asked tells what all have last seen
+                group.create_task(for_ever(self._look))
             if self._run_learner:
                 group.create_task(for_ever(learners.run))
+
+    async def _look(self) -> None:
+        while True:
+            self._metrics.look()
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
 
     async def _prepare(self) -> None:
         """Raises UnfitServer."""

@@ -63,6 +63,10 @@ def api(
     from service.serving import listen, serve_api
 
     _start_logging(settings, supervised_as)
+    if supervised_as:
+        from service.shared_metrics import share_metrics
+
+        share_metrics(supervised_as)
     with (
         _stoppable(),
         listen(settings.host, settings.port)
@@ -79,11 +83,15 @@ def api(
 @with_settings
 def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
     """Run the learner alone. A second one stands by and takes over when the first is silent."""
-    from service.serving import learn
+    from service.serving import learn, listen
 
     _start_logging(settings, supervised_as)
-    with _stoppable(), with_redis_url(settings) as found:
-        learn(found)
+    with (
+        _stoppable(),
+        listen(settings.host, settings.learner_port, "--metrics-port") as listener,
+        with_redis_url(settings) as found,
+    ):
+        learn(found, listener)
 
 
 app.command()(replay_command.replay)
@@ -184,10 +192,14 @@ def _stoppable() -> Iterator[None]:
 
 
 def _supervise(settings: Settings, listener: socket.socket) -> None:
+    from service.shared_metrics import MetricsDirectory
     from service.supervisor import Supervisor, api_and_learner
 
-    async def run() -> None:
+    async def run(metrics: MetricsDirectory) -> None:
         # A moment longer than the children's own grace, within which they cut off what is in flight.
-        await Supervisor(api_and_learner(settings, listener), settings.shutdown_grace_seconds + 5).run()
+        grace_seconds = settings.shutdown_grace_seconds + 5
+        stages = api_and_learner(settings, listener, metrics.path)
+        await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
 
-    asyncio.run(run())
+    with MetricsDirectory() as metrics:
+        asyncio.run(run(metrics))

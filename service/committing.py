@@ -39,6 +39,7 @@ class Work:
     skipped_count: int = 0
     log_bytes: list[int] = field(default_factory=list)
     changed_slots: int = 0
+    newest_event: int = -1  # in milliseconds since the epoch; -1 where no example has a time
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
         self.entries.append(LearnedEntry(entry.id, len(batch)))
@@ -47,6 +48,7 @@ class Work:
         self.examples += len(batch)
         self.positives += int(batch.labels.sum())
         self.skipped_count += int(learned.skipped.sum())
+        self.newest_event = max(self.newest_event, int(batch.event_times.max(initial=-1)))
         self.log_bytes.append(sum(map(len, entry.records)))
 
 

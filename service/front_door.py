@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from time import perf_counter
 
@@ -36,9 +35,7 @@ class FrontDoor:
             if route.path.startswith(MODEL_TEMPLATE)
         }
         self._in_progress = dict.fromkeys((*(route.path for route in posts), OTHER), 0)
-        for path in self._in_progress:
-            count = functools.partial(self._in_progress.__getitem__, path)
-            metrics.requests_in_progress.labels(path).set_function(count)
+        metrics.look_with(self._look)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,6 +51,10 @@ class FrontDoor:
             await self._long_way(scope, receive, send)
         else:
             await self._short_way(route, model, scope, receive, send)
+
+    def _look(self) -> None:
+        for path, count in self._in_progress.items():
+            self._metrics.requests_in_progress.labels(path).set(count)
 
     async def _short_way(
         self, route: RawRoute, model: str, scope: Scope, receive: Receive, send: Send

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Response
@@ -16,6 +18,8 @@ from service.settings import Settings
 
 
 def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+    metrics.look_with(functools.partial(look_at, backend, metrics))
+
     async def livez() -> dict[str, str]:
         """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
         return {"status": "alive"}
@@ -32,9 +36,9 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
 
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def prometheus() -> Response:
-        """Prometheus instruments of this process."""
-        look_at(backend, metrics)
-        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        """Prometheus instruments: of the whole service where several API processes share a port."""
+        metrics.look()
+        return Response(await asyncio.to_thread(metrics.render), media_type=CONTENT_TYPE_LATEST)
 
     replies: Responses = problems(_422="The request is not valid.") | {
         503: {"model": Readiness, "description": "Not ready."}
@@ -77,12 +81,12 @@ def look_at(backend: Backend, metrics: Metrics) -> None:
     metrics.redis_memory_limit_bytes.set(health.limit_bytes)
     metrics.redis_policy_ok.set(not health.may_evict)
     metrics.redis_persists.set(health.persists is not False)
+    metrics.redis_persistence_ok.set(health.persistence_ok)
     metrics.redis_shedding.set(health.shedding)
-    for gauge in metrics.of_mirrors:
-        gauge.clear()  # of models that were deleted
-    for model in backend.models.opened():
-        state = model.mirror.replica.state
-        metrics.mirror_age_seconds.labels(model.name).set(model.mirror.age_seconds)
-        metrics.mirror_loads.labels(model.name).set(model.mirror.loads)
-        metrics.rounds.labels(model.name).set(state.t)
-        metrics.features_seen.labels(model.name).set(state.features_seen)
+    opened = backend.models.opened()
+    metrics.mirrors_are_of(model.name for model in opened)
+    for model in opened:
+        mirror = model.mirror
+        metrics.mirrored(
+            model.name, age_seconds=mirror.age_seconds, rounds=mirror.replica.state.t, loads=mirror.loads
+        )

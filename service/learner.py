@@ -16,6 +16,7 @@ from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
 from service.lease import Lease
 from service.log_reading import examples_of, gap_before
+from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.redis_client import CONNECTION_FAILURES, Channel
@@ -48,6 +49,7 @@ class Learner:
         self, client: Redis, model: str, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
         self.model = model
+        self._client = client
         self._settings = settings
         self._health = health
         self._metrics = metrics
@@ -68,7 +70,10 @@ class Learner:
             stack.push_async_callback(self._log_channel.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
-            stack.push_async_callback(cancel_all, [asyncio.create_task(self._lease.keep())])
+            keeping = asyncio.create_task(self._lease.keep())
+            watching = asyncio.create_task(watch_log(self._client, self.model, self._show_lag))
+            stack.push_async_callback(cancel_all, [keeping, watching])
+            stack.callback(self._metrics.learner_ended, self.model)
             try:
                 await self._work()
             except ModelGone:
@@ -102,6 +107,14 @@ class Learner:
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
         self._committer = await Committer.start(self._mirror, self._settings, self._health)
+        replica = self._mirror.replica
+        self._metrics.leads(
+            self.model,
+            fingerprint=replica.config.hashing.fingerprint,
+            family=replica.config.hyper.family,
+            bits=replica.config.hashing.bits,
+        )
+        self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
     async def _learn(self, committer: Committer) -> None:
@@ -117,7 +130,8 @@ class Learner:
             started = time.monotonic()
             if not await committer.commit(work):
                 return  # loaded again: what was read follows from another state
-            self._metrics.committed(self.model, work, time.monotonic() - started, committer.backlog)
+            seconds, state = time.monotonic() - started, self._mirror.replica.state
+            self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)
 
     async def _read_log(self) -> deque[LogEntry]:
         replica = self._mirror.replica
@@ -164,6 +178,10 @@ class Learner:
         if not await self._moved(None):
             self._blocked = blocked
             log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
+
+    def _show_lag(self, lag: LogLag) -> None:
+        if self.leading:
+            self._metrics.lags(self.model, lag)
 
     async def _wait_for_operator(self) -> None:
         """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""

@@ -1,131 +1,76 @@
-"""Every Prometheus instrument of the service, declared once.
+"""Counting and measuring, by those verbs that the service uses; the instruments are in `instruments.py`.
 
 One `Metrics` is made for each application and handed to whoever counts; nothing is registered globally.
-Routes are labelled by their template. What others keep anyway (ages, backlogs, memory) is set at a scrape.
+What others keep anyway (ages, sizes, memory) is looked at before each scrape, and every second where
+processes share their metrics.
 """
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
+from model_core.online_evaluation.figures import Figures
 from service import __version__
-from service.redis_keys import LearnedEntry
+from service.instruments import NEWEST, WORST_HIGH, WORST_LOW, Instruments, Mode
+from service.shared_metrics import absent, process_registry, shared_directory, whole_registry
 
-REQUEST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-COMMIT_SLOTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
+LOOK_EVERY_SECONDS = 1.0
+RELIABILITY_WINDOWS = frozenset({"1h", "24h"})
+WEIGHTINGS = {"weight": "importance", "none": "none"}
 
 
 class CommittedWork(Protocol):
     """What one commit held."""
 
-    entries: list[LearnedEntry]
     examples: int
+    positives: int
     skipped_count: int
     changed_slots: int
+    newest_event: int
 
 
-class Metrics:
-    """The instruments, as attributes; `render` is what `/metrics` answers."""
+class LogLag(Protocol):
+    """How far the learner is behind the log."""
+
+    log_entries: int
+    examples: int
+    entries: float
+    seconds: float
+
+
+class Metrics(Instruments):
+    """`render` is what `/metrics` answers."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._declare_http()
-        self._declare_examples()
-        self._declare_learner()
-        self._declare_mirror()
-        self._declare_redis()
+        super().__init__()
+        self.shared = shared_directory()
+        self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
+        self._processes = process_registry(self.shared)
+        self._looks: list[Callable[[], None]] = [self._look_at_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._predictions: dict[str, Counter] = {}
-        build = self._gauge("ftrl_build_info", "Always 1; the labels say what runs.", "version", "python")
-        build.labels(__version__, platform.python_version()).set(1)
+        self._shown: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}
+        self._loads: dict[str, int] = {}
+        self._collected = [(0, 0)] * 3
+        self.build_info.labels(__version__, platform.python_version()).set(1)
 
-    def _declare_http(self) -> None:
-        self.request_seconds = self._histogram(
-            "ftrl_http_request_duration_seconds",
-            "Requests, from their first byte to the last of the reply.",
-            REQUEST_SECONDS,
-            "route",
-            "method",
-            "status",
-        )
-        self.requests_in_progress = self._gauge(
-            "ftrl_http_requests_in_progress", "Requests being answered.", "route"
-        )
+    def look_with(self, look: Callable[[], None]) -> None:
+        """`look` sets gauges from what others keep; it is called on the loop that serves them."""
+        self._looks.append(look)
 
-    def _declare_examples(self) -> None:
-        self.predictions = self._counter("ftrl_predictions", "Probabilities that were served.", "model")
-        self.examples = self._counter(
-            "ftrl_update_examples",
-            "Examples of update requests by what their reply said.",
-            "model",
-            "status",
-        )
-        self.appended = self._counter(
-            "ftrl_examples_appended", "Examples in appends that succeeded, repeated ones too.", "model"
-        )
-        self.append_seconds = self._histogram(
-            "ftrl_append_duration_seconds", "One append of a micro-batch.", COMMIT_SECONDS, "model"
-        )
+    def look(self) -> None:
+        for look in self._looks:
+            look()
 
-    def _declare_learner(self) -> None:
-        self.learned = self._counter("ftrl_examples_learned", "Examples that the learner committed.", "model")
-        self.skipped = self._counter(
-            "ftrl_examples_skipped",
-            "Examples not applied because the state would not have stayed finite.",
-            "model",
-        )
-        self.learner_active = self._gauge(
-            "ftrl_learner_active", "1 where this process holds the model's lease.", "model"
-        )
-        self.learner_blocked = self._gauge(
-            "ftrl_learner_blocked", "1 while the log holds an entry that cannot be read.", "model"
-        )
-        self.learner_lag_seconds = self._gauge(
-            "ftrl_learner_lag_seconds", "Age of the last learned example when it was committed.", "model"
-        )
-        self.backlog_examples = self._gauge(
-            "ftrl_backlog_examples", "Examples in the log that wait to be learned.", "model"
-        )
-        self.commit_seconds = self._histogram(
-            "ftrl_commit_duration_seconds", "One commit of the learner.", COMMIT_SECONDS, "model"
-        )
-        self.commit_slots = self._histogram(
-            "ftrl_commit_slots", "Slots that one commit changed.", COMMIT_SLOTS, "model"
-        )
-
-    def _declare_mirror(self) -> None:
-        self.mirror_age_seconds = self._gauge(
-            "ftrl_mirror_age_seconds", "Since the server last confirmed the mirror's state.", "model"
-        )
-        self.mirror_loads = self._gauge(
-            "ftrl_mirror_loads", "How often the whole state was loaded since the start.", "model"
-        )
-        self.rounds = self._gauge("ftrl_model_rounds", "Completed rounds t of the mirror's state.", "model")
-        self.features_seen = self._gauge(
-            "ftrl_model_features_seen", "Features present in the mirror's state.", "model"
-        )
-
-        self.of_mirrors = (self.mirror_age_seconds, self.mirror_loads, self.rounds, self.features_seen)
-
-    def _declare_redis(self) -> None:
-        self.redis_up = self._gauge("ftrl_redis_up", "1 while Redis answers.")
-        self.redis_memory_used_bytes = self._gauge("ftrl_redis_memory_used_bytes", "Memory that Redis uses.")
-        self.redis_memory_limit_bytes = self._gauge(
-            "ftrl_redis_memory_limit_bytes", "Its maxmemory; 0 is none."
-        )
-        self.redis_policy_ok = self._gauge(
-            "ftrl_redis_policy_ok", "0 where its maxmemory-policy may evict a model."
-        )
-        self.redis_persists = self._gauge("ftrl_redis_persists", "0 where a restart of it loses every model.")
-        self.redis_shedding = self._gauge(
-            "ftrl_redis_shedding", "1 while new examples are refused for want of memory."
-        )
+    def render(self) -> bytes:
+        """After `look`. From any thread, as it takes milliseconds."""
+        return generate_latest(self._exposed) + generate_latest(self._processes)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method, status)
@@ -148,28 +93,108 @@ class Metrics:
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))
 
+    def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int) -> None:
+        self.mirror_age_seconds.labels(model).set(age_seconds)
+        self.mirror_rounds.labels(model).set(rounds)
+        new = loads - self._loads.get(model, 0)
+        self.mirror_loads.labels(model).inc(new if new >= 0 else loads)
+        self._loads[model] = loads
+
+    def mirrors_are_of(self, models: Iterable[str]) -> None:
+        """Forgets the mirrors of all others: these models were deleted."""
+        for model in self._loads.keys() - set(models):
+            del self._loads[model]
+            self._drop(self.mirror_age_seconds, WORST_HIGH, model)
+            self._drop(self.mirror_rounds, WORST_LOW, model)
+
     def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
         self.learner_active.labels(model).set(leading)
         self.learner_blocked.labels(model).set(blocked)
+        if not leading:
+            self._hide(model)
 
-    def committed(self, model: str, work: CommittedWork, seconds: float, backlog: int) -> None:
-        self.learned.labels(model).inc(work.examples)
+    def learner_ended(self, model: str) -> None:
+        for gauge in (self.learner_active, self.learner_blocked):
+            self._drop(gauge, NEWEST, model)
+        self._hide(model)
+
+    def leads(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
+        self._show(self.model_info, 1, model, fingerprint, family, str(bits))
+
+    def committed(self, model: str, work: CommittedWork, seconds: float, rounds: int, features: int) -> None:
+        self.learned.labels(model, "1").inc(work.positives)
+        self.learned.labels(model, "0").inc(work.examples - work.positives)
         self.skipped.labels(model).inc(work.skipped_count)
         self.commit_seconds.labels(model).observe(seconds)
         self.commit_slots.labels(model).observe(work.changed_slots)
-        self.backlog_examples.labels(model).set(backlog)
-        if work.entries:
-            appended = work.entries[-1].id.milliseconds / 1000
-            self.learner_lag_seconds.labels(model).set(max(0.0, time.time() - appended))
+        self.commit_examples.labels(model).observe(work.examples)
+        self.model_size(model, rounds, features)
+        if work.newest_event >= 0:
+            self._show(self.event_age_seconds, time.time() - work.newest_event / 1000, model)
 
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
+    def model_size(self, model: str, rounds: int, features: int) -> None:
+        self._show(self.rounds, rounds, model)
+        self._show(self.features_seen, features, model)
 
-    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(name, help_text, labels, registry=self.registry)
+    def lags(self, model: str, lag: LogLag) -> None:
+        self._show(self.log_entries, lag.log_entries, model)
+        self._show(self.lag_examples, lag.examples, model)
+        self._show(self.lag_entries, lag.entries, model)
+        self._show(self.lag_seconds, lag.seconds, model)
 
-    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
-        return Gauge(name, help_text, labels, registry=self.registry)
+    def evaluated(self, model: str, source: str, figures: Figures) -> None:
+        """What is unknown, as before the first clicks, is not shown."""
+        labels = (model, source, str(figures.window), WEIGHTINGS[figures.weighting])
+        for gauge, value in (
+            (self.online_auc, figures.auc),
+            (self.online_auc_error_bound, figures.auc_error_bound),
+            (self.online_log_loss, figures.log_loss),
+            (self.online_normalized_entropy, figures.normalized_entropy),
+            (self.online_calibration_ratio, figures.calibration_ratio),
+            (self.online_mean_prediction, figures.mean_prediction),
+            (self.online_base_rate, figures.base_rate),
+            (self.online_examples, figures.examples),
+            (self.online_clicks, figures.clicks),
+        ):
+            self._show(gauge, value, *labels)
+        if figures.window in RELIABILITY_WINDOWS and figures.weighting == "weight":
+            self._show_reliability(model, source, figures)
 
-    def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+    def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
+        window = str(figures.window)
+        gauges = (self.reliability_predicted, self.reliability_observed, self.reliability_examples)
+        rows = {f"{row.low:g}-{row.high:g}": row for row in figures.reliability}
+        for gauge, labels in list(self._shown.get(model, ())):
+            if gauge in gauges and labels[1:3] == (source, window) and labels[3] not in rows:
+                self._show(gauge, None, *labels)
+        for bucket, row in rows.items():
+            for gauge, value in zip(gauges, (row.mean_prediction, row.click_rate, row.examples), strict=True):
+                self._show(gauge, value, model, source, window, bucket)
+
+    def _show(self, gauge: Gauge, value: float | None, *labels: str) -> None:
+        """Of a model that this process leads; None is not shown."""
+        shown = self._shown.setdefault(labels[0], set())
+        if value is not None:
+            gauge.labels(*labels).set(value)
+            shown.add((gauge, labels))
+        elif (gauge, labels) in shown:
+            self._drop(gauge, NEWEST, *labels)
+            shown.remove((gauge, labels))
+
+    def _hide(self, model: str) -> None:
+        """All that another process may know better."""
+        for gauge, labels in self._shown.pop(model, ()):
+            self._drop(gauge, NEWEST, *labels)
+
+    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
+        if self.shared is None:
+            gauge.remove(*labels)
+        else:
+            gauge.labels(*labels).set(absent(mode))
+
+    def _look_at_gc(self) -> None:
+        for generation, stats in enumerate(gc.get_stats()):
+            runs, objects = self._collected[generation]
+            self._collected[generation] = (stats["collections"], stats["collected"])
+            self.gc_collections.labels(str(generation)).inc(stats["collections"] - runs)
+            self.gc_collected.labels(str(generation)).inc(stats["collected"] - objects)

@@ -147,6 +147,7 @@ class Script:
 
 
 read_head = Script("head", keys=2)
+read_lag = Script("log_lag", keys=2)
 append_examples = Script("append", keys=2)
 commit_learned = Script("commit", keys=4)
 create_model = Script("create_model", keys=1)

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 OLDEST_REDIS = (6, 2)
+WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
 
 
 class UnfitServer(Exception):
@@ -30,6 +31,7 @@ class ServerHealth:
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
         self.persists: bool | None = None  # None: the server does not tell
+        self.persistence_ok = True
         self.used_bytes = 0
         self.limit_bytes = 0
         self._settings = settings
@@ -82,6 +84,7 @@ class ServerHealth:
         self.used_bytes = int(info.get("used_memory", 0))
         self.limit_bytes = int(info.get("maxmemory", 0))
         self.persists = await self._persistence(info)
+        self.persistence_ok = all(info.get(name, "ok") == "ok" for name in WRITES_TO_DISK)
         self.up = True
 
     async def _persistence(self, info: dict[str, str]) -> bool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
@@ -11,9 +10,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from service.log_format import StartFailure
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 BACKLOG = 2048
 # Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
@@ -24,14 +27,14 @@ class CommandFailure(RuntimeError):
     """A command cannot go on; the text is one line for the person who gave it."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises CommandFailure."""
+def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """A listening socket; `flag` is what sets its port. Raises CommandFailure."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as e:
         raise CommandFailure(
-            f"cannot listen on {host}:{port}: {e.strerror or e}; choose another with --host and --port"
+            f"cannot listen on {host}:{port}: {e.strerror or e}; choose another with --host and {flag}"
         ) from e
 
 
@@ -57,12 +60,23 @@ def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Sett
 
 def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool) -> None:
     """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure."""
-    import uvicorn
-
     from service.app import create_app
 
+    _run(create_app(settings, run_learner=run_learner), settings, listener)
+
+
+def learn(settings: Settings, listener: socket.socket) -> None:
+    """Run the learners of all models until SIGINT or SIGTERM. Raises CommandFailure."""
+    from service.app import create_learner_app
+
+    _run(create_learner_app(settings, url_of(listener)), settings, listener)
+
+
+def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+    import uvicorn
+
     config = uvicorn.Config(
-        create_app(settings, run_learner=run_learner),
+        app,
         loop="uvloop",
         http="httptools",
         ws="none",
@@ -82,23 +96,6 @@ def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool)
         server.run(sockets=[listener])
     except SystemExit:
         raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
-
-
-def learn(settings: Settings) -> None:
-    """Run the learners of all models until SIGINT or SIGTERM. Raises what Backend.open raises."""
-    import uvloop
-
-    from service.backend import Backend
-    from service.metrics import Metrics
-
-    async def until_stopped() -> None:
-        stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        async with Backend(settings, Metrics(), run_learner=True).open():
-            await stopped.wait()
-
-    uvloop.run(until_stopped())
 
 
 def stop_with_parent() -> None:

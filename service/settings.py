@@ -33,6 +33,12 @@ class Settings(BaseSettings):
     # listening
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of /metrics and /readyz of a learner that runs alone; unset: the one after `port`.",
+    )
     workers: int = Field(
         1,
         ge=1,
@@ -139,7 +145,7 @@ class Settings(BaseSettings):
     max_value: float = Field(1e6, gt=0, le=1e9, description="Largest magnitude of a feature's value.")
     max_weight: float = Field(1e6, gt=0, le=1e9, description="Largest importance weight of an example.")
 
-    @field_validator("port", mode="before")
+    @field_validator("port", "metrics_port", mode="before")
     @classmethod
     def _not_a_service_link(cls, value: object) -> object:
         # Kubernetes sets FTRL_PORT=tcp://... in every pod beside a Service that is called `ftrl`.
@@ -167,6 +173,13 @@ class Settings(BaseSettings):
                 "lease_seconds must be over twice redis_timeout_seconds, or no renewal fits into it"
             )
         return self
+
+    @property
+    def learner_port(self) -> int:
+        """Where a learner that runs alone listens; 0 takes any free one."""
+        if self.metrics_port is not None:
+            return self.metrics_port
+        return self.port + 1 if 0 < self.port < 65535 else 0
 
     @property
     def embedded(self) -> bool:

@@ -10,11 +10,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from service.serving import CommandFailure
 from service.settings import Settings, environment
+from service.shared_metrics import VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +36,12 @@ class Child:
     inherited: Sequence[int] = ()  # file descriptors
 
 
-def api_and_learner(settings: Settings, listener: socket.socket) -> list[list[Child]]:
-    """`settings.workers` API processes that share `listener`, and one learner: stopped in this order."""
+def api_and_learner(settings: Settings, listener: socket.socket, metrics: Path) -> list[list[Child]]:
+    """`settings.workers` API processes that share `listener` and the directory `metrics`, and one learner:
+    stopped in this order.
+    """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("FTRL_")}
+    variables.pop(VARIABLE, None)  # the learner answers for itself alone
     variables |= environment(settings)
     python = (sys.executable, "-m", "service")
     descriptor = listener.fileno()
@@ -44,7 +49,7 @@ def api_and_learner(settings: Settings, listener: socket.socket) -> list[list[Ch
         Child(
             role,
             (*python, "api", "--listen-fd", str(descriptor), "--supervised-as", role),
-            variables,
+            variables | {VARIABLE: str(metrics)},
             (descriptor,),
         )
         for role in (f"api-{number}" for number in range(1, settings.workers + 1))
@@ -61,9 +66,15 @@ class Supervisor:
     within START_SECONDS of its first start ends everything: that is a fault for a person, not for a retry.
     """
 
-    def __init__(self, stages: Sequence[Sequence[Child]], grace_seconds: float) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Sequence[Child]],
+        grace_seconds: float,
+        on_end: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._stages = stages
         self._grace_seconds = grace_seconds
+        self._on_end = on_end  # called with the role of each child that has ended
         self._processes: set[asyncio.subprocess.Process] = set()
         self._signalled = asyncio.Event()
 
@@ -132,7 +143,9 @@ class Supervisor:
         if not ended.done():
             await self._end(child, process, ended)
         self._processes.discard(process)
-        return await ended
+        code = await ended
+        self._on_end(child.role)
+        return code
 
     async def _end(self, child: Child, process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
         process.terminate()

@@ -65,4 +65,4 @@ async def test_the_mirror_of_a_paused_api_process_catches_up(
     replica = await assert_learned_once(server, load.acknowledged)
     await assert_mirror_equals(paused.url, replica)
     await assert_mirror_equals(api.url, replica)
-    assert paused.metric("ftrl_mirror_loads", model="default") == 1
+    assert paused.metric("ftrl_mirror_loads_total", model="default") == 1

@@ -146,7 +146,7 @@ def test_requests_and_examples_are_counted(api: httpx.Client, model: str) -> Non
     assert gained("ftrl_predictions_total", f"model={name}") == 6
     assert gained("ftrl_update_examples_total", f"model={name}", "status=learned") == 1
     assert gained("ftrl_update_examples_total", f"model={name}", "status=duplicate") == 1
-    assert gained("ftrl_examples_learned_total", f"model={name}") == 1
+    assert gained("ftrl_examples_learned_total", "label=1", f"model={name}") == 1
     assert after[("ftrl_http_requests_in_progress", route)] == 0
     assert after[("ftrl_http_requests_in_progress", "route=other")] == 1  # the scrape itself
 
@@ -159,6 +159,8 @@ def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> Non
 
 def test_a_deleted_model_leaves_no_mirror_in_the_metrics(api: httpx.Client) -> None:
     api.put("/models/passing", json={"hashing": {"bits": 10}}).raise_for_status()
-    assert ("ftrl_model_rounds", "model=passing") in samples(api)
+    assert ("ftrl_mirror_rounds", "model=passing") in samples(api)
+    wait_for(lambda: ("ftrl_model_rounds", "model=passing") in samples(api))
     api.delete("/models/passing")
-    wait_for(lambda: ("ftrl_model_rounds", "model=passing") not in samples(api))
+    gauges = ("ftrl_mirror_rounds", "ftrl_model_rounds", "ftrl_learner_active")
+    wait_for(lambda: not any((name, "model=passing") in samples(api) for name in gauges))

@@ -1,0 +1,21 @@
+-- How far the learner is behind the log.
+-- KEYS: 1 meta, 2 log
+-- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
+--           or -1, milliseconds since the oldest entry that waits was appended or 0}
+local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number')
+if not meta[1] then
+  return {0, 0, 0, -1, 0}
+end
+local function next_after(id)
+  return redis.call('XRANGE', KEYS[2], id, '+', 'COUNT', 1)[1]
+end
+local first, waiting = next_after('-'), next_after('(' .. meta[2])
+local first_number, milliseconds = -1, 0
+if first and first[2][1] == 'n' then
+  first_number = tonumber(first[2][2]) or -1
+end
+if waiting then
+  local time = redis.call('TIME')
+  milliseconds = time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(string.match(waiting[1], '%d+'))
+end
+return {redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds)}
