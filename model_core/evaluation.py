@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from model_core.numerics import log_losses, sigmoids
 
+BLOCK_ROWS = 2**18
+
 
 @dataclass(frozen=True)
 class Measures:
@@ -45,16 +47,22 @@ def summarize(
 ) -> Summary:
     """The measures of margins float64[r] for labels uint8[r], and weights float64[r] (None or empty: all 1).
 
-    Examples whose margin is not finite (those that learning skips) are left out.
+    Examples whose margin is not finite (those that learning skips) are left out. Takes 10 bytes an example
+    beside the arguments, about 60 with weights.
     """
     kept = np.isfinite(margins)
-    clicks = labels[kept].astype(np.float64)
-    one = np.ones(clicks.size)
-    p, losses = sigmoids(margins[kept]), log_losses(margins[kept], labels[kept])
-    plain = _measures(p, losses, clicks, one)
-    given = weights is not None and weights.size > 0
-    weighted = _measures(p, losses, clicks, weights[kept]) if given and weights is not None else plain
-    return Summary(clicks.size, int(clicks.sum()), plain, weighted, density)
+    if weights is not None and not weights.size:
+        weights = None
+    if not kept.all():
+        margins, labels = margins[kept], labels[kept]
+        weights = None if weights is None else weights[kept]
+    plain = _measures(margins, labels, _plain_auc(margins, labels), None)
+    if weights is None:
+        weighted = plain
+    else:
+        area = auc(sigmoids(margins), labels.astype(np.float64), weights)
+        weighted = _measures(margins, labels, area, weights)
+    return Summary(labels.size, int(labels.sum()), plain, weighted, density)
 
 
 def auc(p: NDArray[np.float64], clicks: NDArray[np.float64], weights: NDArray[np.float64]) -> float | None:
@@ -67,20 +75,49 @@ def auc(p: NDArray[np.float64], clicks: NDArray[np.float64], weights: NDArray[np
     return float(positive @ (below + 0.5 * negative) / pairs) if pairs > 0.0 else None
 
 
+def _plain_auc(margins: NDArray[np.float64], labels: NDArray[np.uint8]) -> float | None:
+    """`auc` of the sigmoids where every weight is 1: from two sorted arrays, in integers."""
+    clicks, others = (_sorted_sigmoids(margins[labels == label]) for label in (1, 0))
+    if not clicks.size or not others.size:
+        return None
+    twice = 0
+    for start in range(0, clicks.size, BLOCK_ROWS):
+        block = clicks[start : start + BLOCK_ROWS]
+        twice += int(np.searchsorted(others, block, "left").sum())
+        twice += int(np.searchsorted(others, block, "right").sum())
+    return twice / (2 * clicks.size * others.size)
+
+
+def _sorted_sigmoids(margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """In place."""
+    for start in range(0, margins.size, BLOCK_ROWS):
+        margins[start : start + BLOCK_ROWS] = sigmoids(margins[start : start + BLOCK_ROWS])
+    margins.sort()
+    return margins
+
+
 def _measures(
-    p: NDArray[np.float64],
-    losses: NDArray[np.float64],
-    clicks: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    margins: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    area: float | None,
+    weights: NDArray[np.float64] | None,
 ) -> Measures:
-    total, clicked = float(weights.sum()), float(weights @ clicks)
-    log_loss = float(weights @ losses) / total if total > 0.0 else None
+    total = clicked = loss = predicted = 0.0
+    for start in range(0, margins.size, BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        m, y = margins[rows], labels[rows]
+        w = np.ones(y.size) if weights is None else weights[rows]
+        total += float(w.sum())
+        clicked += float(w @ y.astype(np.float64))
+        loss += float(w @ log_losses(m, y))
+        predicted += float(w @ sigmoids(m))
+    log_loss = loss / total if total > 0.0 else None
     entropy = _entropy(clicked / total) if total > 0.0 else 0.0
     return Measures(
         log_loss,
-        auc(p, clicks, weights),
+        area,
         log_loss / entropy if log_loss is not None and entropy > 0.0 else None,
-        float(weights @ p) / clicked if clicked > 0.0 else None,
+        predicted / clicked if clicked > 0.0 else None,
     )
 
 

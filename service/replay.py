@@ -69,8 +69,8 @@ class ReplaySummary:
 class Tally:
     """Counts what was learned, shows how far it is, and reports bad lines; all on standard error.
 
-    9 bytes an example are kept for the exact AUC, 17 where they have weights; `summary` takes about 100 for
-    a moment.
+    9 bytes an example are kept for the exact AUC, 17 where they have weights; while `summary` works they are
+    20, and 95 with weights.
     """
 
     def __init__(self, plan: ReplayPlan, source: TextSource) -> None:
@@ -130,10 +130,12 @@ class Tally:
             self._say("further bad lines are counted, not shown")
 
     def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:
-        """To be called after the block."""
+        """To be called once, after the block."""
+        weights = self._all_weights()
         margins = np.concatenate([np.empty(0), *self._margins])
+        self._margins.clear()
         labels = np.concatenate([np.empty(0, np.uint8), *self._labels])
-        found = summarize(margins, labels, self._all_weights())
+        found = summarize(margins, labels, weights)
         return ReplaySummary(
             rows=self.rows,
             positives=int(labels.sum()),

@@ -60,6 +60,7 @@ class _Sender:
         self._path = path
         self._source = source
         self._tally = tally
+        self._most_examples = EXAMPLES_A_REQUEST
 
     def send_all(self, items: Iterable[Row | LineError]) -> None:
         """Raises CommandFailure; where that is for a line of the file, all lines before it are learned."""
@@ -77,7 +78,7 @@ class _Sender:
                     self._tally.bad_line(item)
                 else:
                     rows.append(item)
-                if len(rows) == EXAMPLES_A_REQUEST:
+                if len(rows) >= self._most_examples:
                     yield rows
                     rows = []
         except (CommandFailure, UnreadableFile):
@@ -99,8 +100,11 @@ class _Sender:
     def _acceptable(self, rows: list[Row], refused: Refused) -> Iterator[list[Row]]:
         """Halves of what was too much at once, or what is not wrong: first all before, then all after."""
         if refused.too_large and len(rows) > 1:
-            yield rows[: len(rows) // 2]
-            yield rows[len(rows) // 2 :]
+            half = len(rows) // 2
+            if refused.too_many:
+                self._most_examples = half  # always so, while a body may be too large by chance
+            yield rows[:half]
+            yield rows[half:]
             return
         wrong = refused.wrong_examples()
         if not wrong:

@@ -26,9 +26,14 @@ class Refused(CommandFailure):
         self._errors: list[dict[str, str]] = reply.get("errors", [])
 
     @property
+    def too_many(self) -> bool:
+        """Whether an update had more examples than the service takes at once."""
+        return any(error["path"] == "examples" for error in self._errors)
+
+    @property
     def too_large(self) -> bool:
-        """Whether the request asked for too much at once."""
-        return self.status == 413 or any(error["path"] == "examples" for error in self._errors)
+        """Whether parts of an update might be taken."""
+        return self.status == 413 or self.too_many
 
     def wrong_examples(self) -> dict[int, str]:
         """What is wrong with which examples of an update, by position; empty where that was not it."""
