@@ -23,6 +23,7 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
+COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit, and what the stream adds
 NO_TOKEN = b""
 """No commit has it: whoever follows or commits from a replica with it has to load again."""
 
@@ -101,7 +102,8 @@ class Committer:
         replica.moved_to(position, commit)
         self._mirror.heard()
         self._commits_kept.add(
-            position, commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes
+            position,
+            commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
         )
         return True
 
@@ -134,15 +136,18 @@ class Committer:
 
     def _arguments(self, commit: Commit, replica: Replica) -> list[str | bytes | int | float]:
         keys: ModelKeys = replica.keys
-        # A server that sheds examples needs the room: then only what is not yet learned stays in the log.
-        kept_ms = 0 if self._health.shedding else round(self._settings.log_retention_seconds * 1000)
+        # A server that sheds examples needs the room: then only what is not yet learned stays in the log, and
+        # of the commits what a mirror that is up to date needs.
+        shedding = self._health.shedding
+        kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
+        commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
         return [
             *(keys.meta, keys.state(replica.generation), keys.commits, keys.log),
             *(keys.incarnation, replica.generation, commit.previous_token, commit.token),
             *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
             *(commit.changed.tobytes(), pack_entries(commit.entries)),
             *(commit.margins.tobytes(), commit.skipped.tobytes()),
-            *(str(self._commits_kept.keep_from()), str(self._log_kept.keep_from()), kept_ms),
+            *(str(commits_from), str(self._log_kept.keep_from()), kept_ms),
         ]
 
 

@@ -112,12 +112,13 @@ class Models:
     async def repair_index(self) -> None:
         """Adds to the index every model whose meta is there. The index is never the truth."""
         async with self._channel() as channel:
+            known = set(await channel.call("SMEMBERS", MODELS))
             cursor = b"0"
             while True:
                 cursor, found = await channel.call("SCAN", cursor, "MATCH", META_PATTERN, "COUNT", 1000)
-                names = [key[len("ftrl:{") : -len("}:meta")] for key in found]
-                if names:
-                    await channel.call("SADD", MODELS, *names)
+                missing = {key[len("ftrl:{") : -len("}:meta")] for key in found} - known
+                if missing:  # a full server refuses SADD, also where it would change nothing
+                    await channel.call("SADD", MODELS, *missing)
                 if cursor == b"0":
                     return
 

