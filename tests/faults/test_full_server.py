@@ -1,0 +1,135 @@
+"""A server near and over its memory limit: examples are shed, everything else goes on, nobody has to help."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import ServerFactory
+from tests.invariants import assert_learned_once, assert_mirror_equals, client_of, learned, meta_of
+from tests.load import Load, example
+from tests.processes import Launch, ServiceProcess, ready, until
+from tests.servers import Kind, ServerProcess
+
+pytestmark = pytest.mark.faults
+
+MIB = 1 << 20
+LEADS = "learning default from"
+
+
+def long_example(event: int) -> dict[str, Any]:
+    """Much in the log, little in the state: a thousand features, the same ones every time."""
+    return example(event) | {"features": {"tags": [f"t{i}" for i in range(event % 7, 1000)]}}
+
+
+def wide_example(event: int) -> dict[str, Any]:
+    """Much in the commits: a thousand of five thousand features."""
+    start = event % 5 * 1000
+    return example(event) | {"features": {"tags": [f"t{i}" for i in range(start, start + 1000)]}}
+
+
+def fill(server: ServerProcess, share: float, step: int = MIB) -> None:
+    """A foreigner's keys take the server to this share of its limit; the last of them may take it beyond."""
+    with server.client() as client:
+        limit = int(client.info("memory")["maxmemory"])
+        number = 0
+        while client.info("memory")["used_memory"] < share * limit:
+            client.setrange(f"foreign:{number}", step, b"x")
+            number += 1
+
+
+def free(server: ServerProcess) -> None:
+    with server.client() as client:
+        client.delete(*client.keys("foreign:*"))
+
+
+async def predicts(http: httpx.AsyncClient, api: ServiceProcess) -> bool:
+    body = {"features": example(1)["features"]}
+    return (await http.post(f"{api.url}/predict", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("make", "examples", "settings"),
+    [
+        pytest.param(long_example, 20, {}, id="log"),
+        pytest.param(wide_example, 10, {"log_retention_seconds": 0}, id="commits"),
+    ],
+)
+async def test_examples_are_shed_until_what_is_learned_is_trimmed(
+    server_factory: ServerFactory, launch: Launch, make: Any, examples: int, settings: dict[str, Any]
+) -> None:
+    server = server_factory(maxmemory="12mb")
+    api = launch("api", server.url)
+    learner = launch("learn", server.url, **settings)
+    await ready(api)
+    await until(lambda: learner.logged(LEADS), "the learner leads")
+    async with Load([api.url], clients=3, examples=examples, make=make) as load, httpx.AsyncClient() as http:
+        for times in (1, 2):
+            async with asyncio.timeout(40):
+                while load.answers[429] < times:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert await predicts(http, api)
+            await load.more(20 * examples)
+            load.answers[429] = times
+    async with client_of(server) as client:
+        meta = await learned(client)
+    assert meta.t == meta.appended == len(load.acknowledged)
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+async def test_over_the_limit_a_new_learner_takes_over_learns_and_trims(
+    server_factory: ServerFactory, launch: Launch, kind: Kind
+) -> None:
+    server = server_factory(kind=kind, maxmemory="24mb")
+    api = launch("api", server.url)
+    await ready(api)
+    async with httpx.AsyncClient() as http:
+        body = {"examples": [example(event) for event in range(100)]}
+        answer = await http.post(f"{api.url}/update?wait=false", json=body)
+        assert answer.status_code == 202
+        fill(server, 0.98)
+        fill(server, 1.0, step=4 * MIB)
+        restarted = launch("api", server.url)
+        learner = launch("learn", server.url)
+        await until(lambda: learner.logged(LEADS), "the learner leads")
+        async with client_of(server) as client:
+            assert (await learned(client)).t == 100
+        await until(lambda: restarted.get("/readyz")["predict"] == "fresh", "the restarted one predicts")
+        for process in (api, restarted):
+            answer = await http.post(f"{process.url}/update", json=example(1000))
+            assert answer.status_code == 429
+            assert answer.headers["Retry-After"]
+            assert await predicts(http, process)
+
+        free(server)
+        await ready(api, restarted)
+        async with Load([api.url, restarted.url]) as load:
+            await load.more(200)
+    replica = await assert_learned_once(server, load.acknowledged, others=True)
+    await assert_mirror_equals(api.url, replica)
+    await assert_mirror_equals(restarted.url, replica)
+
+
+async def test_updates_are_shed_while_a_foreigner_fills_the_server_and_taken_again_after(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory(maxmemory="24mb")
+    api = launch("api", server.url)
+    launch("learn", server.url)
+    await ready(api)
+    async with Load([api.url], clients=3) as load:
+        await load.more(50)
+        fill(server, 1.0, step=MIB // 2)
+        before = load.answers[429]
+        async with asyncio.timeout(10):
+            while load.answers[429] < before + 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with client_of(server) as client:
+            assert not (await meta_of(client)).backlog
+        free(server)
+        await load.more(50)
+    replica = await assert_learned_once(server, load.acknowledged, others=True)
+    await assert_mirror_equals(api.url, replica)
