@@ -1,0 +1,102 @@
+"""A log that cannot be read on: the learner stops and says so, all else goes on, and there is a way on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from tests.commands import run
+from tests.conftest import ServerFactory
+from tests.invariants import assert_holds_once, assert_mirror_equals, client_of, learned, meta_of
+from tests.load import example
+from tests.processes import Launch, ServiceProcess, ready, until
+from tests.servers import ServerProcess
+from tests.system import read_log, stored
+
+pytestmark = pytest.mark.faults
+
+
+class Setting(NamedTuple):
+    server: ServerProcess
+    service: ServiceProcess
+    http: httpx.AsyncClient
+
+    async def update(self, start: int, count: int, wait: bool = True) -> int:
+        body = {"examples": [example(event) for event in range(start, start + count)]}
+        url = f"{self.service.url}/update?wait={str(wait).lower()}"
+        return (await self.http.post(url, json=body)).status_code
+
+    def log_key(self) -> bytes:
+        with self.server.client() as client:
+            return bytes(next(client.scan_iter("ftrl:{default}:*:log")))
+
+    def blocked(self) -> bool:
+        return self.service.metric("ftrl_learner_blocked", model="default") == 1
+
+    async def assert_stopped_and_alive(self, message: str, event: int = 900) -> None:
+        await until(self.blocked, "the metric tells")
+        assert self.service.logged("learner of default stopped at log entry")
+        assert self.service.logged(message)
+        assert await self.update(event, 1) == 202, "appended, not learned"
+        predict = await self.http.post(f"{self.service.url}/predict", json={"features": {}})
+        assert predict.status_code == 200
+        assert (await self.http.get(f"{self.service.url}/readyz")).status_code == 200
+
+    async def skip(self, entry: str) -> None:
+        done = await asyncio.to_thread(run, "log", "skip", entry, FTRL_REDIS_URL=self.server.url)
+        assert done.returncode == 0, done.stderr
+        await until(lambda: not self.blocked(), "the learner goes on")
+
+
+@pytest.fixture
+async def setting(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[Setting]:
+    server = server_factory()
+    service = launch("serve", server.url, update_timeout_seconds=0.5)
+    await ready(service)
+    await until(lambda: service.logged("learning default from"), "the learner leads")
+    async with httpx.AsyncClient(timeout=30) as http:
+        yield Setting(server, service, http)
+
+
+async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
+    assert await setting.update(0, 10) == 200
+    with setting.server.client() as client:
+        entry = client.xadd(setting.log_key(), {"n": 10, "e": b"\x01\x00garbage"})
+    await setting.assert_stopped_and_alive("record 0")
+    await setting.skip(entry.decode())
+    assert await setting.update(10, 10) == 200
+    async with client_of(setting.server) as redis:
+        assert (await learned(redis)).t == 21
+        replica = await stored(redis, "default")
+    await assert_mirror_equals(setting.service.url, replica)
+
+
+async def test_an_entry_of_a_foreign_hand_stops_the_learner_and_not_its_process(setting: Setting) -> None:
+    for start, fields in ((0, {"foo": "bar"}), (100, {"n": "many", "e": ""})):
+        assert await setting.update(start, 10) == 200
+        with setting.server.client() as client:
+            entry = client.xadd(setting.log_key(), fields).decode()
+        await setting.assert_stopped_and_alive(entry, event=start + 50)
+        await setting.skip(entry)
+    assert await setting.update(200, 10) == 200
+
+
+async def test_a_gap_in_the_log_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
+    assert await setting.update(0, 10) == 200
+    async with client_of(setting.server) as redis:
+        await redis.hincrby(
+            "ftrl:{default}:meta", "appended", 5
+        )  # of five the numbers are there, and no more
+        assert await setting.update(10, 10) == 202
+        await setting.assert_stopped_and_alive("5 examples before")
+        assert (await meta_of(redis)).t == 10
+        stopped_at = setting.service.wait_for(r"stopped at log entry \d+-\d+")
+        await setting.skip(stopped_at.split()[-1])
+        assert (await learned(redis)).t == 21
+        replica = await stored(redis, "default")
+        assert_holds_once(await read_log(redis, replica), [f"event-{i}" for i in [*range(20), 900]])
+    await assert_mirror_equals(setting.service.url, replica)
