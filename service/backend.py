@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from redis.exceptions import ResponseError
 
-from model_core.learning import warm_up
+from model_core.warm_up import warm_up
 from service.embedded import EmbeddedServer
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.learner_process import Learners

@@ -122,13 +122,11 @@ def version() -> None:
 @app.command(hidden=True)
 def warm_up() -> None:
     """Compile the kernels, so that no first request waits for it."""
-    from model_core.learning import warm_up as compile_kernels
-    from model_core.text_formats import warm_up as compile_parsers
+    from model_core.warm_up import warm_up as compile_kernels
     from service.kernel_cache import remove_stale_caches
 
     remove_stale_caches()
     compile_kernels()
-    compile_parsers()
 
 
 def main() -> None:

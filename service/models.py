@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
+from model_core.json_requests import RequestParser
 from service.errors import ModelConflict, StateUnavailable, UnknownModel
 from service.mirror import Mirror
 from service.model_config import ModelConfig, limits_of
@@ -36,6 +37,8 @@ class OpenModel:
         self.outcomes = Outcomes()
         self.mirror = Mirror(client, name, settings, self.outcomes.record, self.outcomes.applied_through)
         self.encoder: FeatureEncoder
+        self.parser: RequestParser
+        self._settings = settings
         self._limits = limits_of(settings)
 
     async def open(self) -> None:
@@ -45,6 +48,9 @@ class OpenModel:
             await self.mirror.close()
             raise
         self.encoder = FeatureEncoder(self.config.hashing, self._limits)
+        self.parser = RequestParser(
+            self.config.hashing, self._limits, self._settings.max_examples, self._settings.max_instances
+        )
 
     @property
     def config(self) -> ModelConfig:

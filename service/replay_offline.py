@@ -8,9 +8,8 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
-from model_core.learning import warm_up
 from model_core.state import ModelState
-from model_core.text_formats import warm_up as warm_up_parsers
+from model_core.warm_up import warm_up
 from service.backend import default_config
 from service.bulk_load import bulk_load
 from service.model_config import DEFAULT_MODEL, ModelConfig
@@ -52,7 +51,6 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
 
 def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
     warm_up()  # the figures are those of the pass, not of loading the kernels
-    warm_up_parsers()
     examples = read_examples(source, plan.file_format, config.hashing, plan.options)
     with closing(examples), Tally(plan, source) as tally:
         for chunk in examples:

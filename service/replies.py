@@ -6,22 +6,24 @@ Numbers are finite or null, so that every reply is valid JSON.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from math import isfinite
 
-from service.prediction import Prediction
 from service.updates import UpdateResult
 
-
-def prediction_reply(model: str, prediction: Prediction) -> bytes:
-    predicted = _predicted(prediction.probabilities[0], prediction.ids[0])
-    return f'{{{predicted},"model":"{model}","revision":"{prediction.revision}"}}'.encode()
+Ids = Sequence[str | None] | None
 
 
-def predictions_reply(model: str, prediction: Prediction) -> bytes:
-    items = "},{".join(map(_predicted, prediction.probabilities, prediction.ids))
-    items = f"{{{items}}}" if prediction.ids else ""
-    return f'{{"predictions":[{items}],"model":"{model}","revision":"{prediction.revision}"}}'.encode()
+def prediction_reply(model: str, revision: str, probabilities: list[float], ids: Ids) -> bytes:
+    predicted = _predicted(probabilities[0], ids[0] if ids else None)
+    return f'{{{predicted},"model":"{model}","revision":"{revision}"}}'.encode()
+
+
+def predictions_reply(model: str, revision: str, probabilities: list[float], ids: Ids) -> bytes:
+    items = "},{".join(map(_predicted, probabilities, ids or repeat(None)))
+    items = f"{{{items}}}" if probabilities else ""
+    return f'{{"predictions":[{items}],"model":"{model}","revision":"{revision}"}}'.encode()
 
 
 def update_reply(result: UpdateResult) -> bytes:

@@ -7,20 +7,18 @@ from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Body, Path, Query
-from pydantic import TypeAdapter
 
 from model_core.errors import InvalidInput
 from service.appending import NewExamples
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import InvalidModelName
-from service.labelled import many_examples, one_example
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS, UPDATE_EXAMPLES, UPDATE_PROBLEMS
-from service.prediction import predict_instances, predict_one
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.replies import prediction_reply, predictions_reply, update_reply, updates_reply
+from service.request_reader import RequestReader
 from service.schemas import (
     MODEL_NAME_PATTERN,
     PredictInstancesReply,
@@ -54,36 +52,22 @@ class HotRoutes:
 
     def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
         self._backend = backend
-        self._settings = settings
         self._metrics = metrics
-        self._parse_predict = TypeAdapter[PredictRequest](PredictRequest).validator.validate_json
-        self._parse_update = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
+        self._reader = RequestReader(settings)
 
     async def predict(self, call: RawRequest) -> RawReply:
         model = await self._model(call.model)
-        request: PredictRequest = self._parse_predict(call.body)
-        if "instances" in request or "context" in request:
-            prediction = predict_instances(model, request, self._settings.max_instances)
-            reply = predictions_reply(model.name, prediction)
-        else:
-            prediction = predict_one(model, request)
-            reply = prediction_reply(model.name, prediction)
-        self._metrics.predicted(model.name, len(prediction.probabilities))
-        return RawReply(200, reply)
+        many, batch, ids = self._reader.predict(model, call.body)
+        probabilities: list[float] = model.predict(batch).tolist()
+        self._metrics.predicted(model.name, len(probabilities))
+        reply = predictions_reply if many else prediction_reply
+        return RawReply(200, reply(model.name, model.revision, probabilities, ids))
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
         model = await self._model(call.model)
-        request: UpdateRequest = self._parse_update(call.body)
-        settings = self._settings
-        many = "examples" in request
-        if many:
-            examples = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
-        else:
-            examples = [one_example(model.encoder, request, settings.max_weight)]
-        results = (
-            await self._backend.updates.submit(model, NewExamples.of(examples), wait) if examples else []
-        )
+        many, batch, event_ids = await self._reader.update(model, call.body)
+        results = await self._backend.updates.submit(model, NewExamples(batch, event_ids), wait)
         statuses = [result.status for result in results]
         self._metrics.updated(model.name, statuses)
         status = 202 if "appended" in statuses else 200

@@ -45,6 +45,8 @@ class Updates:
 
         Raises LogFull, UpdateUnavailable, StateUnavailable (the model was deleted meanwhile).
         """
+        if not len(examples.batch):
+            return []
         if self._health.shedding:
             raise LogFull(
                 f"Redis uses {self._health.used_share:.0%} of its memory limit; examples are refused above"

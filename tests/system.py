@@ -9,8 +9,8 @@ from typing import Self
 from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
-from model_core.learning import warm_up
 from model_core.state import ModelState
+from model_core.warm_up import warm_up
 from service.appending import NewExample, NewExamples
 from service.learner_process import Learners
 from service.metrics import Metrics
