@@ -18,7 +18,7 @@ from service.settings import Settings
 
 
 def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> None:
-    metrics.look_with(functools.partial(look_at, backend, metrics))
+    metrics.look_with(functools.partial(look_at, backend, settings, metrics))
 
     async def livez() -> dict[str, str]:
         """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
@@ -73,9 +73,12 @@ def readiness(backend: Backend, settings: Settings) -> Readiness:
     )
 
 
-def look_at(backend: Backend, metrics: Metrics) -> None:
+def look_at(backend: Backend, settings: Settings, metrics: Metrics) -> None:
     """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
     health = backend.health
+    report = readiness(backend, settings)
+    metrics.ready.labels("predict").set(report.predict != "unavailable")
+    metrics.ready.labels("update").set(report.update != "unavailable")
     metrics.redis_up.set(health.up)
     metrics.redis_memory_used_bytes.set(health.used_bytes)
     metrics.redis_memory_limit_bytes.set(health.limit_bytes)
