@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from fastapi.routing import APIRoute
 
+from service import cli
 from service.app import create_app
 from service.command_flags import variable_name
 from service.errors import ServiceError
@@ -60,6 +63,22 @@ def test_every_variable_and_every_metric_that_is_named_exists() -> None:
     known = set(re.findall(r"`(ftrl_\w+)`", metrics_table()))
     for name in re.findall(r"\bftrl_[a-z_]+\b", everything()):
         assert re.sub(r"_(bucket|sum|count)$", "", name) in known, name
+
+
+def test_every_flag_that_is_named_exists() -> None:
+    commands = [typer.main.get_command(cli.app)]
+    known = {"--help"}
+    while commands:
+        command: Any = commands.pop()
+        known.update(
+            flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)
+        )
+        commands.extend(getattr(command, "commands", {}).values())
+    named = set(re.findall(r"`(--[a-z-]+)", everything()))
+    for call in re.findall(r"\bftrl (?:serve|api|learn|replay|models|log) [^`\n]+", everything()):
+        named.update(re.findall(r"(?<= )--[a-z-]+", call))
+    assert named
+    assert named <= known, named - known
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
