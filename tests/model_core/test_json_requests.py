@@ -197,7 +197,7 @@ PIECES = [
 
 SEEDS = [
     b'{"features": {"a": 1, "b": "x", "c": null, "d": ["y", "z"], "e": true}, "label": 1, "weight": 2.5}',
-    b'{"features": {},"sample_rate": 0.5,"event_id": "e", "event_time": "2024-02-29T23:59:59.1Z", "label": 0}',
+    b'{"features": {},"sample_rate": 0.5,"event_id": "e","event_time": "2024-02-29T23:59:59.1Z", "label": 0}',
     b'{"examples":[{"features":{"a":-0.5},"label":false,"event_time":1.5},{"label":0,"features":{"a":"\xc3\xa9"}}]}',
     b'{"features": {"a": 1, "b": "x"}, "id": "p"}',
     b'{"context":{"a":1,"b":"x"},"instances":[{"features":{"c":2}},{"id":"q","features":{"d":"y"}}]}',
