@@ -49,11 +49,8 @@ class NewExamples(NamedTuple):
         return cls(batch, [example.event_id for example in examples])
 
 
-class Placed(NamedTuple):
-    """Where an example stands in the log, and the event id under which a retry finds it there."""
-
-    place: Place
-    event_id: str
+Placed = tuple[Place, str]
+"""Where an example stands in the log, and the event id under which a retry finds it there."""
 
 
 class _Request(NamedTuple):
@@ -108,7 +105,7 @@ class Appender:
             _fail(requests, micro_batch, failure)
             return
         self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
-        placed = list(map(Placed, append.result(), micro_batch.event_ids))
+        placed = list(zip(append.result(), micro_batch.event_ids, strict=True))
         start = 0
         for request in requests:
             stop = start + len(request.examples.batch)

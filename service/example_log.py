@@ -138,17 +138,19 @@ class ExampleLog:
 
 
 def parse_receipt(receipt: bytes, count: int) -> list[Place]:
-    """The places of `count` examples from the receipt of append.lua: new ones in order, duplicates by
-    index.
-    """
+    """The places of `count` examples by the receipt of append.lua: new ones in order, duplicates by index."""
     entries, _, duplicates = receipt.decode().partition("|")
-    new = iter(
-        Place(LogId.parse(entry), offset, duplicate=False)
-        for entry, size in (part.rsplit(":", 1) for part in entries.split(",") if part)
-        for offset in range(int(size))
-    )
-    firsts = dict(part.split("=") for part in duplicates.split(",") if part)
-    return [_first_place(firsts[str(i)]) if str(i) in firsts else next(new) for i in range(count)]
+    sizes = [part.rsplit(":", 1) for part in entries.split(",") if part]
+    new = [
+        Place(entry, offset, duplicate=False)
+        for entry, size in [(LogId.parse(entry), int(size)) for entry, size in sizes]
+        for offset in range(size)
+    ]
+    if not duplicates:
+        return new
+    firsts = dict(part.split("=") for part in duplicates.split(","))
+    following = iter(new)
+    return [_first_place(firsts[str(i)]) if str(i) in firsts else next(following) for i in range(count)]
 
 
 def _first_place(position: str) -> Place:

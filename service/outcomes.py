@@ -6,19 +6,16 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from service.redis_keys import LOG_START, Commit, LogId
 
 MOST_EXAMPLES_HELD = 100_000
 
 
 class Outcome(NamedTuple):
-    """Of one log entry, per example of it: margins float64[count] before its update, skipped uint8[count]."""
+    """Of one log entry, per example of it: the margin before its update, and 1 where it was skipped."""
 
-    margins: npt.NDArray[np.float64]
-    skipped: npt.NDArray[np.uint8]
+    margins: list[float]
+    skipped: list[int]
     revision: str
 
 
@@ -32,11 +29,12 @@ class Outcomes:
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
+        margins, skipped = commit.margins.tolist(), commit.skipped.tolist()
         start = 0
         for entry, count in commit.entries:
             stop = start + count
             self._drop(self._held.pop(entry, None))  # of a state that the server lost again
-            self._held[entry] = Outcome(commit.margins[start:stop], commit.skipped[start:stop], revision)
+            self._held[entry] = Outcome(margins[start:stop], skipped[start:stop], revision)
             start = stop
         self._examples += start
         while self._examples > MOST_EXAMPLES_HELD and len(self._held) > 1:

@@ -88,20 +88,21 @@ def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) 
     probabilities = sigmoids(margins).tolist()
     losses = log_losses(margins, examples.batch.labels).tolist()
     return [
-        UpdateResult(_status(model, outcome, placing), None, None, placing.event_id, None)
-        if outcome is None
-        else UpdateResult(
-            _status(model, outcome, placing), probability, loss, placing.event_id, outcome.revision
-        )
+        _result(model, outcome, placing, probability, loss)
         for outcome, placing, probability, loss in zip(outcomes, placed, probabilities, losses, strict=True)
     ]
 
 
-def _status(model: OpenModel, outcome: Outcome | None, placing: Placed) -> Status:
-    place = placing.place
-    if place.duplicate:
-        return "duplicate"
-    if outcome is not None:
-        return "skipped" if outcome.skipped[place.offset] else "learned"
-    # An outcome is not told by a state that was loaded whole, and is not held for ever.
-    return "learned" if place.entry is not None and model.outcomes.knows(place.entry) else "appended"
+def _result(
+    model: OpenModel, outcome: Outcome | None, placed: Placed, probability: float, loss: float
+) -> UpdateResult:
+    place, event_id = placed
+    if outcome is None:
+        # An outcome is not told by a state that was loaded whole, and is not held for ever.
+        learned = place.entry is not None and model.outcomes.knows(place.entry)
+        status: Status = "learned" if learned else "appended"
+        return UpdateResult("duplicate" if place.duplicate else status, None, None, event_id, None)
+    status = "skipped" if outcome.skipped[place.offset] else "learned"
+    return UpdateResult(
+        "duplicate" if place.duplicate else status, probability, loss, event_id, outcome.revision
+    )
