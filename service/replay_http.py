@@ -130,7 +130,7 @@ def _example(row: Row) -> dict[str, Any]:
 def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_read: int) -> None:
     scored: list[tuple[float, int, float]] = []
     for row, result in zip(rows, results, strict=True):
-        if result["status"] == "duplicate":
+        if result["status"] == "duplicate" and row.event_id is not None:
             tally.duplicates += 1
         elif result["status"] == "skipped" or result["loss"] is not None:
             scored.append((_margin(result, row.label), row.label, row.weight))

@@ -90,9 +90,12 @@ class ServingProcess:
                 time.sleep(0.05)
         raise AssertionError(f"not ready:\n{''.join(self.errors)}")
 
-    def post(self, path: str, body: object) -> Any:
+    def put(self, path: str, body: object) -> Any:
+        return self.post(path, body, "PUT")
+
+    def post(self, path: str, body: object, method: str = "POST") -> Any:
         headers = {"Content-Type": "application/json"}
-        request = Request(self.url + path, json.dumps(body).encode(), headers)
+        request = Request(self.url + path, json.dumps(body).encode(), headers, method=method)
         with urlopen(request, timeout=30) as response:
             return json.load(response)
 

@@ -1,0 +1,75 @@
+"""Small files of examples in every format, plans to replay them, and what two replays have to agree on."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.replay import ReplayPlan
+from service.rows import Format, ReadOptions
+
+CONFIG = {"hyper": {"l1": 0.1}, "hashing": {"bits": 14, "numeric": "raw"}}
+ROWS = 1234
+_FORMATS: dict[str, Format] = {
+    ".vw": "vw",
+    ".libsvm": "libsvm",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+}
+_TIMES = ("seconds", "rows_per_second", "load_seconds")
+
+
+def write(directory: Path, file_format: Format, rows: int = ROWS) -> Path:
+    """The same clicks in any format, as far as it can say them: with weights, numbers and event ids."""
+    path = directory / f"clicks.{file_format}"
+    path.write_text("".join(_header(file_format)) + "".join(_line(file_format, i) for i in range(rows)))
+    return path
+
+
+def plan(
+    path: Path | str, model: str, file_format: Format | None = None, on_error: Any = "fail", **options: Any
+) -> ReplayPlan:
+    known = file_format or _FORMATS[Path(path).suffix]
+    if known == "csv":
+        options = {"weight_column": "weight"} | options
+    return ReplayPlan(str(path), known, ReadOptions(**options), model, CONFIG, on_error)
+
+
+def assert_same_figures(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """All of two summaries but their times, up to rounding."""
+    assert _figures(one) == pytest.approx(_figures(other), rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+def _figures(summary: dict[str, Any]) -> dict[str, float]:
+    """With NaN for what is undefined."""
+    weighted = {f"weighted {name}": value for name, value in summary["weighted"].items()}
+    told = {name: value for name, value in (summary | weighted).items() if name not in (*_TIMES, "weighted")}
+    return {name: math.nan if value is None else value for name, value in told.items()}
+
+
+def _header(file_format: Format) -> Iterator[str]:
+    if file_format in ("csv", "tsv"):
+        yield {"csv": ",", "tsv": "\t"}[file_format].join(("label", "ad", "user", "weight")) + "\n"
+
+
+def _line(file_format: Format, i: int) -> str:
+    chance = random.Random(i)
+    ad, user, age = f"a{chance.randrange(20)}", f"u{chance.randrange(300)}", round(chance.random(), 3)
+    label = int(chance.random() < 0.1 + 0.02 * int(ad[1:]))
+    weight = chance.choice([1.0, 1.0, 2.5])
+    if file_format == "vw":
+        return f"{2 * label - 1} {weight} |f ad={ad} age:{age} |g user={user} flag\n"
+    if file_format == "libsvm":
+        return f"{2 * label - 1} {ad[1:]}:1 {100 + int(user[1:])}:{age}\n"
+    if file_format in ("csv", "tsv"):
+        return {"csv": ",", "tsv": "\t"}[file_format].join((str(label), ad, user, str(weight))) + "\n"
+    features = {"ad": ad, "user": [user, f"{user[:2]}*"], "age": age}
+    extra = {"weight": weight, "event_id": f"e{i}", "event_time": 1.7e9 + i / 8}
+    return json.dumps({"features": features, "label": label, **extra}) + "\n"
