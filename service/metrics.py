@@ -44,6 +44,17 @@ class LogLag(Protocol):
     seconds: float
 
 
+class StateMeasures(Protocol):
+    """What a pass over a state finds."""
+
+    nonzero: int
+    density: float
+    slot_load: float
+    expected_collisions: float
+    weight_norm: float
+    nonfinite: int
+
+
 class Metrics(Instruments):
     """`render` is what `/metrics` answers."""
 
@@ -135,6 +146,17 @@ class Metrics(Instruments):
     def model_size(self, model: str, rounds: int, features: int) -> None:
         self._show(self.rounds, rounds, model)
         self._show(self.features_seen, features, model)
+
+    def measured(self, model: str, measures: StateMeasures) -> None:
+        for gauge, value in (
+            (self.nonzero_features, measures.nonzero),
+            (self.density, measures.density),
+            (self.slot_load, measures.slot_load),
+            (self.expected_collisions, measures.expected_collisions),
+            (self.weight_norm, measures.weight_norm),
+            (self.nonfinite_slots, measures.nonfinite),
+        ):
+            self._show(gauge, value, model)
 
     def lags(self, model: str, lag: LogLag) -> None:
         self._show(self.log_entries, lag.log_entries, model)

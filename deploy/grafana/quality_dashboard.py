@@ -1,0 +1,207 @@
+"""The dashboard *Model quality*: is it right?"""
+
+from __future__ import annotations
+
+from panels import (
+    GREEN,
+    RED,
+    YELLOW,
+    Json,
+    choice,
+    dashboard,
+    graph,
+    panel,
+    stat,
+    table,
+    thresholds,
+    variable,
+)
+from quality_queries import BUCKETS, MODEL, headline, of_model, online
+from state_panels import DRIFT, STATE
+
+TOLERANCE = f'ftrl:calibration_tolerance{{{MODEL}, window="30m"}}'
+OFF = thresholds(RED, (0.9, YELLOW), (0.95, GREEN), (1.05, YELLOW), (1.1, RED))
+HEADLINES = [
+    stat(
+        "AUC",
+        "Chance that a click was predicted higher than a non-click, over the last hour.",
+        "none",
+        headline("auc"),
+        "{{source}}",
+        decimals=4,
+    ),
+    stat(
+        "± error bound",
+        "The exact AUC is at most this far from the one shown: it comes from histograms.",
+        "none",
+        headline("auc_error_bound"),
+        decimals=5,
+        limits=thresholds(GREEN, (0.0005, YELLOW), (0.005, RED)),
+    ),
+    stat(
+        "Normalized entropy",
+        "Log loss over that of always predicting the click rate; below 1 is better than that.",
+        "none",
+        headline("normalized_entropy"),
+        decimals=4,
+        limits=thresholds(GREEN, (1, RED)),
+    ),
+    stat(
+        "Calibration",
+        "Predicted clicks over clicks of the last half hour. 1 is right; prices are off by this factor.",
+        "none",
+        headline("calibration_ratio", "30m"),
+        decimals=3,
+        limits=OFF,
+    ),
+    stat(
+        "Off by",
+        "How far calibration is from 1, over what is tolerated: 5 %, or three standard errors.",
+        "none",
+        f"abs({headline('calibration_ratio', '30m')} - 1) / {TOLERANCE}",
+        decimals=2,
+        limits=thresholds(GREEN, (0.7, YELLOW), (1, RED)),
+    ),
+    stat("Log loss", "Mean of the last hour, in nats.", "none", headline("log_loss"), decimals=4),
+    stat(
+        "Clicks",
+        "Of the last hour: what the figures rest on.",
+        "short",
+        headline("clicks"),
+        limits=thresholds(RED, (50, YELLOW), (300, GREEN)),
+    ),
+    stat(
+        "Density",
+        "Non-zero weights over features seen.",
+        "percentunit",
+        of_model("density_ratio"),
+        decimals=1,
+    ),
+]
+
+AUC = [
+    graph(
+        "AUC",
+        "With the bounds between which the exact one lies; hardly apart unless scores are very narrow.",
+        "none",
+        (online("auc"), "{{source}}"),
+        (f"{online('auc')} + {online('auc_error_bound')}", "{{source}} at most"),
+        (f"{online('auc')} - {online('auc_error_bound')}", "{{source}} at least"),
+        decimals=4,
+        width=12,
+    ),
+    graph(
+        "AUC against yesterday",
+        "Over an hour. An alert where it is lower by 0.02 and by more than chance.",
+        "none",
+        (headline("auc"), "now"),
+        (f"{headline('auc')} offset 1d", "yesterday"),
+        decimals=4,
+        width=12,
+    ),
+]
+
+LOSS = [
+    graph(
+        "Normalized entropy",
+        "Comparable across click rates, as log loss is not. Above 1 a constant would be better.",
+        "none",
+        (online("normalized_entropy"), "{{source}}"),
+        limits=thresholds(GREEN, (1, RED)),
+        decimals=4,
+    ),
+    graph("Log loss", "Mean of the window, in nats.", "none", (online("log_loss"), "{{source}}"), decimals=4),
+    graph(
+        "Log loss against yesterday",
+        "Over an hour, beside the same hour of yesterday. An alert at 1.1 times that.",
+        "none",
+        (headline("log_loss"), "now"),
+        (f"{headline('log_loss')} offset 1d", "yesterday"),
+        decimals=4,
+    ),
+]
+
+CALIBRATION = [
+    graph(
+        "Calibration",
+        "Predicted clicks over clicks of half an hour, and what is tolerated: 5 %, or three standard errors.",
+        "none",
+        (headline("calibration_ratio", "30m"), "ratio"),
+        (f"1 + {TOLERANCE}", "tolerated, high"),
+        (f"1 - {TOLERANCE}", "tolerated, low"),
+        decimals=3,
+    ),
+    graph(
+        "Mean prediction and click rate",
+        "They lie on each other where the model is calibrated.",
+        "percentunit",
+        (online("mean_prediction_ratio"), "{{source}} predicted"),
+        (online("base_rate_ratio"), "{{source}} clicked"),
+    ),
+    graph(
+        "Calibration by source",
+        "progressive: predicted just before learning. served: what was answered, where that is kept.",
+        "none",
+        (online("calibration_ratio"), "{{source}}"),
+        limits=OFF,
+        decimals=3,
+    ),
+]
+
+RELIABILITY = [
+    panel(
+        "barchart",
+        "Reliability",
+        "Mean prediction and click rate of each bucket of predictions: a pair of one height is right.",
+        "percentunit",
+        (online("reliability_predicted_ratio", BUCKETS), "predicted"),
+        (online("reliability_observed_ratio", BUCKETS), "clicked"),
+        instant=True,
+        width=12,
+        height=9,
+        options={
+            "xField": "bucket",
+            "orientation": "vertical",
+            "legend": {"displayMode": "list", "placement": "bottom"},
+        },
+    ),
+    table(
+        "Reliability by bucket",
+        "The same in figures, with the examples on which each row rests.",
+        "none",
+        (online("reliability_predicted_ratio", BUCKETS), ""),
+        (online("reliability_observed_ratio", BUCKETS), ""),
+        (online("reliability_examples", BUCKETS), ""),
+        join="bucket",
+        width=12,
+        height=9,
+        decimals=5,
+    ),
+]
+
+QUALITY: Json = dashboard(
+    "ftrl-quality",
+    "Model quality",
+    "AUC, loss, calibration and density of one model, as it learns.",
+    [
+        variable("model", "Model", "label_values(ftrl_model_rounds, model)", many=False),
+        choice("window", "Window", "1h", "15m", "30m", "24h", "all"),
+        choice("weighting", "Weighting", "importance", "none"),
+        variable(
+            "source",
+            "Source of reliability",
+            'label_values(ftrl_online_examples{model="$model"}, source)',
+            many=False,
+        ),
+        choice("reliability", "Window of reliability", "1h", "24h"),
+    ],
+    {
+        "Now": HEADLINES,
+        "AUC": AUC,
+        "Loss": LOSS,
+        "Calibration": CALIBRATION,
+        "Reliability": RELIABILITY,
+        "Drift": DRIFT,
+        "State": STATE,
+    },
+)

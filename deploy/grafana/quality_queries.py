@@ -1,0 +1,21 @@
+"""PromQL of the dashboard *Model quality*."""
+
+from __future__ import annotations
+
+MODEL = 'model="$model"'
+CHOSEN = f'{MODEL}, window="$window", weighting="$weighting"'
+BUCKETS = f'{MODEL}, source="$source", window="$reliability"'
+# Which process learns may change; of two that overlap for a moment either will do.
+ANY = "max without (instance, job)"
+
+
+def online(name: str, matchers: str = CHOSEN) -> str:
+    return f"{ANY} (ftrl_online_{name}{{{matchers}}})"
+
+
+def of_model(name: str) -> str:
+    return f"{ANY} (ftrl_model_{name}{{{MODEL}}})"
+
+
+def headline(name: str, window: str = "1h") -> str:
+    return f'ftrl:online_{name}{{{MODEL}, window="{window}"}}'

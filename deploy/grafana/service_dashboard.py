@@ -1,0 +1,246 @@
+"""The dashboard *Service*: is it up, fast, and does it learn?"""
+
+from __future__ import annotations
+
+from learner_panels import LEARNER, MIRRORS
+from panels import (
+    GREEN,
+    ONE_IS_BAD,
+    RED,
+    YELLOW,
+    ZERO_IS_BAD,
+    Json,
+    dashboard,
+    graph,
+    stat,
+    table,
+    thresholds,
+    variable,
+)
+from queries import HEALTH, OF_MODEL, RATE, SECONDS, quantiles, rate
+
+OVERVIEW = [
+    stat(
+        "Up",
+        "1 while every process that Prometheus knows answers it.",
+        "none",
+        'min(up{job=~"ftrl-.+"})',
+        limits=ZERO_IS_BAD,
+    ),
+    stat(
+        "Ready",
+        "1 while every process answers predictions and takes updates.",
+        "none",
+        "min(ftrl_ready)",
+        limits=ZERO_IS_BAD,
+    ),
+    stat(
+        "Requests",
+        "Requests in a second, without those for health.",
+        "reqps",
+        f"sum(rate({SECONDS}_count{{{HEALTH}}}{RATE}))",
+    ),
+    stat(
+        "Server errors",
+        "Share of requests that end with 5xx. An alert above 1 %.",
+        "percentunit",
+        "ftrl:http_errors:ratio_rate5m",
+        limits=thresholds(GREEN, (0.001, YELLOW), (0.01, RED)),
+        decimals=2,
+    ),
+    stat(
+        "Predict p99",
+        "99 of 100 predictions take at most this long, over 5 minutes. An alert above 50 ms.",
+        "s",
+        "ftrl:predict_duration_seconds:p99_5m",
+        limits=thresholds(GREEN, (0.01, YELLOW), (0.05, RED)),
+    ),
+    stat(
+        "Learner lag",
+        "Age of the oldest example that waits to be learned, of the model that is worst.",
+        "s",
+        f"max(ftrl_learner_lag_seconds{{{OF_MODEL}}})",
+        limits=thresholds(GREEN, (5, YELLOW), (30, RED)),
+    ),
+    stat("Redis", "1 while Redis answers every process.", "none", "min(ftrl_redis_up)", limits=ZERO_IS_BAD),
+    stat(
+        "Alerts",
+        "Alerts that fire; docs/runbook.md says what to do about each.",
+        "none",
+        'count(ALERTS{alertname=~"Ftrl.+", alertstate="firing"}) or vector(0)',
+        limits=ONE_IS_BAD,
+    ),
+]
+
+TRAFFIC = [
+    graph(
+        "Requests",
+        "By route and status. Routes are templates: one line for all models.",
+        "reqps",
+        (f"sum by (route, status) (rate({SECONDS}_count{{{HEALTH}}}{RATE}))", "{{route}} {{status}}"),
+    ),
+    graph(
+        "Predictions",
+        "Probabilities that were answered, a second; one request may ask for many.",
+        "cps",
+        (rate("ftrl_predictions_total", "model"), "{{model}}"),
+    ),
+    graph(
+        "Examples learned",
+        "By label: 1 is a click. Without clicks the model learns that nobody clicks.",
+        "cps",
+        (rate("ftrl_examples_learned_total", "model, label"), "{{model}} label {{label}}"),
+    ),
+]
+
+LATENCY = [
+    graph(
+        "Predict",
+        "From the first byte of the request to the last of the reply; successful ones.",
+        "s",
+        *quantiles(SECONDS, 'route=~".*/predict", status="200"'),
+        limits=thresholds(GREEN, (0.05, RED)),
+    ),
+    graph(
+        "Update",
+        "Successful ones; by default they wait until the example is learned.",
+        "s",
+        *quantiles(SECONDS, 'route=~".*/update", status=~"20."'),
+        limits=thresholds(GREEN, (1, RED)),
+    ),
+    graph(
+        "In flight",
+        "Requests that are being answered, over all workers.",
+        "none",
+        ("sum by (route) (ftrl_http_requests_in_progress)", "{{route}}"),
+    ),
+]
+
+ERRORS = [
+    graph(
+        "Server errors",
+        "Share of requests that end with 5xx, over 5 minutes.",
+        "percentunit",
+        ("ftrl:http_errors:ratio_rate5m", "5xx"),
+        limits=thresholds(GREEN, (0.01, RED)),
+        min=0,
+    ),
+    graph(
+        "Refused requests",
+        "4xx are the caller's: 422 not valid, 429 too much waits, 404 no such model.",
+        "reqps",
+        (
+            f'sum by (status) (rate({SECONDS}_count{{status=~"4..", {HEALTH}}}{RATE})) or vector(0)',
+            "{{status}}",
+        ),
+    ),
+    graph(
+        "Updates by outcome",
+        "learned: with figures. appended: durable, learned later. duplicate: an event id came again.",
+        "cps",
+        (rate("ftrl_update_examples_total", "model, status"), "{{model}} {{status}}"),
+    ),
+]
+
+REDIS = [
+    graph(
+        "Memory",
+        "Used, and the limit where there is one (0 is none). Above 85 % of it examples are refused.",
+        "bytes",
+        ("max(ftrl_redis_memory_used_bytes)", "used"),
+        ("max(ftrl_redis_memory_limit_bytes)", "limit"),
+        min=0,
+    ),
+    graph(
+        "Answers",
+        "1 while Redis answers the process.",
+        "none",
+        ("min by (job) (ftrl_redis_up)", "{{job}}"),
+        limits=ZERO_IS_BAD,
+        min=0,
+        max=1,
+    ),
+    graph(
+        "Safety",
+        "All 1: it persists, its last write to disk succeeded, it evicts nothing. Shedding is 0.",
+        "none",
+        ("min(ftrl_redis_persists)", "persists"),
+        ("min(ftrl_redis_persistence_ok)", "writes succeed"),
+        ("min(ftrl_redis_policy_ok)", "evicts nothing"),
+        ("max(ftrl_redis_shedding)", "sheds"),
+        min=0,
+        max=1,
+    ),
+]
+
+PROCESSES = [
+    graph(
+        "CPU",
+        "Cores in use. A worker or a learner uses one at most for its own work.",
+        "none",
+        (
+            f'sum by (job, instance, process) (rate(process_cpu_seconds_total{{job=~"ftrl-.+"}}{RATE}))',
+            "{{instance}} {{process}}",
+        ),
+    ),
+    graph(
+        "Memory",
+        "Resident memory.",
+        "bytes",
+        (
+            'sum by (job, instance, process) (process_resident_memory_bytes{job=~"ftrl-.+"})',
+            "{{instance}} {{process}}",
+        ),
+        min=0,
+    ),
+    graph(
+        "Open files",
+        "File descriptors in use, of those allowed.",
+        "percentunit",
+        (
+            'sum by (job, instance, process) (process_open_fds{job=~"ftrl-.+"} / process_max_fds)',
+            "{{instance}} {{process}}",
+        ),
+        min=0,
+    ),
+    graph(
+        "Garbage collection",
+        "Runs of Python's collector, a second, by generation.",
+        "cps",
+        (
+            f'sum by (job, generation) (rate(python_gc_collections_total{{job=~"ftrl-.+"}}{RATE}))',
+            "{{job}} generation {{generation}}",
+        ),
+    ),
+    table(
+        "Builds",
+        "What runs.",
+        "none",
+        ("count by (job, version, python) (ftrl_build_info)", ""),
+        hide=("Value",),
+    ),
+    table(
+        "Models",
+        "What is learned; the fingerprint names the hash contract.",
+        "none",
+        (f"max by (model, hash_fingerprint, family, bits) (ftrl_model_info{{{OF_MODEL}}})", ""),
+        hide=("Value",),
+    ),
+]
+
+SERVICE: Json = dashboard(
+    "ftrl-service",
+    "Service",
+    "Traffic, latency, errors, the learner's lag, mirrors and Redis.",
+    [variable("model", "Model", "label_values(ftrl_mirror_rounds, model)", many=True)],
+    {
+        "Now": OVERVIEW,
+        "Traffic": TRAFFIC,
+        "Latency": LATENCY,
+        "Errors": ERRORS,
+        "Learner": LEARNER,
+        "Mirrors": MIRRORS,
+        "Redis": REDIS,
+        "Processes": PROCESSES,
+    },
+)

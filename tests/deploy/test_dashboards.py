@@ -1,0 +1,183 @@
+"""The dashboards: complete, as their sources say, and every query finds something in a service under load."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from prometheus_client import start_http_server
+
+from model_core.examples import ExampleBatch
+from model_core.online_evaluation.evaluation import OnlineEvaluation
+from model_core.online_evaluation.figures import Weighting, Window
+from service.metrics import Metrics
+from tests.commands import ServingProcess
+from tests.deploy.prometheus_server import PrometheusServer
+from tests.shared_data import REPOSITORY
+
+GRAFANA = REPOSITORY / "deploy" / "grafana"
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in (GRAFANA / "dashboards").glob("*.json")}
+VARIABLES = {
+    "model": "default",
+    "window": "1h",
+    "weighting": "importance",
+    "source": "progressive",
+    "reliability": "1h",
+    "__rate_interval": "1m",
+}
+WORDS = r"by|on|without|ignoring|and|or|unless|offset|sum|max|min|count|abs|sqrt|rate|deriv|absent|bool"
+
+
+def panels() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{name}: {panel['title']}", panel)
+        for name, dashboard in DASHBOARDS.items()
+        for panel in dashboard["panels"]
+        if panel["type"] != "row"
+    ]
+
+
+def filled_in(promql: str) -> str:
+    """With the variables' values, and with yesterday a second ago: a test has no yesterday."""
+    for name, value in VARIABLES.items():
+        promql = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", value, promql)
+    assert "$" not in promql, promql
+    return promql.replace("offset 1d", "offset 1s")
+
+
+def selectors(promql: str) -> set[str]:
+    """The series that an expression reads. It may well find nothing itself, as an alert should."""
+    bare = re.sub(r"\b(by|on|without|ignoring)\s*\([^)]*\)", " ", promql)
+    found = re.findall(r"\b([a-z][\w:]*)\b(?!\s*\()(\{[^}]*\})?", re.sub(r"\[\w+\]|offset 1\w", "", bare))
+    return {name + labels for name, labels in found if not re.fullmatch(WORDS, name)}
+
+
+def test_the_files_are_what_their_sources_write() -> None:
+    subprocess.run([sys.executable, str(GRAFANA / "build.py"), "--check"], check=True)
+
+
+@pytest.mark.parametrize(("name", "panel"), panels())
+def test_every_panel_says_what_it_shows(name: str, panel: dict[str, Any]) -> None:
+    defaults = panel["fieldConfig"]["defaults"]
+    assert panel["description"].endswith(".")
+    assert defaults["unit"]
+    assert defaults["thresholds"]["steps"]
+    assert all(target["expr"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_do_not_overlap(name: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARDS[name]["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_the_dashboards_link_to_each_other() -> None:
+    for dashboard in DASHBOARDS.values():
+        assert dashboard["links"][0]["tags"] == ["ftrl"]
+        assert "ftrl" in dashboard["tags"]
+
+
+def of_the_evaluation() -> Metrics:
+    """A learner's figures of quality."""
+    random = np.random.default_rng(1)
+    margins = random.normal(-1.0, 1.0, 4000)
+    labels = (random.random(4000) < 1 / (1 + np.exp(-margins))).astype(np.uint8)
+    examples = ExampleBatch(
+        np.zeros(4001, np.int64), np.empty(0, np.uint32), np.empty(0), labels, np.empty(0)
+    )
+    evaluation = OnlineEvaluation()
+    evaluation.add(margins, examples, round(time.time() * 1000))
+    metrics = Metrics()
+    for window in get_args(Window):
+        for weighting in get_args(Weighting):
+            metrics.evaluated("default", "progressive", evaluation.figures(window, weighting))
+    state = SimpleNamespace(
+        nonzero=3, density=0.3, slot_load=0.1, expected_collisions=0.05, weight_norm=2.0, nonfinite=0
+    )
+    metrics.measured("default", state)
+    return metrics
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian: apt install prometheus)")
+    directory = tmp_path_factory.mktemp("prometheus")
+    service = ServingProcess("serve", directory=directory)
+    learner, thread = start_http_server(0, "127.0.0.1", registry=of_the_evaluation().registry)
+    try:
+        address = service.wait_until_ready().removeprefix("http://")
+        targets = {"api": [address], "learner": [f"127.0.0.1:{learner.server_port}"]}
+        server = PrometheusServer(directory, targets)
+        try:
+            server.wait_for("count(up == 1) == 2")
+            use(service)
+            server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
+            yield server
+        finally:
+            server.remove()
+    finally:
+        learner.shutdown()
+        learner.server_close()
+        thread.join()
+        service.stop()
+        service.remove()
+
+
+def use(service: ServingProcess) -> None:
+    """A few seconds of predictions and updates."""
+    until = time.monotonic() + 4
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        features = {"ad": f"a{number % 17}", "hour": number % 24}
+        service.post("/predict", {"features": features})
+        service.post("/update", {"features": features, "label": number % 5 == 0, "event_time": time.time()})
+        time.sleep(0.005)
+
+
+def test_every_panel_finds_something(prometheus: PrometheusServer) -> None:
+    empty = [
+        f"{name}: {target['expr']}"
+        for name, panel in panels()
+        for target in panel["targets"]
+        if not prometheus.query(filled_in(target["expr"]))
+    ]
+    assert not empty
+
+
+def test_every_variable_finds_something(prometheus: PrometheusServer) -> None:
+    for dashboard in DASHBOARDS.values():
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                series, label = re.findall(r"label_values\((.+), (\w+)\)", variable["query"]["query"])[0]
+                assert any(label in one["metric"] for one in prometheus.query(filled_in(series)))
+
+
+def test_every_series_of_every_rule_is_there(prometheus: PrometheusServer) -> None:
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) > 30
+    assert [rule["name"] for rule in rules if rule["health"] == "err"] == []
+    wanted = set().union(*(selectors(rule["query"]) for rule in rules))
+    assert "ftrl:online_clicks" in {selector.partition("{")[0] for selector in wanted}
+    never = re.compile(r'source="served"|status=~"5|offset')
+    assert [one for one in sorted(wanted) if not never.search(one) and not prometheus.query(one)] == []
+
+
+def test_nothing_fires_in_a_healthy_service(prometheus: PrometheusServer) -> None:
+    firing = prometheus.query('ALERTS{alertstate="firing"}')
+    assert [one["metric"]["alertname"] for one in firing] == []
