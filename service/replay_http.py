@@ -20,7 +20,7 @@ from service.serving import CommandFailure
 from service.text_sources import TextSource, UnreadableFile
 
 EXAMPLES_A_REQUEST = 500
-_SURE = 0.999  # above this probability, the loss tells the margin more exactly
+_EXACT = (1e-300, 0.999)  # outside these probabilities, the loss tells the margin better
 _SATURATED = 745.2  # the margin above which a loss is 0
 
 
@@ -149,7 +149,7 @@ def _margin(result: dict[str, Any], label: int) -> float:
     if result["loss"] is None:
         return math.nan
     probability, loss = result["probability"], result["loss"]
-    if 0.0 < probability < _SURE:
+    if _EXACT[0] < probability < _EXACT[1]:
         return math.log(probability) - math.log1p(-probability)
     against = loss + math.log(-math.expm1(-loss)) if loss > 0.0 else -_SATURATED
     return -against if label else against

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from service.replay import ReplayPlan
 from service.rows import Format, ReadOptions
+from tests.commands import FTRL, environment
 
 CONFIG = {"hyper": {"l1": 0.1}, "hashing": {"bits": 14, "numeric": "raw"}}
 ROWS = 1234
@@ -73,3 +76,38 @@ def _line(file_format: Format, i: int) -> str:
     features = {"ad": ad, "user": [user, f"{user[:2]}*"], "age": age}
     extra = {"weight": weight, "event_id": f"e{i}", "event_time": 1.7e9 + i / 8}
     return json.dumps({"features": features, "label": label, **extra}) + "\n"
+
+
+class OpenReplay:
+    """`ftrl replay -` of Vowpal Wabbit text, with a standard input that stays open."""
+
+    def __init__(self, *words: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [*FTRL, "replay", "-", "--format", "vw", "--hashing", '{"bits": 12}', *words],
+            env=environment(**variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def feed(self, lines: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("1 |f ad=a1 user=u2\n" * lines)
+        self.process.stdin.flush()
+
+    def end(self, number: signal.Signals | None = None) -> tuple[int, str, str]:
+        """Its exit code and output after a signal, or after the end of its input."""
+        if number is not None:
+            self.process.send_signal(number)
+            self.process.wait(10)  # although its input is still open
+        output, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, output, errors
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from service.text_sources import UnreadableFile
 from tests.commands import run
 from tests.conftest import SettingsFactory
 from tests.processes import ServiceProcess
-from tests.replays import CONFIG, ROWS, assert_same_figures, plan, write
+from tests.replays import CONFIG, ROWS, OpenReplay, assert_same_figures, plan, write
 from tests.servers import ServerProcess
 from tests.shared_data import shared_file
 from tests.system import stored
@@ -313,3 +314,15 @@ def test_what_is_refused_while_redis_is_away_is_learned_once_in_the_end(
     assert (summary.rows + summary.unscored, summary.duplicates) == (700, 0)
     replay_offline(plan(path, "not-away"), settings)
     assert_same_state(server, "away", "not-away", 700)
+
+
+def test_ctrl_c_ends_a_replay_over_http_at_once_and_what_was_learned_stays(service: ServiceProcess) -> None:
+    with OpenReplay("--url", service.url, "--model", "interrupted", "--json") as replay:
+        replay.feed(20_000)  # more than is read ahead
+        eventually(lambda: "interrupted" in service.get("/models")["models"])
+        eventually(lambda: bool(service.get("/models/interrupted")["t"] > 0))
+        assert replay.end(signal.SIGINT) == (130, "", "")
+    learned = service.get("/models/interrupted")["t"]
+    click = {"features": {"ad": "a1"}, "label": 1}
+    assert service.post("/models/interrupted/update", click)["status"] == "learned"
+    assert 0 < learned <= 20_000
