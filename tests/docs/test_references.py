@@ -94,7 +94,7 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 def test_every_file_and_every_target_that_is_named_exists() -> None:
     text = everything()
-    for name in re.findall(r"`((?:model_core|service|tests|bench|docs)/[\w./]*)`", text):
+    for name in re.findall(r"`((?:model_core|service|tests|bench|docs|deploy)/[\w./]*)`", text):
         assert (REPOSITORY / name).exists(), name
     targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
