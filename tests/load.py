@@ -47,7 +47,8 @@ class Load:
     ) -> None:
         self.acknowledged: list[str] = []
         self.answers: Counter[int | str] = Counter()
-        self._urls = [f"{url}/models/{model}/update" for url in urls]
+        self._urls = urls  # the caller's own list: it may change, as its processes do
+        self._path = f"/models/{model}/update"
         self._clients = clients
         self._examples = examples
         self._insistent = insistent
@@ -87,7 +88,9 @@ class Load:
 
     async def _send(self, service: Caller, bodies: list[dict[str, Any]], attempt: int) -> bool:
         async with asyncio.timeout(LONGEST_SECONDS):
-            while not await self._attempt(service, self._urls[attempt % len(self._urls)], bodies):
+            while not await self._attempt(
+                service, self._urls[attempt % len(self._urls)] + self._path, bodies
+            ):
                 if not self._insistent:
                     return False
                 await asyncio.sleep(PAUSE_SECONDS)
