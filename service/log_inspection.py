@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
 
 from model_core.errors import FormatError
 from service.errors import UnknownModel
@@ -26,10 +25,15 @@ async def describe_log(channel: Channel, model: str, start: str | None, count: i
     first = f"({meta.applied}" if start is None else str(_log_id(start))
     entries = await _entries(channel, keys, first, count)
     length = await channel.call("XLEN", keys.log)
-    return [
-        f"model {model}: {length} entries; learned through {meta.applied}, {meta.backlog} examples wait",
-        *_described(entries, None if start else meta.applied_number),
-    ]
+    lines = [f"model {model}: {length} entries; learned through {meta.applied}, {meta.backlog} examples wait"]
+    number = meta.applied_number if start is None else None
+    for entry in entries:
+        described, number = _described(entry, number)
+        lines += described
+    if len(entries) < count and number is not None and number < meta.appended:
+        missing = meta.appended - number
+        lines.append(f"{await _end(channel, keys)}  GAP: the last {missing} examples are not in the log")
+    return lines
 
 
 async def skip_through(channel: Channel, model: str, entry: str) -> int:
@@ -47,30 +51,33 @@ async def skip_through(channel: Channel, model: str, entry: str) -> int:
             return number - meta.applied_number
 
 
-def _described(entries: list[LogEntry], number: int | None) -> Iterator[str]:
-    """`number`: the one with which the first is to begin; None where any will do."""
-    for entry in entries:
-        gap = "" if number is None else gap_before(entry, number)
-        if gap:
-            yield f"{entry.id.before()}  GAP: {gap}"
-        try:
-            batch = examples_of(entry)
-        except FormatError as wrong:
-            yield f"{entry.id}  UNREADABLE: {wrong}"
-            number = None
-        else:
-            number = (entry.first_number or 0) + len(batch)
-            numbers = f"{entry.first_number}..{number - 1}"
-            yield f"{entry.id}  examples {numbers}  {batch.labels.sum()} clicks, {len(batch.hashes)} features"
+def _described(entry: LogEntry, number: int | None) -> tuple[list[str], int | None]:
+    """Its lines, and the number that comes after it. `number`: with which it is to begin; None: with any."""
+    gap = "" if number is None else gap_before(entry, number)
+    lines = [f"{entry.id.before()}  GAP: {gap}"] if gap else []
+    try:
+        batch = examples_of(entry)
+    except FormatError as wrong:
+        return [*lines, f"{entry.id}  UNREADABLE: {wrong}"], None
+    first = entry.first_number or 0
+    after = first + len(batch)
+    content = f"{batch.labels.sum()} clicks, {len(batch.hashes)} features"
+    return [*lines, f"{entry.id}  examples {first}..{after - 1}  {content}"], after
 
 
 async def _require_in_log(channel: Channel, model: str, target: LogId) -> None:
-    """An id beyond the last entry would leave out examples that are yet to come."""
-    keys = ModelKeys(model, (await _meta(channel, model)).incarnation)
-    last = await channel.call("XREVRANGE", keys.log, "+", "-", "COUNT", 1)
-    if not last or target > LogId.parse(last[0][0]):
-        end = f"ends at {last[0][0].decode()}" if last else "is empty"
-        raise CommandFailure(f"the log of {model} {end}: there is nothing to skip at {target}")
+    """An id beyond the end would leave out examples that are yet to come."""
+    end = await _end(channel, ModelKeys(model, (await _meta(channel, model)).incarnation))
+    if target > end:
+        raise CommandFailure(f"the log of {model} ends at {end}: there is nothing to skip at {target}")
+
+
+async def _end(channel: Channel, keys: ModelKeys) -> LogId:
+    """The last id that the log ever had, also where that entry is gone."""
+    if not await channel.call("EXISTS", keys.log):
+        return LOG_START
+    told = await channel.call("XINFO", "STREAM", keys.log)
+    return LogId.parse(told[told.index(b"last-generated-id") + 1])
 
 
 async def _number_after(channel: Channel, keys: ModelKeys, meta: Meta, target: LogId) -> int:

@@ -90,12 +90,7 @@ def replay(
         frozenset(filter(None, ignored_columns.split(","))),
         limits_of(settings),
     )
-    config = {
-        name: value
-        for name, flag in (("hyper", hyper), ("hashing", hashing))
-        if (value := _json_or_file(flag, f"--{name}")) is not None
-    }
-    _check_config(config)
+    config = _config(_json_or_file(hyper, "--hyper"), _json_or_file(hashing, "--hashing"))
     plan = ReplayPlan(file, file_format or _format_of(file), options, model, config, on_error)
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
@@ -153,11 +148,15 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
         raise typer.BadParameter(str(wrong), param_hint="--columns") from None
 
 
-def _check_config(body: dict[str, Any]) -> None:
+def _config(hyper: dict[str, Any] | None, hashing: dict[str, Any] | None) -> dict[str, Any]:
+    """The body of a PUT that makes such a model; empty where neither is given."""
     from model_core.errors import InvalidInput
     from service.model_config import ModelConfig
 
+    given = {"hyper": hyper, "hashing": hashing}
+    body = {name: value for name, value in given.items() if value is not None}
     try:
         ModelConfig.from_json(body)
     except InvalidInput as wrong:
         raise typer.BadParameter(str(wrong), param_hint=f"--{wrong.path[0]}") from None
+    return body

@@ -37,19 +37,21 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
 
 
 def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
-    """Of the model, which is made where it is not there."""
-    if plan.config:
-        described = service.call("PUT", path, plan.config)
-    else:
-        try:
-            described = service.call("GET", path)
-        except Refused as refused:
-            if refused.status != 404:
-                raise
-            described = service.call("PUT", path, {})
+    described = _described(service, path, plan.config)
     if "hashing" not in described:
         raise CommandFailure(f"what answers there is no ftrl service: {str(described)[:80]}")
     return HashContract.from_json(described["hashing"])
+
+
+def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The model, which is made where it is not there."""
+    if not config:
+        try:
+            return service.call("GET", path)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+    return service.call("PUT", path, config)
 
 
 class _Sender:

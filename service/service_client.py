@@ -13,6 +13,7 @@ from service.serving import CommandFailure
 
 PATIENCE_SECONDS = 60.0
 TIMEOUT_SECONDS = 30.0
+IDLE_SECONDS = 5.0
 _HEADERS = {"Content-Type": "application/json"}
 _PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
@@ -47,9 +48,13 @@ class Refused(CommandFailure):
 
 
 class ServiceClient:
-    """What is answered 429 or 503 is asked again, until patience ends. A broken connection is a failure."""
+    """What is answered 429 or 503 is asked again, until patience ends. A broken connection is a failure, so
+    one that was idle is opened anew: the service may have closed it.
+    """
 
-    def __init__(self, url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, url: str, patience_seconds: float = PATIENCE_SECONDS, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         """Raises CommandFailure."""
         parts = urlsplit(url if "//" in url else f"//{url}")
         try:
@@ -63,6 +68,8 @@ class ServiceClient:
         self._base = parts.path.rstrip("/")
         self._url = url
         self._patience_seconds = patience_seconds
+        self._idle_seconds = idle_seconds
+        self._used = 0.0
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The decoded reply. `body` takes over the event ids under which a refusal says to try again.
@@ -82,6 +89,8 @@ class ServiceClient:
 
     def _once(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any], float]:
         data = None if body is None else json.dumps(body)
+        if time.monotonic() - self._used > self._idle_seconds:
+            self._connection.close()
         try:
             self._connection.request(method, self._base + path, data, _HEADERS)
             reply = self._connection.getresponse()
@@ -89,6 +98,7 @@ class ServiceClient:
         except (OSError, http.client.HTTPException) as failure:
             unknown = "; whether the last request was learned is not known" if method == "POST" else ""
             raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
+        self._used = time.monotonic()
         return reply.status, self._decoded(text), _seconds(reply.headers.get("Retry-After"))
 
     def _decoded(self, text: bytes) -> dict[str, Any]:

@@ -186,6 +186,23 @@ async def test_a_gap_stops_the_learner_until_it_is_skipped(
     await assert_dense(system, operator, model, leave_out=[], lost=5)
 
 
+async def test_a_log_that_lost_its_end_is_shown_and_skipped(
+    system: System, model: OpenModel, operator: Operator
+) -> None:
+    for start in (0, 4):
+        await system.update(model, 4, start=start, wait=False)
+    first, second = await read_log(system.client, model.mirror.replica)
+    for entry in (first, second):
+        await drop_entry(system, model, entry)
+    (gap,) = (await operator.show())[1:]
+    assert gap == f"{second.id}  GAP: the last 8 examples are not in the log"
+    assert await operator.skip(second.id) == 8
+    assert len(await operator.show()) == 1
+    system.learn()
+    assert (await system.update(model, 2, start=8))[0].status == "learned"
+    await assert_dense(system, operator, model, leave_out=[], lost=8)
+
+
 async def test_numbers_that_go_back_are_a_gap_too(
     system: System, model: OpenModel, operator: Operator
 ) -> None:
@@ -226,7 +243,9 @@ async def test_what_is_learned_cannot_be_skipped(
 async def test_nothing_beyond_the_end_can_be_skipped(
     system: System, model: OpenModel, operator: Operator
 ) -> None:
-    with pytest.raises(CommandFailure, match="the log of clicks is empty"):
+    with pytest.raises(
+        CommandFailure, match="the log of clicks ends at 0-0: there is nothing to skip at 5-0"
+    ):
         await operator.skip("5-0")
     await system.update(model, 5, wait=False)
     (entry,) = await read_log(system.client, model.mirror.replica)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,8 +34,8 @@ class Scripted:
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any, dict[str, str]]] = []
         self.requests: list[tuple[str, Any]] = []
-        handler = type("Handler", (_Handler,), {"script": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._handler: type[_Handler] = type("Handler", (_Handler,), {"script": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     @property
@@ -44,6 +45,11 @@ class Scripted:
     def will_answer(self, status: int, body: Any, **headers: str) -> Self:
         self.answers.append((status, body, headers))
         return self
+
+    def keep_connections(self, seconds: float) -> None:
+        """Until they are idle for so long; without this, each has one answer."""
+        self._handler.protocol_version = "HTTP/1.1"
+        self._handler.timeout = seconds
 
     def start(self) -> Self:
         self._thread.start()
@@ -150,6 +156,16 @@ def test_a_service_may_live_below_a_path(service: Scripted) -> None:
     service.will_answer(200, {})
     ServiceClient(f"{service.url}/ads/").call("GET", "/models/m")
     assert service.requests == [("GET /ads/models/m", None)]
+
+
+def test_a_connection_that_the_service_may_have_closed_is_not_used_again(service: Scripted) -> None:
+    service.keep_connections(0.1)
+    client = ServiceClient(service.url, idle_seconds=0.05)
+    for _ in range(2):
+        service.will_answer(200, {})
+        client.call("POST", "/update", {"examples": []})
+        time.sleep(0.3)
+    client.close()
 
 
 def test_an_update_that_gets_no_answer_is_called_unknown(service: Scripted, tmp_path: Path) -> None:
