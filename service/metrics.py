@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 
 from model_core.online_evaluation.figures import Figures
 from service import __version__
+from service.exposition import TextFormat
 from service.instruments import NEWEST, WORST_HIGH, WORST_LOW, Instruments, Mode
 from service.shared_metrics import absent, process_registry, shared_directory, whole_registry
 
@@ -63,6 +64,7 @@ class Metrics(Instruments):
         self.shared = shared_directory()
         self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
         self._processes = process_registry(self.shared)
+        self._text = TextFormat()
         self._looks: list[Callable[[], None]] = [self._look_at_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._predictions: dict[str, Counter] = {}
@@ -81,7 +83,7 @@ class Metrics(Instruments):
 
     def render(self) -> bytes:
         """After `look`. From any thread, as it takes milliseconds."""
-        return generate_latest(self._exposed) + generate_latest(self._processes)
+        return self._text.of(self._exposed) + self._text.of(self._processes)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method, status)
