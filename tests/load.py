@@ -100,7 +100,7 @@ class Load:
 
     async def _attempt(self, service: Caller, url: str, bodies: list[dict[str, Any]]) -> bool:
         try:
-            answer = await service.post(url, {"examples": bodies})
+            answer = await service.post(url + self._path, {"examples": bodies})
         except FAILURES:
             self.answers["no answer"] += 1
             return False
