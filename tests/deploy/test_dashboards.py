@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -91,8 +91,8 @@ def test_the_dashboards_link_to_each_other() -> None:
         assert "ftrl" in dashboard["tags"]
 
 
-def of_the_evaluation() -> Metrics:
-    """A learner's figures of quality."""
+def of_the_evaluation(models: Sequence[str] = ("default",)) -> Metrics:
+    """Figures of quality of a learner's models, which are all alike."""
     random = np.random.default_rng(1)
     margins = random.normal(-1.0, 1.0, 4000)
     labels = (random.random(4000) < 1 / (1 + np.exp(-margins))).astype(np.uint8)
@@ -101,15 +101,28 @@ def of_the_evaluation() -> Metrics:
     )
     evaluation = OnlineEvaluation()
     evaluation.add(margins, examples, round(time.time() * 1000))
-    metrics = Metrics()
-    for window in get_args(Window):
-        for weighting in get_args(Weighting):
-            metrics.evaluated("default", "progressive", evaluation.figures(window, weighting))
     state = SimpleNamespace(
         nonzero=3, density=0.3, slot_load=0.1, expected_collisions=0.05, weight_norm=2.0, nonfinite=0
     )
-    metrics.measured("default", state)
+    figures = [evaluation.figures(w, by) for w in get_args(Window) for by in get_args(Weighting)]
+    metrics = Metrics()
+    for model in models:
+        metrics.measured(model, state)
+        for of_window in figures:
+            metrics.evaluated(model, "progressive", of_window)
     return metrics
+
+
+def test_a_scrape_of_ten_models_takes_less_than_fifty_milliseconds() -> None:
+    metrics = of_the_evaluation([f"model-{number}" for number in range(10)])
+
+    def seconds() -> float:
+        started = time.process_time()
+        metrics.look()
+        metrics.render()
+        return time.process_time() - started
+
+    assert min(seconds() for _ in range(5)) < 0.05
 
 
 @pytest.fixture(scope="module")
