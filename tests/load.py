@@ -88,9 +88,7 @@ class Load:
 
     async def _send(self, service: Caller, bodies: list[dict[str, Any]], attempt: int) -> bool:
         async with asyncio.timeout(LONGEST_SECONDS):
-            while not await self._attempt(
-                service, self._urls[attempt % len(self._urls)] + self._path, bodies
-            ):
+            while not await self._attempt(service, self._urls[attempt % len(self._urls)], bodies):
                 if not self._insistent:
                     return False
                 await asyncio.sleep(PAUSE_SECONDS)
