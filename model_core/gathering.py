@@ -23,7 +23,7 @@ class Scratch(NamedTuple):
 
     slots uint32[c]; theta, z, n, q, x float64[c]: value, state, curvature and weight of each coordinate;
     z_new, n_new, q_new float64[c]: the same after the round.
-    places int64[2^m]: open addressing from slot to coordinate.  An entry is example number << 32 | coordinate
+    places int64[2^m]: open addressing from slot to coordinate.  An entry is stamp << 32 | coordinate
     and needs no clearing.
     """
 
@@ -75,7 +75,7 @@ def gather(features: Features, i: int, size: int, c: Coefficients, s: Scratch) -
         k = 1
     added = False
     unit = features.values.size == 0
-    mask, stamp = size - 1, (i + 1) << 32
+    mask, stamp = size - 1, (2 * i + 1) << 32
     for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
         value = 1.0 if unit else features.values[j]
         if value == 0.0:
@@ -120,7 +120,9 @@ def _without_zeros(s: Scratch, k: int) -> int:
 @njit(cache=True)
 def gather_untouched(marks: NDArray[np.uint8], i: int, s: Scratch, k: int) -> int:
     """Add all other coordinates ever seen, with value 0: some updates move every weight on every round."""
-    stamp = (i + 1) << 32
+    stamp = (2 * i + 2) << 32  # the places of gather do not know which coordinates have vanished
+    for j in range(k):
+        _place(s, s.slots[j], stamp, j)
     for slot in range(marks.size - 1):
         if marks[slot] and _place(s, np.uint32(slot), stamp, k) == k:
             s.slots[k] = slot

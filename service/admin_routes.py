@@ -71,15 +71,17 @@ async def _create_model(
 
 
 async def _described(model: OpenModel) -> ModelDescription:
+    """All figures of one commit but `nonzero`, which is counted while the model may learn on."""
     replica = model.mirror.replica
     state = replica.state
+    revision, t, features_seen = replica.revision, state.t, state.features_seen
     nonzero = await asyncio.to_thread(state.nonzero, replica.config.hyper)
     return ModelDescription(
         name=model.name,
         **replica.config.to_json(),
-        t=state.t,
-        revision=replica.revision,
-        features_seen=state.features_seen,
+        t=t,
+        revision=revision,
+        features_seen=features_seen,
         nonzero=nonzero,
-        density=nonzero / state.features_seen if state.features_seen else 0.0,
+        density=min(nonzero / features_seen, 1.0) if features_seen else 0.0,
     )

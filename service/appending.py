@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,11 +13,12 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
-from service.errors import UpdateUnavailable
+from service.errors import StateUnavailable, UpdateUnavailable
 from service.example_log import ExampleLog, MicroBatch, Place
 from service.metrics import Metrics
 from service.redis_keys import ModelKeys
 from service.settings import Settings
+from service.tasks import cancel_all
 
 MOST_EXAMPLES_AN_APPEND = 4096
 
@@ -80,7 +81,14 @@ class Appender:
     async def _append_all(self) -> None:
         try:
             while self._requests:
-                await self._append_together(self._next_requests())
+                requests = self._next_requests()
+                together = asyncio.create_task(self._append_together(requests))
+                try:
+                    await asyncio.wait([together])
+                finally:
+                    await cancel_all([together])
+                if (failure := _failure_of(together)) is not None:
+                    _answer_all(requests, failure)
         finally:
             self._appending = None
 
@@ -99,32 +107,43 @@ class Appender:
         examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
         records = replace(examples, event_ids=micro_batch.digests).to_records()
         started = time.monotonic()
-        append = asyncio.create_task(self._log.append(micro_batch, records, requests[0].deadline))
-        await asyncio.wait([append])
-        if (failure := append.exception()) is not None:
-            _fail(requests, micro_batch, failure)
+        try:
+            places = await self._log.append(micro_batch, records, requests[0].deadline)
+        except UpdateUnavailable as failure:
+            _refuse(requests, micro_batch, failure)
             return
         self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
-        placed = list(zip(append.result(), micro_batch.event_ids, strict=True))
+        placed = list(zip(places, micro_batch.event_ids, strict=True))
         start = 0
         for request in requests:
             stop = start + len(request.examples.batch)
-            if not request.placed.cancelled():
+            if not request.placed.done():
                 request.placed.set_result(placed[start:stop])
             start = stop
 
     async def close(self) -> None:
+        if self._appending is not None:
+            await cancel_all([self._appending])
+        _answer_all(self._requests, StateUnavailable("The service is stopping."))
         await self._log.close()
 
 
-def _fail(requests: list[_Request], micro_batch: MicroBatch, failure: BaseException) -> None:
+def _refuse(requests: list[_Request], micro_batch: MicroBatch, failure: UpdateUnavailable) -> None:
     """Every request of the append fails alike, each told its own event ids."""
     start = 0
     for request in requests:
         stop = start + len(request.examples.batch)
-        own = failure
-        if isinstance(failure, UpdateUnavailable):
-            own = UpdateUnavailable(failure.outcome, micro_batch.event_ids[start:stop])
-        if not request.placed.cancelled():
-            request.placed.set_exception(own)
+        _answer_all([request], UpdateUnavailable(failure.outcome, micro_batch.event_ids[start:stop]))
         start = stop
+
+
+def _answer_all(requests: Iterable[_Request], failure: BaseException) -> None:
+    for request in requests:
+        if not request.placed.done():
+            request.placed.set_exception(failure)
+
+
+def _failure_of(task: asyncio.Task[None]) -> BaseException | None:
+    if task.cancelled():
+        return StateUnavailable("The service is stopping.")
+    return task.exception()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from redis.exceptions import ResponseError
 
+from model_core.errors import InvalidInput
 from model_core.warm_up import warm_up
 from service.embedded import EmbeddedServer
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
@@ -76,7 +77,7 @@ class Backend:
             await asyncio.sleep(RETRY_SECONDS)
             try:
                 await self._prepare()
-            except UnfitServer as refusal:
+            except (UnfitServer, InvalidInput, ValueError, OSError) as refusal:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(self.health.watch))

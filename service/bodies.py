@@ -59,7 +59,8 @@ class BodyReader:
         except asyncio.CancelledError:
             if task not in self._late:
                 raise
-            task.uncancel()
+            if task.uncancel() > 0:  # cancelled by somebody else, too
+                raise
             raise SlowBody(f"The body was not complete after {self._seconds:g} s.") from None
         finally:
             del self._started[task]

@@ -91,8 +91,6 @@ class Committer:
         replica = self._mirror.replica
         commit = _commit_of(work, replica)
         work.changed_slots = len(commit.changed)
-        for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
-            self._log_kept.add(entry, size)
         position = await self._until_known(commit, replica)
         if position is None:
             log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
@@ -101,6 +99,8 @@ class Committer:
             return False
         replica.moved_to(position, commit)
         self._mirror.heard()
+        for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
+            self._log_kept.add(entry, size)
         self._commits_kept.add(
             position,
             commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
@@ -108,9 +108,10 @@ class Committer:
         return True
 
     async def _until_known(self, commit: Commit, replica: Replica) -> LogId | None:
-        """The commit's position, or None where it was refused. Sent again until the server answers:
-        compare-and-set
-        makes it happen once."""
+        """The commit's position, or None where it was refused.
+
+        Sent again until the server answers: compare-and-set makes it happen once.
+        """
         arguments = self._arguments(commit, replica)
         pause = 0.05
         while True:
@@ -169,7 +170,11 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
 
 
 async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) -> RetainedBytes:
-    """What the stream holds when this learner takes over."""
-    size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
+    """What the stream holds when this learner takes over; nothing where the server does not tell its size."""
+    try:
+        size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
+    except ResponseError as refusal:
+        log.warning("the size of %s is not known (%s): only what comes from now on counts", stream, refusal)
+        size = 0
     first = await channel.call("XRANGE", stream, "-", "+", "COUNT", 1)
     return RetainedBytes(limit, LogId.parse(first[0][0]) if first else newest, newest, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -12,11 +13,13 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 
-from service.errors import LogFull, UpdateUnavailable
+from service.errors import LogFull, StateUnavailable, UpdateUnavailable
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
 from service.redis_keys import LogId, ModelKeys
 from service.replica import ModelGone
 from service.settings import Settings
+
+log = logging.getLogger(__name__)
 
 MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
@@ -119,7 +122,10 @@ class ExampleLog:
         """Asked anew on every connection, which may lead to another server, and after a jump."""
         if self._clock_offset_ms is None or not self._channel.connected:
             asked = time.monotonic()
-            seconds, microseconds = await self._channel.call("TIME")
+            try:
+                seconds, microseconds = await self._channel.call("TIME")
+            except CONNECTION_FAILURES as failure:
+                raise NotSent(str(failure)) from failure  # the append was not
             now = (asked + time.monotonic()) / 2
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
@@ -185,4 +191,5 @@ def _raise_unless_transient(refusal: ResponseError) -> None:
     if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
     if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT):
-        raise refusal
+        log.error("Redis refuses to append: %s", refusal)
+        raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal

@@ -24,7 +24,7 @@ from service.redis_keys import LogEntry, LogId, lease_key
 from service.replica import ModelGone, Replica, stream_entries
 from service.server_health import ServerHealth
 from service.settings import Settings
-from service.tasks import cancel_all
+from service.tasks import cancel_all, first_to_end
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Learner:
             stack.push_async_callback(cancel_all, [keeping, watching])
             stack.callback(self._metrics.learner_ended, self.model)
             try:
-                await self._work()
+                await first_to_end(self._work(), keeping, watching)
             except ModelGone:
                 log.info("learner of %s ends: the model was deleted", self.model)
 
@@ -86,7 +86,8 @@ class Learner:
                 await self._step()
                 pause = 0.05
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.debug("learner of %s waits for Redis: %s", self.model, failure)
+                level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
+                log.log(level, "learner of %s waits for Redis: %s", self.model, failure)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)
 

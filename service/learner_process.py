@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 
@@ -19,6 +20,8 @@ from service.tasks import cancel_all
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 0.5
+LOOKS_A_REPAIR = 60
+FAILED_AGAIN_SECONDS = 2.0
 REFUSED_AGAIN_SECONDS = 30.0
 
 
@@ -38,16 +41,18 @@ class Learners:
 
     async def run(self) -> None:
         try:
-            while True:
-                await self._look()
+            for looks in itertools.count():
+                await self._look(repair=looks % LOOKS_A_REPAIR == LOOKS_A_REPAIR - 1)
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
         finally:
             await cancel_all(self._tasks.values())
 
-    async def _look(self) -> None:
+    async def _look(self, *, repair: bool) -> None:
         for name in [name for name, task in self._tasks.items() if task.done()]:
             self._ended(name, self._tasks.pop(name))
         try:
+            if repair:
+                await self._models.repair_index()
             names = await self._models.names()
         except StateUnavailable as failure:
             log.debug("cannot look for models: %s", failure.detail)
@@ -64,3 +69,4 @@ class Learners:
             self._not_before[name] = time.monotonic() + REFUSED_AGAIN_SECONDS
         elif failure is not None:
             log.error("the learner of %s failed and starts again", name, exc_info=failure)
+            self._not_before[name] = time.monotonic() + FAILED_AGAIN_SECONDS

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from redis.exceptions import ResponseError
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
-from service.errors import ModelConflict, StateUnavailable, UnknownModel
+from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.mirror import Mirror
 from service.model_config import ModelConfig, limits_of
 from service.outcomes import Outcomes
@@ -98,11 +99,15 @@ class Models:
         """With False where the same model existed. Raises ModelConflict where another did."""
         async with self._channel() as channel:
             created = await ensure_model(channel, name, config)
+        if created:  # what may still be open is a deleted one of that name
+            self._forget(name, self._open.get(name))
         return await self.get(name), created
 
     async def delete(self, name: str) -> None:
         """Raises UnknownModel."""
         async with self._channel() as channel:
+            # Out of the index first: should another process create the model anew meanwhile, its name stays.
+            await channel.call("SREM", MODELS, name)
             try:
                 keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             except ModelGone:
@@ -112,13 +117,15 @@ class Models:
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease),
                 *(keys.incarnation, keys.state_prefix),
             )
-            await channel.call("SREM", MODELS, name)
         self._forget(name, self._open.get(name))
 
     async def repair_index(self) -> None:
-        """Adds to the index every model whose meta is there. The index is never the truth."""
+        """Makes the index the models whose meta is there. The index is never the truth."""
         async with self._channel() as channel:
             known = set(await channel.call("SMEMBERS", MODELS))
+            for name in known:
+                if not await channel.call("EXISTS", meta_key(name.decode())):
+                    await channel.call("SREM", MODELS, name)
             cursor = b"0"
             while True:
                 cursor, found = await channel.call("SCAN", cursor, "MATCH", META_PATTERN, "COUNT", 1000)
@@ -141,22 +148,24 @@ class Models:
             raise StateUnavailable(
                 f"Model {name!r} is not in memory and Redis does not give it: {failure}"
             ) from failure
-        follower = asyncio.create_task(self._follow(model))
+        opening = asyncio.current_task()
+        follower = asyncio.create_task(self._follow(model, opening))
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)
         return model
 
-    async def _follow(self, model: OpenModel) -> None:
-        opening = self._open.get(model.name)
+    async def _follow(self, model: OpenModel, opening: asyncio.Task[Any] | None) -> None:
         try:
             await model.mirror.follow()
         except ModelGone:
             log.info("model %s was deleted", model.name)
+        except ContractMismatch as refusal:
+            log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
         finally:
             self._forget(model.name, opening)
             await model.mirror.close()
 
-    def _forget(self, name: str, opening: asyncio.Task[OpenModel] | None) -> None:
+    def _forget(self, name: str, opening: asyncio.Task[Any] | None) -> None:
         if opening is not None and self._open.get(name) is opening:
             del self._open[name]
 

@@ -43,6 +43,9 @@ class Outcomes:
 
     def applied_through(self, applied: LogId) -> None:
         """The mirror holds everything up to `applied`; also after a load, which tells no outcomes."""
+        if applied < self._applied:  # the server lost what came after
+            for entry in [entry for entry in self._held if entry > applied]:
+                self._drop(self._held.pop(entry))
         self._applied = applied
         for entry in [entry for entry in self._waiting if entry <= applied]:
             for waiter in self._waiting[entry]:

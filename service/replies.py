@@ -36,8 +36,8 @@ def updates_reply(results: Sequence[UpdateResult]) -> bytes:
 
 def _predicted(probability: float, identifier: str | None) -> str:
     if identifier is None:
-        return f'"probability":{probability!r}'
-    return f'"probability":{probability!r},"id":{quoted(identifier)}'
+        return f'"probability":{_number(probability)}'
+    return f'"probability":{_number(probability)},"id":{quoted(identifier)}'
 
 
 def _updated(result: UpdateResult) -> str:

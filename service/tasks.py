@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 
@@ -13,3 +13,16 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in known:
         task.cancel()
     await asyncio.gather(*known, return_exceptions=True)
+
+
+async def first_to_end(work: Coroutine[Any, Any, None], *helpers: asyncio.Task[Any]) -> None:
+    """Runs `work` to its end, or until one of its helpers fails. Raises what either raised."""
+    task = asyncio.ensure_future(work)
+    pending: set[asyncio.Task[Any]] = {task, *helpers}
+    try:
+        while task in pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+    finally:
+        await cancel_all([task])

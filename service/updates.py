@@ -56,6 +56,7 @@ class Updates:
         try:
             placed = await self._appender(model).append(examples, deadline)
         except ModelGone:
+            await self._drop_appender(model)
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or created anew; nothing was appended."
             ) from None
@@ -71,6 +72,11 @@ class Updates:
             appender = Appender(self._client, keys, self._settings, self._metrics)
             self._appenders[keys.incarnation] = appender
         return appender
+
+    async def _drop_appender(self, model: OpenModel) -> None:
+        appender = self._appenders.pop(model.mirror.replica.keys.incarnation, None)
+        if appender is not None:
+            await appender.close()
 
     async def close(self) -> None:
         for appender in self._appenders.values():

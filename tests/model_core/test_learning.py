@@ -281,3 +281,13 @@ def test_warming_up_leaves_nothing_to_compile():
     predict_batch(model, Hyperparameters(), True, -1.0, batch)
     model.weights(model.seen_slots(), Hyperparameters())
     assert [len(kernel.signatures) for kernel in kernels] == compiled
+
+
+def test_features_that_cancel_leave_no_trace_where_untouched_weights_move():
+    hyper = Hyperparameters.from_json({"family": "comid", "schedule": {"kind": "constant"}, "psi_l2": 0.1})
+    states = [ModelState.empty(4), ModelState.empty(4)]
+    plain = ([5, 9], [1.0, 1.0])
+    for state, second in zip(states, [plain, ([5, 6, 6, 9], [1.0, 1.0, -1.0, 1.0])], strict=True):
+        learn_batch(state, hyper, True, 0.0, ExampleBatch.from_encoded([([5, 6, 9], None)], [1]))
+        learn_batch(state, hyper, True, 0.0, ExampleBatch.from_encoded([second], [0]))
+    assert states[0].digest() == states[1].digest()
