@@ -145,7 +145,7 @@ def main() -> None:
 
 def _one_line(failure: Exception) -> str:
     """Our own exceptions are written for people; of any other, the type is half of what it says."""
-    text = " ".join(str(getattr(failure, "detail", failure)).split())
+    text = " ".join(str(failure).split())
     if type(failure).__module__.startswith(("service.", "model_core.")):
         return text
     return f"{type(failure).__name__}: {text} (--log-level debug shows where)"

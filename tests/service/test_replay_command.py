@@ -17,8 +17,9 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
+from model_core.errors import InvalidInput
 from service.bulk_load import UNFINISHED_EXPIRES_SECONDS
-from service.cli import app
+from service.cli import _one_line, app
 from service.embedded import EmbeddedServer
 from service.replay import Tally, print_summary
 from service.replay_offline import replay_without_loading
@@ -131,6 +132,10 @@ def test_a_failure_is_one_line_and_exits_with_1(words: tuple[str, ...], says: st
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith(says)
     assert result.stderr.count("\n") == 1
+
+
+def test_a_failure_names_the_field_that_is_wrong() -> None:
+    assert _one_line(InvalidInput(("hyper", "l1"), "must be a number")) == "hyper.l1: must be a number"
 
 
 async def test_an_offline_result_is_refused_where_the_model_learned_meanwhile(
