@@ -15,9 +15,10 @@ from service.bulk_load import bulk_load
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import ensure_model
 from service.readers import read_examples
-from service.redis_client import one_errand
+from service.redis_client import connect, one_errand
 from service.replay import ReplayPlan, ReplaySummary, Tally
 from service.replica import ModelGone, Replica, load_replica
+from service.server_health import ServerHealth
 from service.settings import Settings
 from service.text_sources import TextSource
 
@@ -34,8 +35,8 @@ def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummar
 def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     """From the model's present state, which the result replaces unless the model learned meanwhile.
 
-    `settings` name the server. Raises ModelConflict, ContractMismatch, InvalidInput, CommandFailure,
-    UnreadableFile, and what bulk_load and Channel.call raise; then the model is as it was.
+    `settings` name the server. Raises UnfitServer, ModelConflict, ContractMismatch, InvalidInput,
+    CommandFailure, UnreadableFile, and what bulk_load and Channel.call raise; then the model is as it was.
     """
     with TextSource(plan.file) as source:  # before anything is created
         base = asyncio.run(_present_state(plan, settings))
@@ -62,6 +63,7 @@ def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: 
 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
+    await _check_server(settings)
     async with one_errand(settings) as channel:
         if plan.config:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
@@ -70,6 +72,17 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
         except ModelGone:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
             return await load_replica(channel, plan.model)
+
+
+async def _check_server(settings: Settings) -> None:
+    """Raises UnfitServer where the service would not start on it."""
+    client = connect(settings, str(settings.redis_url))
+    health = ServerHealth(client, settings)
+    try:
+        await health.check()
+    finally:
+        await health.close()
+        await client.aclose()
 
 
 def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:

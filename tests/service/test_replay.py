@@ -23,11 +23,12 @@ from service.replay_http import replay_over_http
 from service.replay_offline import replay_offline, replay_without_loading
 from service.replica import Replica
 from service.rows import Format
+from service.server_health import UnfitServer
 from service.serving import CommandFailure
 from service.settings import Settings
 from service.text_sources import UnreadableFile
 from tests.commands import run
-from tests.conftest import SettingsFactory
+from tests.conftest import ServerFactory, SettingsFactory
 from tests.processes import ServiceProcess
 from tests.replays import CONFIG, ROWS, OpenReplay, assert_same_figures, plan, write
 from tests.servers import ServerProcess
@@ -198,6 +199,14 @@ def test_the_model_default_is_made_as_the_service_would_make_it(
     settings = make_settings(valkey, default_model=tmp_path / "default.json")
     replay_offline(replace(plan(write(tmp_path, "vw", rows=10), "default"), config={}), settings)
     assert state_of(valkey, "default").config == ModelConfig.from_json(CONFIG)
+
+
+def test_a_server_that_may_evict_the_model_is_refused(
+    server_factory: ServerFactory, make_settings: SettingsFactory, tmp_path: Path
+) -> None:
+    settings = make_settings(server_factory(maxmemory="50mb", maxmemory_policy="allkeys-lru"))
+    with pytest.raises(UnfitServer, match="maxmemory-policy"):
+        replay_offline(plan(write(tmp_path, "vw", rows=10), "m"), settings)
 
 
 @pytest.mark.parametrize("way", WAYS)
