@@ -55,7 +55,7 @@ $(BIN)/python:
 
 # The stamps make a second run a no-op. Kernels are compiled once here rather than at the first request.
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
-	@echo "Installing the service (once, about half a minute)"
+	@echo "Installing the service (once, a minute or two: it compiles the kernels, too)"
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@$(BIN)/ftrl warm-up

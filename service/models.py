@@ -39,6 +39,7 @@ class OpenModel:
         self.mirror = Mirror(client, name, settings, self.outcomes.record, self.outcomes.applied_through)
         self.encoder: FeatureEncoder
         self.parser: RequestParser
+        self.belongings = contextlib.AsyncExitStack()  # closed when the model is no longer followed
         self._settings = settings
         self._limits = limits_of(settings)
 
@@ -163,6 +164,7 @@ class Models:
             log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
         finally:
             self._forget(model.name, opening)
+            await model.belongings.aclose()
             await model.mirror.close()
 
     def _forget(self, name: str, opening: asyncio.Task[Any] | None) -> None:

@@ -56,7 +56,6 @@ class Updates:
         try:
             placed = await self._appender(model).append(examples, deadline)
         except ModelGone:
-            await self._drop_appender(model)
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or created anew; nothing was appended."
             ) from None
@@ -71,16 +70,17 @@ class Updates:
         if appender is None:
             appender = Appender(self._client, keys, self._settings, self._metrics)
             self._appenders[keys.incarnation] = appender
+            model.belongings.push_async_callback(self._close_appender, keys.incarnation)
         return appender
 
-    async def _drop_appender(self, model: OpenModel) -> None:
-        appender = self._appenders.pop(model.mirror.replica.keys.incarnation, None)
+    async def _close_appender(self, incarnation: str) -> None:
+        appender = self._appenders.pop(incarnation, None)
         if appender is not None:
             await appender.close()
 
     async def close(self) -> None:
-        for appender in self._appenders.values():
-            await appender.close()
+        for incarnation in list(self._appenders):
+            await self._close_appender(incarnation)
 
 
 def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) -> list[UpdateResult]:

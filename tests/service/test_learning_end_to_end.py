@@ -146,3 +146,17 @@ async def test_a_model_created_anew_starts_empty(system: System) -> None:
     assert model.mirror.replica.state.t == 0
     (result,) = await system.update(model)
     assert (result.status, result.probability) == ("learned", 0.5)
+
+
+async def test_a_model_that_was_updated_and_deleted_keeps_no_connection(system: System) -> None:
+    async def one_life(name: str) -> None:
+        await system.update(await system.model(name=name), wait=False)
+        await system.models.delete(name)
+
+    await one_life("first")
+    await asyncio.sleep(0.6)
+    before = len(await system.client.client_list())
+    for i in range(10):
+        await one_life(f"model-{i}")
+    await asyncio.sleep(1.5)  # the followers notice within one look at the token
+    assert len(await system.client.client_list()) <= before
