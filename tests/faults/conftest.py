@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.commands import run
 from tests.processes import Launch, launcher
 from tests.steered import Steered, steered_processes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Or several processes of the first test would compile them side by side."""
+    assert run("warm-up", timeout=600).returncode == 0
 
 
 @pytest.fixture

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from service.redis_keys import lease_key
+from tests.append_only_file import lose_the_end
+from tests.caller import caller
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load
+from tests.invariants import assert_learned_once, assert_mirror_equals, client_of, learned
+from tests.load import Load, example
 from tests.processes import Launch, ServiceProcess, ready
 from tests.proxy import Fault, Proxy, Request
 from tests.servers import ServerProcess
+from tests.system import assert_state_is_a_pass_over_the_log
 
 pytestmark = pytest.mark.faults
 
-SECONDS = 15
+SECONDS = 10
 FAULTY = 0.03
 """Share of the requests that do not come through."""
 
@@ -32,7 +36,7 @@ class Service:
     server: ServerProcess
     proxy: Proxy
     launch: Launch
-    drawn: random.Random
+    drawn: random.Random = field(default_factory=random.Random)
     apis: list[ServiceProcess] = field(default_factory=list)
     learners: list[ServiceProcess] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
@@ -88,6 +92,9 @@ class Service:
     def fault(self, _: Request) -> Fault | None:
         return self.drawn.choice(list(Fault)) if self.drawn.random() < FAULTY else None
 
+    async def lose_the_end_of_the_file(self) -> None:
+        await lose_the_end(self.server, self.drawn.randrange(1, 20_000))
+
     def events(self) -> list[Callable[[], Awaitable[None]]]:
         return [
             self.kill_a_learner,
@@ -101,26 +108,59 @@ class Service:
             self.have_a_bad_network,
         ]
 
+    async def run(self, events: list[Callable[[], Awaitable[None]]], load: Load) -> None:
+        self.drawn.shuffle(events)
+        began = time.monotonic()
+        for event in itertools.cycle(events):
+            if time.monotonic() - began > SECONDS:
+                return
+            print(f"{time.monotonic() - began:.1f} s: {event.__name__}")  # noqa: T201  to know after a failure
+            await event()
+            await load.more(20)
+
+
+@pytest.fixture
+async def service(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[Service]:
+    server = server_factory(appendfsync="always")
+    async with Proxy(server.socket_path) as proxy:
+        service = Service(server, proxy, launch)
+        await service.start()
+        yield service
+
 
 @pytest.mark.parametrize("seed", [1])
 async def test_whatever_happens_each_acknowledged_update_is_learned_once_and_everything_agrees(
-    server_factory: ServerFactory, launch: Launch, seed: int
+    service: Service, seed: int
 ) -> None:
-    server = server_factory(appendfsync="always")
-    async with Proxy(server.socket_path) as proxy:
-        service = Service(server, proxy, launch, random.Random(seed))
-        await service.start()
-        events = service.events()
-        service.drawn.shuffle(events)
-        happened = []
-        async with Load(service.urls, clients=4) as load:
-            began = time.monotonic()
-            while time.monotonic() - began < SECONDS:
-                event = events[len(happened) % len(events)]
-                happened.append(event.__name__)
-                print(f"{time.monotonic() - began:.1f} s: {event.__name__}")  # noqa: T201  to know after a failure
-                await event()
-                await load.more(20)
-        replica = await assert_learned_once(server, load.acknowledged)
-        for api in service.apis:
-            await assert_mirror_equals(api.url, replica)
+    service.drawn.seed(seed)
+    async with Load(service.urls, clients=4) as load:
+        await service.run(service.events(), load)
+    replica = await assert_learned_once(service.server, load.acknowledged)
+    for api in service.apis:
+        await assert_mirror_equals(api.url, replica)
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_whatever_a_forgetful_server_loses_everything_agrees_and_what_is_sent_again_is_learned_once(
+    service: Service, seed: int
+) -> None:
+    service.drawn.seed(seed)
+    async with Load(service.urls, clients=4) as load:
+        await service.run([*service.events(), service.lose_the_end_of_the_file], load)
+    async with client_of(service.server) as client:
+        await learned(client)
+        before = await assert_state_is_a_pass_over_the_log(client, "default")
+    for api in service.apis:
+        await assert_mirror_equals(api.url, before)
+    async with caller() as again:
+        for event_ids in batched(load.acknowledged, 200):
+            bodies = [example(int(event_id.rpartition("-")[2])) for event_id in event_ids]
+            answer = await again.post(f"{service.urls[0]}/update", {"examples": bodies})
+            assert answer.status in (200, 202)
+    replica = await assert_learned_once(service.server, load.acknowledged)
+    for api in service.apis:
+        await assert_mirror_equals(api.url, replica)
+
+
+def batched(items: list[str], size: int) -> list[list[str]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.append_only_file import copy_aof, lose_the_end, roll_back
 from tests.invariants import assert_learned_once, assert_mirror_equals
 from tests.load import example
-from tests.servers import ServerProcess
 from tests.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
-
-AOF = "appendonlydir"
-
-
-def copy_aof(server: ServerProcess, target: Path) -> Path:
-    return Path(shutil.copytree(server.directory / AOF, target / AOF))
-
-
-async def roll_back(server: ServerProcess, older: Path) -> None:
-    server.kill9()
-    shutil.rmtree(server.directory / AOF)
-    shutil.copytree(older, server.directory / AOF)
-    await asyncio.to_thread(server.start)
 
 
 async def send_again(steered: Steered, event_ids: list[str]) -> None:
@@ -70,18 +56,10 @@ async def test_after_the_loss_of_the_append_only_files_end_everything_agrees_aga
     async with steered.load() as load:
         for _ in range(4):
             await load.more(150)
-            steered.server.kill9()
-            shorten_aof(steered.server, drawn.randrange(1, 20_000))
-            await asyncio.to_thread(steered.server.start)
+            await lose_the_end(steered.server, drawn.randrange(1, 20_000))
         await load.more(150)
     await send_again(steered, load.acknowledged)
     await assert_everything_agrees(steered, load.acknowledged)
-
-
-def shorten_aof(server: ServerProcess, size: int) -> None:
-    (last,) = (server.directory / AOF).glob("*.incr.aof")
-    with last.open("r+b") as file:
-        file.truncate(max(0, last.stat().st_size - size))
 
 
 @pytest.mark.parametrize("loads_that_fail", [0, 1, 3])
