@@ -11,7 +11,9 @@ from urllib.parse import quote
 import numpy as np
 
 from model_core.contract import HashContract
+from model_core.evaluation import summarize
 from model_core.text_problems import LineError
+from service.interrupts import interrupts_held
 from service.readers import read_rows
 from service.replay import ReplayPlan, ReplaySummary, Tally
 from service.rows import Row
@@ -27,6 +29,8 @@ _SATURATED = 745.2  # the margin above which a loss is 0
 def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     """Raises CommandFailure, UnreadableFile. What was learned until then stays learned."""
     path = f"/models/{quote(plan.model, safe='')}"
+    with interrupts_held():
+        summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
     with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:
         contract = _contract(service, path, plan)
         with Tally(plan, source) as tally:

@@ -12,6 +12,7 @@ from model_core.state import ModelState
 from model_core.warm_up import warm_up
 from service.backend import default_config
 from service.bulk_load import bulk_load
+from service.interrupts import interrupts_held
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import ensure_model
 from service.readers import read_examples
@@ -51,7 +52,8 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
 
 
 def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
-    warm_up()  # the figures are those of the pass, not of loading the kernels
+    with interrupts_held():
+        warm_up()  # the figures are those of the pass, not of loading the kernels
     examples = read_examples(source, plan.file_format, config.hashing, plan.options)
     with closing(examples), Tally(plan, source) as tally:
         for chunk in examples:
