@@ -79,8 +79,8 @@ class Hold:
 class Proxy:
     """`async with Proxy(server.socket_path) as proxy:` and connect to `proxy.url`.
 
-    `chaos`, where set, may name a fault for any request that no rule names; `rewrite` changes the replies to
-    a verb.
+    `target` is the server's socket; new connections lead to where it says then. `chaos`, where set, may name
+    a fault for any request that no rule names; `rewrite` changes the replies to a verb.
     """
 
     url: str
@@ -88,7 +88,7 @@ class Proxy:
     def __init__(self, target: Path) -> None:
         self.chaos: Callable[[Request], Fault | None] | None = None
         self.rewrite: dict[str, Callable[[bytes], bytes]] = {}
-        self._target = target
+        self.target = target
         self._rules: list[Rule] = []
         self._holds: list[Hold] = []
         self._connections: set[asyncio.Task[None]] = set()
@@ -139,7 +139,7 @@ class Proxy:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError):
-            answers, server = await asyncio.open_unix_connection(self._target)
+            answers, server = await asyncio.open_unix_connection(self.target)
             with contextlib.closing(server):
                 while await self._relay_one(await read_request(reader), answers, server, writer):
                     pass
