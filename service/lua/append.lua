@@ -30,10 +30,11 @@ local seconds = tonumber(time[1])
 local hour = math.floor(seconds / 3600)
 local oldest = math.floor((seconds - retention) / 3600)
 
--- Claims of these ids, newest bucket first; false where there is none.
+-- Claims of these ids, newest bucket first; false where there is none. The next hour has some where the
+-- clock was set back.
 local function claims(ids)
   local found = {}
-  for bucket = hour, oldest, -1 do
+  for bucket = hour + 1, oldest, -1 do
     for start = 1, #ids, CHUNK do
       local stop = math.min(start + CHUNK - 1, #ids)
       local values = redis.call('HMGET', buckets .. bucket, unpack(ids, start, stop))
