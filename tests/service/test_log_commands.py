@@ -116,7 +116,7 @@ async def test_what_is_learned_is_shown_on_demand(
     system: System, model: OpenModel, operator: Operator
 ) -> None:
     system.learn()
-    await system.update(model, 8)
+    await update_until_learned(system, model, 8, start=0)
     (entry,) = await read_log(system.client, model.mirror.replica)
     head = f"model clicks: 1 entries; learned through {entry.id}, 0 examples wait"
     assert await operator.show() == [head]
@@ -243,7 +243,7 @@ async def test_what_is_learned_cannot_be_skipped(
     system: System, model: OpenModel, operator: Operator
 ) -> None:
     system.learn()
-    await system.update(model, 5)
+    await update_until_learned(system, model, 5, start=0)
     (entry,) = await read_log(system.client, model.mirror.replica)
     with pytest.raises(CommandFailure, match=f"learned or skipped through {entry.id} already"):
         await operator.skip(entry.id)
