@@ -85,10 +85,10 @@ class Appender:
                 together = asyncio.create_task(self._append_together(requests))
                 try:
                     await asyncio.wait([together])
-                finally:
+                finally:  # also where this is called off: nobody may be left without an answer
                     await cancel_all([together])
-                if (failure := _failure_of(together)) is not None:
-                    _answer_all(requests, failure)
+                    if (failure := _failure_of(together)) is not None:
+                        _answer_all(requests, failure)
         finally:
             self._appending = None
 
