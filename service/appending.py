@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -64,7 +65,7 @@ class Appender:
     """Requests that arrive while an append is under way share the next one."""
 
     def __init__(self, client: Redis, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
-        self._log = ExampleLog(client, keys, settings)
+        self._log = ExampleLog(client, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
         self._requests: deque[_Request] = deque()

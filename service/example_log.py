@@ -7,13 +7,14 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
+from service.lost_updates import AcknowledgedEntries
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
 from service.redis_keys import LogId, ModelKeys
 from service.replica import ModelGone
@@ -68,11 +69,20 @@ class MicroBatch:
 class ExampleLog:
     """Appends of one model from one process. Calls must not overlap."""
 
-    def __init__(self, client: Redis, keys: ModelKeys, settings: Settings) -> None:
-        self._channel = Channel(client)
+    def __init__(
+        self,
+        client: Redis,
+        keys: ModelKeys,
+        settings: Settings,
+        on_lost: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._channel = Channel(client, follow=False)
         self._keys = keys
         self._settings = settings
         self._clock_offset_ms: float | None = None  # server's clock less our monotonic one
+        self._asked_connection = 0  # the number of the connection that was asked for it
+        self._acknowledged = AcknowledgedEntries(keys)
+        self._on_lost = on_lost
 
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
         """Tries until time.monotonic() is `deadline`. Returns a place for each record.
@@ -87,7 +97,7 @@ class ExampleLog:
             try:
                 reply = await self._attempt(batch, tail, deadline)
                 if reply[0] != b"LATE":
-                    return self._places(reply, len(records))
+                    return self._remembered(self._places(reply, len(records)))
                 # No attempt so far can succeed any more. Time left here means that the server's clock jumped.
                 may_have_been_sent, self._clock_offset_ms = False, None
             except (NotSent, BusyLoadingError):
@@ -120,15 +130,31 @@ class ExampleLog:
 
     async def _offset_ms(self) -> float:
         """Asked anew on every connection, which may lead to another server, and after a jump."""
-        if self._clock_offset_ms is None or not self._channel.connected:
+        channel = self._channel
+        if self._clock_offset_ms is None or not channel.connected or channel.opened != self._asked_connection:
             asked = time.monotonic()
             try:
-                seconds, microseconds = await self._channel.call("TIME")
+                seconds, microseconds = await channel.call("TIME")
+                now = (asked + time.monotonic()) / 2
+                self._asked_connection = channel.opened
+                await self._look_for_lost()
             except CONNECTION_FAILURES as failure:
+                self._clock_offset_ms = None
                 raise NotSent(str(failure)) from failure  # the append was not
-            now = (asked + time.monotonic()) / 2
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
+
+    async def _look_for_lost(self) -> None:
+        """The server behind a new connection may not be the one that acknowledged what came before."""
+        lost = await self._acknowledged.forget_lost(self._channel)
+        if lost:
+            log.error(
+                "Redis has lost %d examples of %s acknowledged to this process (failover or crash);"
+                " sent again under their event ids, they are learned",
+                lost,
+                self._keys.model,
+            )
+            self._on_lost(lost)
 
     def _places(self, reply: list[bytes | int], count: int) -> list[Place]:
         status, *rest = reply
@@ -138,6 +164,10 @@ class ExampleLog:
             raise ModelGone(self._keys.model)
         limit = self._settings.backlog_limit_examples  # FULL
         raise LogFull(f"{int(rest[0])} examples wait to be learned; the limit is {limit}")
+
+    def _remembered(self, places: list[Place]) -> list[Place]:
+        self._acknowledged.add(place.entry for place in places if place.entry and not place.duplicate)
+        return places
 
     async def close(self) -> None:
         await self._channel.close()

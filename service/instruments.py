@@ -64,6 +64,11 @@ class Instruments:
         self.appended = self._counter(
             "ftrl_examples_appended", "Examples in appends that succeeded, repeated ones too.", "model"
         )
+        self.lost = self._counter(
+            "ftrl_examples_lost",
+            "Examples that Redis had acknowledged and lost (failover or crash).",
+            "model",
+        )
         self.append_seconds = self._histogram(
             "ftrl_append_duration_seconds", "One append of a micro-batch.", COMMIT_SECONDS, "model"
         )

@@ -102,6 +102,9 @@ class Metrics(Instruments):
         self.appended.labels(model).inc(count)
         self.append_seconds.labels(model).observe(seconds)
 
+    def lost_examples(self, model: str, count: int) -> None:
+        self.lost.labels(model).inc(count)
+
     def updated(self, model: str, statuses: Sequence[str]) -> None:
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))

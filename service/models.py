@@ -21,7 +21,7 @@ from service.errors import ContractMismatch, ModelConflict, StateUnavailable, Un
 from service.mirror import Mirror
 from service.model_config import ModelConfig, limits_of
 from service.outcomes import Outcomes
-from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model
+from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model, masters
 from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, ModelKeys, meta_key
 from service.replica import ModelGone, checked_config, read_meta
 from service.settings import Settings
@@ -127,14 +127,9 @@ class Models:
             for name in known:
                 if not await channel.call("EXISTS", meta_key(name.decode())):
                     await channel.call("SREM", MODELS, name)
-            cursor = b"0"
-            while True:
-                cursor, found = await channel.call("SCAN", cursor, "MATCH", META_PATTERN, "COUNT", 1000)
-                missing = {key[len("ftrl:{") : -len("}:meta")] for key in found} - known
-                if missing:  # a full server refuses SADD, also where it would change nothing
-                    await channel.call("SADD", MODELS, *missing)
-                if cursor == b"0":
-                    return
+            missing = {name async for name in _names_of_metas(self._client)} - known
+            if missing:  # a full server refuses SADD, also where it would change nothing
+                await channel.call("SADD", MODELS, *missing)
 
     async def close(self) -> None:
         await cancel_all([*self._open.values(), *self._followers])
@@ -179,6 +174,20 @@ class Models:
             yield channel
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             raise StateUnavailable(f"Redis does not answer: {failure}") from failure
+        finally:
+            await channel.close()
+
+
+async def _names_of_metas(client: Redis) -> AsyncIterator[bytes]:
+    """Of all models on all servers. Raises what Channel.call raises."""
+    for node in await masters(client):
+        channel = Channel(client, node)
+        try:
+            cursor = None
+            while cursor != b"0":
+                cursor, found = await channel.call("SCAN", cursor or 0, "MATCH", META_PATTERN, "COUNT", 1000)
+                for key in found:
+                    yield key[len("ftrl:{") : -len("}:meta")]
         finally:
             await channel.close()
 

@@ -12,13 +12,23 @@ from typing import Any
 import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from service.redis_servers import Node, Servers, node_named_by, servers_of
 from service.settings import Settings
+
+MOST_REDIRECTIONS = 5
 
 CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
 """What a server that is away, restarting or unreachable raises."""
@@ -29,24 +39,8 @@ class NotSent(RedisConnectionError):
 
 
 def connect(settings: Settings, url: str) -> Redis:
-    """A client for the server at `url`; it retries nothing by itself (see `ExampleLog` for why)."""
-    options: dict[str, Any] = {}
-    if settings.redis_password is not None:
-        options["password"] = settings.redis_password.get_secret_value()
-    if url.startswith("rediss://"):
-        options |= {
-            "ssl_ca_certs": _path(settings.redis_ca_cert),
-            "ssl_certfile": _path(settings.redis_client_cert),
-            "ssl_keyfile": _path(settings.redis_client_key),
-        }
-    return Redis.from_url(
-        url,
-        socket_connect_timeout=settings.redis_timeout_seconds,
-        socket_timeout=None,  # Channel keeps the time: asyncio.wait_for, behind this, loses cancellations
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        **options,
-    )
+    """A client for the Redis at `url`, of which only the connections are used, by Channel."""
+    return Redis.from_pool(servers_of(settings, url))
 
 
 @contextlib.asynccontextmanager
@@ -68,22 +62,28 @@ def is_out_of_memory(refusal: ResponseError) -> bool:
     )  # Redis 6 scripts
 
 
-def _path(value: object) -> str | None:
-    return None if value is None else str(value)
+_ASKING = hiredis.pack_command(("ASKING",))
 
 
 class Channel:
     """One connection of one user: opened when first needed, closed after any failure, opened again by the
-    next call.
+    next call. Where a cluster says that the keys of a call are elsewhere, it goes there and stays.
 
     Unlike a client with a pool it knows whether a command can have reached the server, and it costs less
     per call. Calls must not overlap. Each may take as long as connecting may.
+
+    `node` pins it to one server. Without `follow`, a call that another server has to answer raises NotSent,
+    and the next call goes there: for whoever asks a server for more than its keys.
     """
 
-    def __init__(self, client: Redis) -> None:
-        self._pool = client.connection_pool
+    def __init__(self, client: Redis, node: Node | None = None, *, follow: bool = True) -> None:
+        self._servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
         self._timeout: float = client.connection_pool.connection_kwargs["socket_connect_timeout"]
+        self._node = node
+        self._follow = follow
         self._connection: AbstractConnection | None = None
+        self.opened = 0
+        """How many connections there have been: another may lead to another server."""
 
     @property
     def connected(self) -> bool:
@@ -94,34 +94,69 @@ class Channel:
         reply.
         """
         packed = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
-        connection = self._connection
-        if connection is None or not connection.is_connected:
-            connection = await self._open()
+        for _ in range(MOST_REDIRECTIONS):
+            connection = self._connection
+            if connection is None or not connection.is_connected:
+                connection = await self._open(self._node)
+            try:
+                return await self._exchange(connection, packed)
+            except MovedError as moved:
+                await self._go_to(node_named_by(moved, connection))
+            except AskError as migrating:
+                return await self._ask(node_named_by(migrating, connection), packed)
+        raise NotSent("the nodes of the cluster do not agree who has these keys")
+
+    async def _exchange(self, connection: AbstractConnection, packed: bytes) -> Any:
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.send_packed_command(packed, check_health=False)
                 return await connection.read_response()
+        except (ReadOnlyError, ClusterDownError):  # no master any more: the next call looks who is
+            await self._fail(connection)
+            raise
         except ResponseError:
             raise
         except TimeoutError:
-            await self.close()
+            await self._fail(connection)
             raise RedisTimeoutError(f"no answer within {self._timeout:g} s") from None
-        except BaseException:  # also when cancelled: a reply left unread would answer the next call
+        except CONNECTION_FAILURES:
+            await self._fail(connection)
+            raise
+        except BaseException:  # when cancelled: a reply left unread would answer the next call
             await self.close()
             raise
 
-    async def _open(self) -> AbstractConnection:
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+    async def _fail(self, connection: AbstractConnection) -> None:
+        self._servers.avoid(connection)
+        await self.close()
+
+    async def _go_to(self, node: Node) -> None:
+        await self.close()
+        await self._open(node)
+        if not self._follow:
+            raise NotSent(f"these keys are at {node.host}:{node.port}")
+
+    async def _ask(self, node: Node, packed: bytes) -> Any:
+        """One command for a key that is on its way to another node, over a connection of its own: the other
+        keys are still here.
+        """
+        here, self._connection = self._connection, None
+        try:
+            connection = await self._open(node)
+            await self._exchange(connection, _ASKING)
+            return await self._exchange(connection, packed)
+        finally:
+            await self.close()
+            self._connection = here
+
+    async def _open(self, node: Node | None) -> AbstractConnection:
         try:
             async with asyncio.timeout(self._timeout):
-                await connection.connect()  # type: ignore[no-untyped-call]
+                connection = await self._servers.open(node)
         except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
-            await connection.disconnect(nowait=True)
             raise NotSent(str(failure)) from failure
-        except BaseException:  # cancelled half way
-            await connection.disconnect(nowait=True)
-            raise
         self._connection = connection
+        self.opened += 1
         return connection
 
     async def close(self) -> None:
@@ -129,6 +164,14 @@ class Channel:
         if connection is not None:
             await connection.disconnect(nowait=True)
             await asyncio.sleep(0)  # the socket is closed on the loop's next turn
+
+
+async def masters(client: Redis) -> list[Node | None]:
+    """The servers that together hold all keys; None: the only one. Raises what Channel.call raises."""
+    servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
+    timeout = client.connection_pool.connection_kwargs["socket_connect_timeout"]
+    async with asyncio.timeout(timeout):  # TimeoutError is an OSError
+        return await servers.masters()
 
 
 class Script:
@@ -149,6 +192,7 @@ class Script:
 read_head = Script("head", keys=2)
 read_lag = Script("log_lag", keys=2)
 append_examples = Script("append", keys=2)
+lost_entries = Script("lost_entries", keys=2)
 commit_learned = Script("commit", keys=4)
 create_model = Script("create_model", keys=1)
 delete_model = Script("delete_model", keys=5)

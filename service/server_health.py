@@ -9,7 +9,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_client import CONNECTION_FAILURES, Channel, masters
+from service.redis_servers import Node
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ class ServerHealth:
         self.used_bytes = 0
         self.limit_bytes = 0
         self._settings = settings
-        self._channel = Channel(client)
+        self._client = client
+        self._channels: dict[Node | None, Channel] = {}
 
     @property
     def used_share(self) -> float:
@@ -78,26 +80,54 @@ class ServerHealth:
                 log.debug("Redis does not answer: %s", failure)
 
     async def _poll(self) -> None:
-        info = _parse(await self._channel.call("INFO"))
-        self.redis_version = tuple(int(part) for part in info["redis_version"].split(".")[:2])
-        self.policy = info.get("maxmemory_policy", "")
-        self.used_bytes = int(info.get("used_memory", 0))
-        self.limit_bytes = int(info.get("maxmemory", 0))
-        self.persists = await self._persistence(info)
-        self.persistence_ok = all(info.get(name, "ok") == "ok" for name in WRITES_TO_DISK)
+        """Of a cluster, what matters is the worst of its masters."""
+        channels = await self._of_masters()
+        infos = [_parse(await channel.call("INFO")) for channel in channels]
+        persisting = [
+            await _persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
+        ]
+        self.redis_version = min(_version(info) for info in infos)
+        self.policy = max(infos, key=_evicts).get("maxmemory_policy", "")
+        fullest = max(infos, key=_used_share)
+        self.used_bytes = int(fullest.get("used_memory", 0))
+        self.limit_bytes = int(fullest.get("maxmemory", 0))
+        self.persists = False if False in persisting else None if None in persisting else True
+        self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
         self.up = True
 
-    async def _persistence(self, info: dict[str, str]) -> bool | None:
-        if info.get("aof_enabled") == "1":
-            return True
-        try:
-            settings = await self._channel.call("CONFIG", "GET", "save")
-        except ResponseError:  # managed servers hide it
-            return None
-        return bool(settings[1])
+    async def _of_masters(self) -> list[Channel]:
+        nodes = await masters(self._client)
+        for gone in self._channels.keys() - set(nodes):
+            await self._channels.pop(gone).close()
+        return [self._channels.setdefault(node, Channel(self._client, node)) for node in nodes]
 
     async def close(self) -> None:
-        await self._channel.close()
+        for channel in self._channels.values():
+            await channel.close()
+
+
+async def _persistence(info: dict[str, str], channel: Channel) -> bool | None:
+    """None where the server does not tell: managed ones hide their settings, and an ACL may."""
+    if info.get("aof_enabled") == "1":
+        return True
+    try:
+        settings = await channel.call("CONFIG", "GET", "save")
+    except ResponseError:
+        return None
+    return bool(settings[1])
+
+
+def _version(info: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(part) for part in info["redis_version"].split(".")[:2])
+
+
+def _evicts(info: dict[str, str]) -> bool:
+    return info.get("maxmemory_policy", "") not in ("noeviction", "") and info.get("maxmemory", "0") != "0"
+
+
+def _used_share(info: dict[str, str]) -> float:
+    limit = int(info.get("maxmemory", 0))
+    return int(info.get("used_memory", 0)) / limit if limit else 0.0
 
 
 def _parse(info: Any) -> dict[str, str]:

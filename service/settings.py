@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import ByteSize, Field, FilePath, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.redis_address import RedisAddress, without_password
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -57,9 +58,13 @@ class Settings(BaseSettings):
     redis_url: str | None = Field(
         None,
         repr=False,  # it may hold a password
-        description="redis://, rediss:// or unix:// address of a Redis or Valkey; unset: the embedded one.",
+        description="Address of a Redis or Valkey (redis://, rediss://, unix://, redis+sentinel://,"
+        " redis+cluster://); unset: the embedded one.",
     )
+    redis_username: str | None = Field(None, description="ACL user of Redis.")
     redis_password: SecretStr | None = Field(None, description="Password of Redis, kept out of its URL.")
+    redis_sentinel_username: str | None = Field(None, description="ACL user of the Sentinels.")
+    redis_sentinel_password: SecretStr | None = Field(None, description="Password of the Sentinels.")
     redis_ca_cert: FilePath | None = Field(None, description="Certificate authority to trust for rediss://.")
     redis_client_cert: FilePath | None = Field(None, description="Client certificate for rediss://.")
     redis_client_key: FilePath | None = Field(
@@ -158,16 +163,16 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _known_scheme(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("must start with redis://, rediss:// or unix://")
+        if value is not None:
+            RedisAddress.parse(value)
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.redis_client_cert is None) != (self.redis_client_key is None):
             raise ValueError("redis_client_cert and redis_client_key belong together: set both or neither")
-        if self.redis_ca_cert is not None and not (self.redis_url or "").startswith("rediss://"):
-            raise ValueError("redis_ca_cert needs a redis_url that starts with rediss://")
+        if self.redis_ca_cert is not None and not (self.redis_url or "").startswith("rediss"):
+            raise ValueError("redis_ca_cert needs a redis_url that starts with rediss")
         if self.lease_seconds <= 2 * self.redis_timeout_seconds:
             raise ValueError(
                 "lease_seconds must be over twice redis_timeout_seconds, or no renewal fits into it"
@@ -191,12 +196,7 @@ class Settings(BaseSettings):
         """`redis_url` without its password, for logs and messages."""
         if self.redis_url is None:
             return None
-        parts = urlsplit(self.redis_url)
-        userinfo, at, address = parts.netloc.rpartition("@")
-        user, colon, _ = userinfo.partition(":")
-        query = "&".join(p for p in parts.query.split("&") if not p.startswith("password="))
-        shown = f"{parts.scheme}://{user}{':***' if colon else ''}{at}{address}{parts.path}"
-        return f"{shown}?{query}" if query else shown
+        return without_password(self.redis_url)
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -1,0 +1,52 @@
+"""What a server acknowledged and then lost: a replica that lacked it took over, or a crash took it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby, islice
+from typing import NamedTuple
+
+from service.redis_client import Channel, lost_entries
+from service.redis_keys import LogId, ModelKeys
+
+REMEMBERED_ENTRIES = 20_000
+ENTRIES_A_LOOK = 256
+
+
+class Appended(NamedTuple):
+    entry: LogId
+    examples: int
+
+
+class AcknowledgedEntries:
+    """The newest log entries that this process was told it had appended, for one model."""
+
+    def __init__(self, keys: ModelKeys) -> None:
+        self._keys = keys
+        self._entries: deque[Appended] = deque(maxlen=REMEMBERED_ENTRIES)
+
+    def add(self, entries_of_examples: Iterable[LogId]) -> None:
+        """For each new example the entry that holds it, in order."""
+        self._entries.extend(
+            Appended(entry, sum(1 for _ in examples)) for entry, examples in groupby(entries_of_examples)
+        )
+
+    async def forget_lost(self, channel: Channel) -> int:
+        """How many examples are in entries that the server behind the channel does not hold any more.
+
+        Looks from the newest entry back until nothing is missing. Raises what Channel.call raises.
+        """
+        examples = 0
+        while self._entries:
+            newest = list(islice(reversed(self._entries), ENTRIES_A_LOOK))
+            ids = [str(appended.entry) for appended in newest]
+            lost = await lost_entries(channel, self._keys.meta, self._keys.log, self._keys.incarnation, *ids)
+            missing = {newest[index] for index in lost}
+            if not missing:
+                break
+            examples += sum(appended.examples for appended in missing)
+            self._entries = deque(
+                (appended for appended in self._entries if appended not in missing), REMEMBERED_ENTRIES
+            )
+        return examples

@@ -1,0 +1,28 @@
+-- Which log entries the server has lost, of those that it once said it had appended.
+--
+-- KEYS: 1 meta, 2 log
+-- ARGV: 1 incarnation, then ids of entries
+-- RETURNS: indices (from 0) of entries that are not in the log although nothing has trimmed them; none where the
+--          incarnation is not there: a model that was deleted has lost nothing
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'applied')
+if meta[1] ~= ARGV[1] then
+  return {}
+end
+
+local function before(a, b)
+  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
+  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
+  if a_ms ~= b_ms then return tonumber(a_ms) < tonumber(b_ms) end
+  return tonumber(a_seq) < tonumber(b_seq)
+end
+local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+local lost = {}
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  -- Only what is applied is trimmed, and only from the front.
+  local trimmed = not before(meta[2] or '0-0', id) and not (first and before(first[1], id))
+  if not trimmed and #redis.call('XRANGE', KEYS[2], id, id) == 0 then
+    lost[#lost + 1] = i - 2
+  end
+end
+return lost
