@@ -23,6 +23,7 @@ TOPICS = {
     "data_dir": "Embedded server",
     "update_timeout_seconds": "Updates and the example log",
     "lease_seconds": "Learner",
+    "snapshots": "Snapshots",
     "stale_after_seconds": "Mirrors and models",
     "max_body_bytes": "Limits of a request",
 }

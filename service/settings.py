@@ -126,6 +126,25 @@ class Settings(BaseSettings):
         description="Size of the commits stream; a mirror further behind loads again.",
     )
 
+    # snapshots
+    snapshots: str | None = Field(
+        None,
+        repr=False,  # its query may hold a key
+        description="Directory or URL (s3://bucket/prefix) of snapshots; unset: `snapshots` in `data_dir`.",
+    )
+    snapshot_seconds: float = Field(
+        900.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Take a snapshot of each model that learned, this often; 0 is never.",
+    )
+    snapshot_examples: int = Field(
+        0, ge=0, description="Take a snapshot also after this many examples; 0 is never."
+    )
+    snapshots_kept: Count = Field(
+        24, description="Snapshots kept of each model; tagged ones stay beside them."
+    )
+
     # mirrors and models
     stale_after_seconds: Seconds = Field(
         5.0, description="A mirror that has not heard from Redis for this long counts as stale."
@@ -190,6 +209,11 @@ class Settings(BaseSettings):
     def embedded(self) -> bool:
         """Whether the data lives in the embedded server rather than at `redis_url`."""
         return self.redis_url is None
+
+    @property
+    def snapshot_store(self) -> str:
+        """Where snapshots are kept: a path or a URL."""
+        return str(self.data_dir / "snapshots") if self.snapshots is None else self.snapshots
 
     @property
     def public_redis_url(self) -> str | None:

@@ -1,0 +1,1 @@
+"""Snapshots of models: taken, kept, compared, restored, taken away."""

@@ -1,0 +1,57 @@
+"""What can be wrong with snapshots, as answers."""
+
+from __future__ import annotations
+
+from service.errors import ServiceError
+
+
+class UnknownSnapshot(ServiceError):
+    status = 404
+    title = "Unknown snapshot"
+
+    def __init__(self, model: str, wanted: str) -> None:
+        super().__init__(f"There is no snapshot of model {model!r} with the id or the tag {wanted!r}.")
+
+
+class DamagedSnapshot(ServiceError):
+    """A file that is not, byte for byte, what was written."""
+
+    status = 409
+    title = "Snapshot cannot be used"
+
+
+class StoreUnavailable(ServiceError):
+    """The store does not answer, or takes nothing more."""
+
+    status = 503
+    title = "Snapshot store unavailable"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"Retry-After": "10"})
+
+
+class SnapshotMismatch(ServiceError):
+    """The snapshot's weights would mean something else in this model."""
+
+    status = 409
+    title = "Snapshot does not fit the model"
+
+
+class LogIncomplete(ServiceError):
+    """The log no longer holds what was to be learned again."""
+
+    status = 409
+    title = "Log does not reach back to the snapshot"
+
+
+class RestoreConflict(ServiceError):
+    """Another restore or load came first."""
+
+    status = 409
+    title = "Model was restored or replaced meanwhile"
+
+
+class UnusableStore(ServiceError):
+    """The setting names no store that this installation can use."""
+
+    title = "Snapshot store cannot be used"

@@ -1,0 +1,158 @@
+"""Objects under names, kept in a directory or at any address that fsspec knows; never half of one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+import fsspec
+
+from service.snapshots.errors import UnusableStore
+
+Write = Callable[[BinaryIO], None]
+
+PARTIAL = ".partial-"
+ABANDONED_SECONDS = 3600
+_S3_OPTIONS = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}}
+
+
+def store_failures() -> tuple[type[Exception], ...]:
+    """What a store raises that is away, full or forbidden; some failures of the S3 client are no OSError."""
+    botocore = sys.modules.get("botocore.exceptions")
+    return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
+
+
+class ObjectStore(ABC):
+    """All methods block, and raise one of `store_failures()`; FileNotFoundError for a name that is not there.
+
+    A name may have parts, separated by slashes. Whoever reads it sees the whole of what was last put there.
+    """
+
+    @abstractmethod
+    def names(self, prefix: str) -> dict[str, int]:
+        """The objects directly under a prefix, without it, with their sizes in bytes."""
+
+    @abstractmethod
+    def open(self, name: str) -> BinaryIO: ...
+
+    @abstractmethod
+    def put(self, name: str, write: Write) -> int:
+        """Stores what `write` writes to the file that it is given; returns its size."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Also where it is not there."""
+
+
+class DirectoryStore(ObjectStore):
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self, prefix: str) -> dict[str, int]:
+        try:
+            entries = list(os.scandir(self._root / prefix))
+        except FileNotFoundError:
+            return {}
+        return {
+            entry.name: entry.stat().st_size
+            for entry in entries
+            if entry.is_file() and not entry.name.startswith(".")
+        }
+
+    def open(self, name: str) -> BinaryIO:
+        return (self._root / name).open("rb")
+
+    def put(self, name: str, write: Write) -> int:
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned(target.parent)
+        partial = target.parent / f"{PARTIAL}{secrets.token_hex(8)}"
+        try:
+            with partial.open("xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                size = file.tell()
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        _sync_directory(target.parent)
+        return size
+
+    def remove(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
+
+    @staticmethod
+    def _remove_abandoned(directory: Path) -> None:
+        """What killed processes left; nobody else reads it."""
+        for partial in directory.glob(f"{PARTIAL}*"):
+            if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
+                partial.unlink(missing_ok=True)
+
+
+class RemoteStore(ObjectStore):
+    """A put there is of a whole local file: a stream that breaks off would be taken for complete."""
+
+    def __init__(self, url: str) -> None:
+        options: dict[str, Any] = _S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(
+                url, use_listings_cache=False, skip_instance_cache=True, **options
+            )
+        except (ImportError, ValueError) as unknown:
+            raise UnusableStore(f"FTRL_SNAPSHOTS cannot be used: {unknown}") from unknown
+
+    def names(self, prefix: str) -> dict[str, int]:
+        place = f"{self._root}/{prefix}".rstrip("/")
+        try:
+            found = self._files.ls(place, detail=True, refresh=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            entry["name"].rpartition("/")[2]: int(entry["size"] or 0)
+            for entry in found
+            if entry["type"] == "file"
+        }
+
+    def open(self, name: str) -> BinaryIO:
+        file: BinaryIO = self._files.open(f"{self._root}/{name}", "rb")
+        return file
+
+    def put(self, name: str, write: Write) -> int:
+        with tempfile.NamedTemporaryFile(prefix="ftrl-") as spool:
+            write(cast(BinaryIO, spool))
+            spool.flush()
+            size = spool.tell()
+            self._files.put_file(spool.name, f"{self._root}/{name}")
+        return size
+
+    def remove(self, name: str) -> None:
+        try:
+            self._files.rm_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return
+
+
+def open_store(url: str) -> ObjectStore:
+    """Of a path or of a URL. Raises UnusableStore."""
+    parts = urlsplit(url)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        return RemoteStore(url)
+    return DirectoryStore(Path(parts.path if parts.scheme == "file" else url).expanduser().absolute())
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

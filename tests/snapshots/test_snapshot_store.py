@@ -1,0 +1,208 @@
+"""Snapshots in a store: whole or not at all, listed in order, kept as long as they should be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from model_core.errors import InvalidInput
+from service.errors import ServiceError
+from service.snapshots.catalogue import Catalogue, Entry
+from service.snapshots.errors import DamagedSnapshot, StoreUnavailable, UnknownSnapshot, UnusableStore
+from service.snapshots.object_store import ABANDONED_SECONDS, PARTIAL, ObjectStore, open_store
+from tests.commands import environment
+from tests.snapshots.snapshot_samples import sample
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["directory", "s3", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    if request.param == "directory":
+        return open_store(str(tmp_path / "snapshots"))
+    if request.param == "memory":
+        return open_store(f"memory://{tmp_path.name}")
+    for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_endpoint"))
+    bucket = f"bucket{time.monotonic_ns()}"
+    store = open_store(f"s3://{bucket}/models")
+    store._files.mkdir(bucket)  # type: ignore[attr-defined]
+    return store
+
+
+def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore) -> None:
+    catalogue = Catalogue(store, "clicks")
+    assert catalogue.entries() == []
+    first, second = catalogue.write(sample(commit=1)), catalogue.write(sample(commit=2))
+    Catalogue(store, "other").write(sample())
+    catalogue.tag(first, "good")
+    listed = catalogue.entries()
+    assert [(entry.id, entry.tags) for entry in listed] == [(first.id, ("good",)), (second.id, ())]
+    assert listed[1].bytes == second.bytes > 0
+    assert catalogue.find("good").id == first.id
+    assert catalogue.find("newest").id == catalogue.find(second.id).id == second.id
+    assert catalogue.header(second).commit == 2
+    assert catalogue.load(first).state().digest() == sample().state().digest()
+    catalogue.untag(first, "good")
+    catalogue.delete(second)
+    assert [(entry.id, entry.tags) for entry in catalogue.entries()] == [(first.id, ())]
+    with pytest.raises(UnknownSnapshot, match="no snapshot of model 'clicks' with the id or the tag 'good'"):
+        catalogue.find("good")
+
+
+def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
+    catalogue = Catalogue(store, "clicks")
+    written = [catalogue.write(sample(10, commit=i), "good" if i == 1 else None) for i in range(5)]
+    deleted = catalogue.retain(2)
+    assert [entry.id for entry in deleted] == [written[0].id, written[2].id]
+    assert [entry.id for entry in catalogue.entries()] == [written[i].id for i in (1, 3, 4)]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def catalogue(directory: Path) -> Catalogue:
+    return Catalogue(open_store(directory.as_uri()), "clicks")
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_newest_snapshot_the_oldest(
+    catalogue: Catalogue, directory: Path
+) -> None:
+    before = catalogue.write(sample(10, commit=1))
+    future = datetime.now(UTC) + timedelta(days=400)
+    moved = before.id.replace(before.id[:22], future.strftime("%Y%m%dT%H%M%S%fZ"))
+    file = directory / "clicks" / f"{before.id}.safetensors.zst"
+    file.rename(file.with_name(f"{moved}.safetensors.zst"))
+    after = [catalogue.write(sample(10, commit=i)) for i in (2, 3)]
+    assert [entry.id for entry in catalogue.entries()] == [moved, after[0].id, after[1].id]
+    catalogue.retain(2)
+    assert [entry.id for entry in catalogue.entries()] == [after[0].id, after[1].id]
+
+
+@pytest.mark.parametrize("place", [0, 300, 2000, -100])
+def test_an_altered_file_is_refused(catalogue: Catalogue, directory: Path, place: int) -> None:
+    entry = catalogue.write(sample())
+    (file,) = (directory / "clicks").iterdir()
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DamagedSnapshot, match=f"Snapshot {entry.id} of model 'clicks'"):
+        catalogue.load(entry)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_torn_file_is_refused(catalogue: Catalogue, directory: Path, share: float) -> None:
+    entry = catalogue.write(sample())
+    (file,) = (directory / "clicks").iterdir()
+    os.truncate(file, int(entry.bytes * share))
+    with pytest.raises(DamagedSnapshot):
+        catalogue.load(entry)
+
+
+WRITER = """
+import resource, signal, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+from service.snapshots.catalogue import Catalogue
+from service.snapshots.errors import StoreUnavailable
+from service.snapshots.object_store import open_store
+from tests.snapshots.snapshot_samples import sample
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    Catalogue(open_store(sys.argv[1]), "clicks").write(sample(2000, commit=9))
+except StoreUnavailable as failure:
+    print(failure.detail)
+"""
+
+
+def test_a_disk_that_is_full_leaves_the_snapshots_there_were_and_nothing_else(
+    catalogue: Catalogue, directory: Path
+) -> None:
+    kept = catalogue.write(sample(10))
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, str(directory)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Cannot write to the snapshot store: [Errno 27] File too large" in done.stdout
+    assert [path.name for path in (directory / "clicks").iterdir()] == [f"{kept.id}.safetensors.zst"]
+
+
+def test_a_writer_that_was_killed_leaves_nothing_that_is_read_and_later_nothing(
+    catalogue: Catalogue, directory: Path
+) -> None:
+    (directory / "clicks").mkdir(parents=True)
+    recent, old = (directory / "clicks" / f"{PARTIAL}{name}" for name in ("recent", "old"))
+    for partial in (recent, old):
+        partial.write_bytes(b"half of a snap")
+    past = time.time() - ABANDONED_SECONDS - 1
+    os.utime(old, (past, past))
+    assert catalogue.entries() == []
+    entry = catalogue.write(sample(10))
+    assert [entry.id for entry in catalogue.entries()] == [entry.id]
+    assert recent.exists()
+    assert not old.exists()
+
+
+def test_two_writers_at_once_write_two_snapshots(catalogue: Catalogue) -> None:
+    samples = [sample(100, commit=i) for i in range(4)]
+    threads = [threading.Thread(target=catalogue.write, args=(one,)) for one in samples]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {catalogue.header(entry).commit for entry in catalogue.entries()} == {0, 1, 2, 3}
+
+
+def test_a_store_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreUnavailable, match="Cannot list the snapshot store"):
+        Catalogue(open_store("s3://bucket/models"), "clicks").entries()
+
+
+def test_a_directory_that_is_a_file_is_a_store_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable):
+        Catalogue(open_store(str(tmp_path / "file")), "clicks").write(sample(10))
+
+
+def test_a_store_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(UnusableStore, match="FTRL_SNAPSHOTS cannot be used"):
+        open_store("nowhere://bucket")
+
+
+@pytest.mark.parametrize("tag", ["", "newest", "Good", "a b", "../x", "x" * 33])
+def test_a_bad_tag_is_refused(catalogue: Catalogue, tag: str) -> None:
+    with pytest.raises(InvalidInput, match="a tag is"):
+        catalogue.tag(Entry("x", (), 0), tag)
+
+
+def test_a_snapshot_that_is_deleted_while_it_is_read_is_a_service_error(catalogue: Catalogue) -> None:
+    entry = catalogue.write(sample(10))
+    catalogue.delete(entry)
+    catalogue.delete(entry)
+    with pytest.raises(ServiceError, match="not in the snapshot store any more"):
+        catalogue.load(entry)
