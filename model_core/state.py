@@ -6,11 +6,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from model_core.compiled import kernel
 from model_core.hyperparameters import Hyperparameters
+from model_core.prefetch import prefetch_row
 from model_core.updates.coefficients import Coefficients, coefficients
 from model_core.updates.coordinate import Psi, curvature, prox, psi_in_force, without_penalty
 
 SEEN, CHANGED = 1, 2
+AHEAD = 16
+"""How many slots ahead memory is asked for a row: writing rows in random order is waiting for them."""
 
 
 class ModelState:
@@ -46,10 +50,7 @@ class ModelState:
 
     def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
         """Take over rows float64[k, 2] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
-        fresh = (self.marks[slots] & SEEN) == 0
-        self.features_seen += int(np.count_nonzero(fresh & (slots != self.size)))
-        self.rows[slots] = rows
-        self.marks[slots] |= SEEN
+        self.features_seen += _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
 
     def make_room_for_changes(self, more: int) -> None:
         """Let `changed` take this many more slots: it grows by doubling, to the size of the model at most."""
@@ -62,9 +63,10 @@ class ModelState:
     def take_changed(self) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
         """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2]."""
         slots = self.changed[: self.changes].copy()
+        rows = np.empty((slots.size, 2))
+        _take_out(self.rows, self.marks, slots, rows)
         self.changes = 0
-        self.marks[slots] &= SEEN
-        return slots, self.rows[slots]
+        return slots, rows
 
     def seen_slots(self) -> NDArray[np.uint32]:
         """uint32[k]: all slots marked SEEN, ascending; the bias's comes last."""
@@ -89,6 +91,43 @@ class ModelState:
         content.update(slots.astype("<u4").tobytes())
         content.update(self.rows[slots].astype("<f8").tobytes())
         return content.hexdigest()
+
+
+@kernel
+def _take_over(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    slots: NDArray[np.uint32],
+    stored: NDArray[np.float64],
+) -> int:
+    """Returns how many features had not been seen before."""
+    bias, fresh = marks.size - 1, 0
+    for j in range(slots.size):
+        if j + AHEAD < slots.size:
+            prefetch_row(rows, slots[j + AHEAD])
+        slot = slots[j]
+        if not marks[slot] & SEEN and slot != bias:
+            fresh += 1
+        rows[slot, 0] = stored[j, 0]
+        rows[slot, 1] = stored[j, 1]
+        marks[slot] |= SEEN
+    return fresh
+
+
+@kernel
+def _take_out(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    slots: NDArray[np.uint32],
+    taken: NDArray[np.float64],
+) -> None:
+    for j in range(slots.size):
+        if j + AHEAD < slots.size:
+            prefetch_row(rows, slots[j + AHEAD])
+        slot = slots[j]
+        taken[j, 0] = rows[slot, 0]
+        taken[j, 1] = rows[slot, 1]
+        marks[slot] &= SEEN
 
 
 @njit(nogil=True, cache=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -111,6 +112,7 @@ def lifespan_of(backend: Backend, announcement: str = "") -> Lifespan:
         async with backend.open():
             if announcement:
                 log.info("%s", announcement)
+            gc.freeze()  # what was loaded by now stays: collections under load need not look through it
             yield
 
     return lifespan

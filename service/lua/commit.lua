@@ -2,7 +2,7 @@
 --
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
---       8 commit number, 9 examples skipped so far, 10 changed slots (20 bytes each), 11 learned entries,
+--       8 commit number, 9 examples skipped so far, 10 changed slots (redis_keys.CHANGED), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms)
 -- RETURNS: {'COMMITTED', id in commits, examples ever appended}, {'CONFLICT', current token or ''},
@@ -11,7 +11,7 @@ local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local RECORD, SLOT, CHUNK = 20, 4, 3000
+local CHUNK = 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
@@ -36,17 +36,14 @@ if before(applied, log_from) then log_from = applied end
 redis.call('XTRIM', KEYS[3], 'MINID', '~', commits_from)
 redis.call('XTRIM', KEYS[4], 'MINID', '~', log_from)
 
-local fields, k = {}, 0
-for start = 1, #changed, RECORD do
-  fields[k + 1] = string.sub(changed, start, start + SLOT - 1)
-  fields[k + 2] = string.sub(changed, start + SLOT, start + RECORD - 1)
-  k = k + 2
-  if k == CHUNK then
-    redis.call('HSET', KEYS[2], unpack(fields, 1, k))
-    k = 0
-  end
+local function set_slots(following, ...)
+  redis.call('HSET', KEYS[2], ...)
+  return following
 end
-if k > 0 then redis.call('HSET', KEYS[2], unpack(fields, 1, k)) end
+local position = #changed > 0 and 0 or -1
+while position >= 0 do -- a field and its value for each slot; -1 after the last
+  position = set_slots(cmsgpack.unpack_limit(changed, CHUNK, position))
+end
 redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
   'commit', number, 'skipped', skipped)
 local id = redis.call('XADD', KEYS[3], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,

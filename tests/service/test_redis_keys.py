@@ -80,15 +80,15 @@ def test_learned_entries_come_back_as_they_were_packed(entries: list[LearnedEntr
 def test_changed_slots_come_back_bit_for_bit(slots: np.ndarray, data: st.DataObject) -> None:
     rows = data.draw(arrays.arrays(np.float64, (len(slots), 2)))  # also NaN and infinities
     packed = changed_records(slots, rows).tobytes()
-    assert len(packed) == 20 * len(slots)
+    assert len(packed) == 22 * len(slots)
     changed = np.frombuffer(packed, CHANGED)
     assert changed["slot"].tolist() == slots.tolist()
     assert rows_of(changed).tobytes() == rows.tobytes()
 
 
-def test_a_changed_slot_is_laid_out_as_a_field_and_a_value_of_the_state() -> None:
+def test_a_changed_slot_is_messagepack_of_a_field_and_a_value_of_the_state() -> None:
     (record,) = changed_records(np.array([258], np.uint32), np.array([[1.0, -2.0]]))
-    assert record.tobytes() == bytes.fromhex("02010000000000000000f03f00000000000000c0")
+    assert record.tobytes() == bytes.fromhex("a402010000" + "b0000000000000f03f00000000000000c0")
 
 
 @given(
