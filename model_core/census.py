@@ -98,6 +98,11 @@ def take_census(state: ModelState, hyper: Hyperparameters) -> Census:
     return census
 
 
+def warm_up() -> None:
+    """Compile the kernel on a tiny model, or load it from the cache."""
+    take_census(ModelState.empty(1), Hyperparameters())
+
+
 def _census(state: ModelState, totals: NDArray[np.float64]) -> Census:
     seen, nonzero, broken, squares, largest, gradients = totals.tolist()
     broken += not np.isfinite(state.rows[-1]).all()

@@ -1,9 +1,9 @@
-"""What a model is made of: its hyperparameters and its hash contract, fixed at creation."""
+"""What a model is made of, fixed at creation: hyperparameters, hash contract and optional sections."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters, refusal
 from model_core.learning import Learned, learn_batch, predict_probabilities
 from model_core.state import ModelState
+from service.evaluation.config import EvaluationConfig
 from service.settings import Settings
 
 DEFAULT_MODEL = "default"
@@ -23,26 +24,23 @@ DEFAULT_MODEL = "default"
 
 @dataclass(frozen=True)
 class ModelConfig:
+    """`hyper` and `hashing`, and sections that may be left out: see `_SECTIONS`."""
+
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
     hashing: HashContract = field(default_factory=HashContract)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ModelConfig:
         """From the body of a PUT; what is left out takes its default. Raises InvalidInput with the path."""
         for name in body:
-            if name not in ("hyper", "hashing"):
-                raise InvalidInput((name,), "unknown field; a model has `hyper` and `hashing`")
-        try:
-            hyper = Hyperparameters.from_json(body.get("hyper", {}))
-        except InvalidInput as wrong:
-            raise wrong.within("hyper") from None
-        if (why := refusal(hyper)) is not None:
+            if name not in _SECTIONS:
+                *others, last = (f"`{section}`" for section in _SECTIONS)
+                raise InvalidInput((name,), f"unknown field; a model has {', '.join(others)} and {last}")
+        config = cls(**{name: _section(name, body.get(name, {})) for name in _SECTIONS})
+        if (why := refusal(config.hyper)) is not None:
             raise InvalidInput(("hyper",), why)
-        try:
-            hashing = HashContract.from_json(body.get("hashing", {}))
-        except InvalidInput as wrong:
-            raise wrong.within("hashing") from None
-        return cls(hyper, hashing)
+        return config
 
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
@@ -53,11 +51,33 @@ class ModelConfig:
         return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
 
     def to_json(self) -> dict[str, Any]:
-        return {"hyper": self.hyper.to_json(), "hashing": self.hashing.to_json()}
+        return {name: getattr(self, name).to_json() for name in _SECTIONS}
 
     def canonical(self) -> str:
-        """The text under which it is stored; equal for equal configurations."""
-        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        """The text under which it is stored; equal for equal configurations. Optional sections at their
+        defaults are left out, so that a model that was stored before there were any stays equal.
+        """
+        stored = {
+            name: section
+            for name, section in self.to_json().items()
+            if name in _ALWAYS_STORED or section != _SECTIONS[name]({}).to_json()
+        }
+        return json.dumps(stored, sort_keys=True, separators=(",", ":"))
+
+
+_SECTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "hyper": Hyperparameters.from_json,
+    "hashing": HashContract.from_json,
+    "evaluation": EvaluationConfig.from_json,
+}
+_ALWAYS_STORED = ("hyper", "hashing")
+
+
+def _section(name: str, body: Any) -> Any:
+    try:
+        return _SECTIONS[name](body)
+    except InvalidInput as wrong:
+        raise wrong.within(name) from None
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -166,6 +166,10 @@ class ModelSpecification(TypedDict, total=False):
             description="The hash contract: bits, seed, types, numeric, transforms, crosses, bias, missing."
         ),
     ]
+    evaluation: Annotated[
+        dict[str, Any],
+        Field(description="Features that are evaluated value by value (slices), and how many values (most)."),
+    ]
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -214,6 +218,7 @@ class ModelDescription(Reply):
     name: str
     hyper: dict[str, Any]
     hashing: dict[str, Any]
+    evaluation: dict[str, Any]
     t: int = Field(description="Completed rounds.")
     revision: str
     features_seen: int

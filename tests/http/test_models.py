@@ -101,6 +101,12 @@ def test_these_are_names(api: httpx.Client, name: str) -> None:
         ({"hashing": {"bit": 22}}, "hashing.bit"),
         ({"hashing": []}, "hashing"),
         ({"hashes": {}}, "hashes"),
+        ({"evaluation": {"slices": "device"}}, "evaluation.slices"),
+        ({"evaluation": {"slices": ["a", "b=c"]}}, "evaluation.slices[1]"),
+        ({"evaluation": {"slices": ["a", "a"]}}, "evaluation.slices[1]"),
+        ({"evaluation": {"most": 0}}, "evaluation.most"),
+        ({"evaluation": {"slice": []}}, "evaluation.slice"),
+        ({"evaluation": None}, "evaluation"),
     ],
 )
 def test_a_bad_specification_is_refused_where_it_is_bad(
