@@ -3,11 +3,12 @@
 One record, little-endian, self-delimiting:
 
     u8 version = 1 | u8 flags | u32 k
-    [f64 weight] [i64 event time, ms] [16 bytes event id]
+    [f64 weight] [i64 event time, ms] [16 bytes event id] [16 bytes prediction id, f64 served margin]
     k x u32 hash [k x f64 value]
 
-flags: 1 the label is 1; 2 a weight other than 1; 4 values other than 1; 8 an event time; 16 an event id.
-What a flag leaves out takes its default: weight 1, every value 1, no time, no id.
+flags: 1 the label is 1; 2 a weight other than 1; 4 values other than 1; 8 an event time; 16 an event id;
+32 it was served: the label is of a prediction that was logged, under that id and with that margin.
+What a flag leaves out takes its default: weight 1, every value 1, no time, no id, not served.
 """
 
 from typing import NamedTuple
@@ -16,11 +17,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from model_core.little_endian import read_f64, read_u32, read_u64, write_u32, write_u64
+
 VERSION = 1
-LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID = 1, 2, 4, 8, 16
-_KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID
+LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID, SERVED = 1, 2, 4, 8, 16, 32
+_KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID | SERVED
 HEADER_BYTES = 6
-EVENT_ID_BYTES = 16
+ID_BYTES = 16
 NO_TIME = -1
 
 _TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING = -1, -2, -3, -4
@@ -30,6 +33,7 @@ class Columns(NamedTuple):
     """The fields of r records with k features in all, as the arrays of an ExampleBatch.
 
     event_ids uint8[r, 16], has_event_id bool[r]: two empty arrays where no record has one.
+    prediction_ids uint8[r, 16], is_served bool[r], served_margins float64[r]: empty where none was served.
     """
 
     row_ptr: NDArray[np.int64]
@@ -40,46 +44,17 @@ class Columns(NamedTuple):
     event_times: NDArray[np.int64]
     event_ids: NDArray[np.uint8]
     has_event_id: NDArray[np.bool_]
-
-
-@njit(cache=True)
-def _read_u32(buffer: NDArray[np.uint8], at: int) -> np.uint32:
-    word = np.uint32(0)
-    for byte in range(4):
-        word |= np.uint32(buffer[at + byte]) << np.uint32(8 * byte)
-    return word
-
-
-@njit(cache=True)
-def _read_u64(buffer: NDArray[np.uint8], at: int) -> np.uint64:
-    word = np.uint64(0)
-    for byte in range(8):
-        word |= np.uint64(buffer[at + byte]) << np.uint64(8 * byte)
-    return word
-
-
-@njit(cache=True)
-def _read_f64(buffer: NDArray[np.uint8], at: int) -> np.float64:
-    return np.uint64(_read_u64(buffer, at)).view(np.float64)
-
-
-@njit(cache=True)
-def _write_u32(buffer: NDArray[np.uint8], at: int, word: np.uint32) -> None:
-    for byte in range(4):
-        buffer[at + byte] = np.uint8((word >> np.uint32(8 * byte)) & np.uint32(0xFF))
-
-
-@njit(cache=True)
-def _write_u64(buffer: NDArray[np.uint8], at: int, word: np.uint64) -> None:
-    for byte in range(8):
-        buffer[at + byte] = np.uint8((word >> np.uint64(8 * byte)) & np.uint64(0xFF))
+    prediction_ids: NDArray[np.uint8]
+    is_served: NDArray[np.bool_]
+    served_margins: NDArray[np.float64]
 
 
 @njit(cache=True)
 def _record_bytes(flags: int, k: int) -> int:
     size = HEADER_BYTES + (12 if flags & VALUES else 4) * k
     size += (8 if flags & WEIGHT else 0) + (8 if flags & EVENT_TIME else 0)
-    return size + (EVENT_ID_BYTES if flags & EVENT_ID else 0)
+    size += ID_BYTES if flags & EVENT_ID else 0
+    return size + (ID_BYTES + 8 if flags & SERVED else 0)
 
 
 @njit(cache=True)
@@ -92,7 +67,7 @@ def _measure(buffer: NDArray[np.uint8], start: int) -> int:
     flags = int(buffer[start + 1])
     if flags & ~_KNOWN_FLAGS:
         return _UNKNOWN_FLAGS
-    size = _record_bytes(flags, int(_read_u32(buffer, start + 2)))
+    size = _record_bytes(flags, int(read_u32(buffer, start + 2)))
     return size if size <= buffer.size - start else _TRUNCATED
 
 
@@ -147,7 +122,7 @@ def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
     seen = 0
     for i in range(r):
         seen |= buffer[starts[i] + 1]
-        row_ptr[i + 1] = row_ptr[i] + _read_u32(buffer, starts[i] + 2)
+        row_ptr[i + 1] = row_ptr[i] + read_u32(buffer, starts[i] + 2)
     k = row_ptr[r]
     columns = Columns(
         row_ptr,
@@ -156,8 +131,11 @@ def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
         np.empty(r, np.uint8),
         np.ones(r if seen & WEIGHT else 0, np.float64),
         np.full(r if seen & EVENT_TIME else 0, NO_TIME, np.int64),
-        np.zeros((r if seen & EVENT_ID else 0, EVENT_ID_BYTES), np.uint8),
+        np.zeros((r if seen & EVENT_ID else 0, ID_BYTES), np.uint8),
         np.zeros(r if seen & EVENT_ID else 0, np.bool_),
+        np.zeros((r if seen & SERVED else 0, ID_BYTES), np.uint8),
+        np.zeros(r if seen & SERVED else 0, np.bool_),
+        np.full(r if seen & SERVED else 0, np.nan, np.float64),
     )
     for i in range(r):
         _unpack_one(buffer, starts[i], i, columns)
@@ -170,23 +148,27 @@ def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns)
     at = start + HEADER_BYTES
     columns.labels[i] = flags & LABEL
     if flags & WEIGHT:
-        columns.weights[i] = _read_f64(buffer, at)
+        columns.weights[i] = read_f64(buffer, at)
         at += 8
     if flags & EVENT_TIME:
-        columns.event_times[i] = np.uint64(_read_u64(buffer, at)).view(np.int64)
+        columns.event_times[i] = np.uint64(read_u64(buffer, at)).view(np.int64)
         at += 8
     if flags & EVENT_ID:
         columns.has_event_id[i] = True
-        for byte in range(EVENT_ID_BYTES):
-            columns.event_ids[i, byte] = buffer[at + byte]
-        at += EVENT_ID_BYTES
+        columns.event_ids[i] = buffer[at : at + ID_BYTES]
+        at += ID_BYTES
+    if flags & SERVED:
+        columns.is_served[i] = True
+        columns.prediction_ids[i] = buffer[at : at + ID_BYTES]
+        columns.served_margins[i] = read_f64(buffer, at + ID_BYTES)
+        at += ID_BYTES + 8
     first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
     for j in range(first, stop):
-        columns.hashes[j] = _read_u32(buffer, at + 4 * (j - first))
+        columns.hashes[j] = read_u32(buffer, at + 4 * (j - first))
     at += 4 * (stop - first)
     if flags & VALUES:
         for j in range(first, stop):
-            columns.values[j] = _read_f64(buffer, at + 8 * (j - first))
+            columns.values[j] = read_f64(buffer, at + 8 * (j - first))
 
 
 @njit(cache=True)
@@ -198,6 +180,8 @@ def _flags(columns: Columns, i: int) -> int:
         flags |= EVENT_TIME
     if columns.has_event_id.size and columns.has_event_id[i]:
         flags |= EVENT_ID
+    if columns.is_served.size and columns.is_served[i]:
+        flags |= SERVED
     if columns.values.size:
         for j in range(columns.row_ptr[i], columns.row_ptr[i + 1]):
             if columns.values[j] != 1.0:
@@ -225,21 +209,24 @@ def _pack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -
     first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
     buffer[start] = VERSION
     buffer[start + 1] = flags
-    _write_u32(buffer, start + 2, np.uint32(stop - first))
+    write_u32(buffer, start + 2, np.uint32(stop - first))
     at = start + HEADER_BYTES
     if flags & WEIGHT:
-        _write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
+        write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
         at += 8
     if flags & EVENT_TIME:
-        _write_u64(buffer, at, np.int64(columns.event_times[i]).view(np.uint64))
+        write_u64(buffer, at, np.int64(columns.event_times[i]).view(np.uint64))
         at += 8
     if flags & EVENT_ID:
-        for byte in range(EVENT_ID_BYTES):
-            buffer[at + byte] = columns.event_ids[i, byte]
-        at += EVENT_ID_BYTES
+        buffer[at : at + ID_BYTES] = columns.event_ids[i]
+        at += ID_BYTES
+    if flags & SERVED:
+        buffer[at : at + ID_BYTES] = columns.prediction_ids[i]
+        write_u64(buffer, at + ID_BYTES, np.float64(columns.served_margins[i]).view(np.uint64))
+        at += ID_BYTES + 8
     for j in range(first, stop):
-        _write_u32(buffer, at + 4 * (j - first), columns.hashes[j])
+        write_u32(buffer, at + 4 * (j - first), columns.hashes[j])
     at += 4 * (stop - first)
     if flags & VALUES:
         for j in range(first, stop):
-            _write_u64(buffer, at + 8 * (j - first), np.float64(columns.values[j]).view(np.uint64))
+            write_u64(buffer, at + 8 * (j - first), np.float64(columns.values[j]).view(np.uint64))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model_core import example_records
 from model_core.errors import FormatError
-from model_core.example_records import EVENT_ID_BYTES, NO_TIME, Columns
+from model_core.example_records import ID_BYTES, NO_TIME, Columns
 
 Number = TypeVar("Number", np.float64, np.int64)
 
@@ -30,6 +30,8 @@ class ExampleBatch:
     weights float64[r] >= 0, or empty where all are 1.
     event_times int64[r] in milliseconds since the epoch, -1 for none, or empty.
     event_ids: 16 bytes each, b"" for none, or None where no example has one.
+    prediction_ids: of the logged predictions that these examples label, likewise.
+    served_margins float64[r]: what was predicted when they were served, NaN for none, or empty.
     """
 
     row_ptr: NDArray[np.int64]
@@ -39,6 +41,8 @@ class ExampleBatch:
     weights: NDArray[np.float64] = field(default_factory=lambda: NO_FLOATS)
     event_times: NDArray[np.int64] = field(default_factory=lambda: NO_INTEGERS)
     event_ids: Sequence[bytes] | None = None
+    prediction_ids: Sequence[bytes] | None = None
+    served_margins: NDArray[np.float64] = field(default_factory=lambda: NO_FLOATS)
 
     def __len__(self) -> int:
         return self.labels.size
@@ -106,6 +110,8 @@ class ExampleBatch:
             self.weights[start:stop],
             self.event_times[start:stop],
             None if self.event_ids is None else self.event_ids[start:stop],
+            None if self.prediction_ids is None else self.prediction_ids[start:stop],
+            self.served_margins[start:stop],
         )
 
     @classmethod
@@ -123,18 +129,13 @@ class ExampleBatch:
             np.concatenate([np.empty(0, np.uint8), *(b.labels for b in batches)]),
             _filled([(b.weights, len(b)) for b in batches], NO_FLOATS, 1.0),
             _filled([(b.event_times, len(b)) for b in batches], NO_INTEGERS, NO_TIME),
-            _joined_ids(batches),
+            _joined_ids([(b.event_ids, len(b)) for b in batches]),
+            _joined_ids([(b.prediction_ids, len(b)) for b in batches]),
+            _filled([(b.served_margins, len(b)) for b in batches], NO_FLOATS, np.nan),
         )
 
     def _columns(self) -> Columns:
-        ids = self.event_ids
-        if ids is None:
-            has_id, id_bytes = np.empty(0, np.bool_), b""
-        else:
-            if any(len(i) not in (0, EVENT_ID_BYTES) for i in ids):
-                raise ValueError(f"event ids take {EVENT_ID_BYTES} bytes")
-            has_id = np.fromiter((bool(i) for i in ids), np.bool_, len(ids))
-            id_bytes = b"".join(i or bytes(EVENT_ID_BYTES) for i in ids)
+        margins = self.served_margins
         return Columns(
             self.row_ptr,
             self.hashes,
@@ -142,20 +143,38 @@ class ExampleBatch:
             self.labels,
             self.weights,
             self.event_times,
-            np.frombuffer(bytearray(id_bytes), np.uint8).reshape(-1, EVENT_ID_BYTES),
-            has_id,
+            *_id_columns(self.event_ids, "event"),
+            *_id_columns(self.prediction_ids, "prediction"),
+            margins if margins.size or self.prediction_ids is None else np.full(len(self), np.nan),
         )
 
     @classmethod
     def _from_columns(cls, columns: Columns) -> "ExampleBatch":
-        ids = None
-        if columns.has_event_id.size:
-            flat = columns.event_ids.tobytes()
-            ids = [
-                flat[EVENT_ID_BYTES * i : EVENT_ID_BYTES * (i + 1)] if has else b""
-                for i, has in enumerate(columns.has_event_id.tolist())
-            ]
-        return cls(*columns[:6], ids)
+        return cls(
+            *columns[:6],
+            _ids(columns.event_ids, columns.has_event_id),
+            _ids(columns.prediction_ids, columns.is_served),
+            columns.served_margins,
+        )
+
+
+def _id_columns(ids: Sequence[bytes] | None, kind: str) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """uint8[r, 16] and whether there is one bool[r]; both empty where no example has one."""
+    if ids is None:
+        return np.empty((0, ID_BYTES), np.uint8), np.empty(0, np.bool_)
+    if any(len(i) not in (0, ID_BYTES) for i in ids):
+        raise ValueError(f"{kind} ids take {ID_BYTES} bytes")
+    flat = bytearray(b"".join(i or bytes(ID_BYTES) for i in ids))
+    return np.frombuffer(flat, np.uint8).reshape(-1, ID_BYTES), np.fromiter(
+        map(bool, ids), np.bool_, len(ids)
+    )
+
+
+def _ids(ids: NDArray[np.uint8], has_id: NDArray[np.bool_]) -> list[bytes] | None:
+    if not has_id.size:
+        return None
+    flat = ids.tobytes()
+    return [flat[ID_BYTES * i : ID_BYTES * (i + 1)] if has else b"" for i, has in enumerate(has_id.tolist())]
 
 
 def _joined_hashes(encoded: Sequence[tuple[list[int], list[float] | None]]) -> NDArray[np.uint32]:
@@ -175,10 +194,10 @@ def _joined_values(encoded: Sequence[tuple[list[int], list[float] | None]]) -> N
     return np.frombuffer(joined, np.float64) if joined else NO_FLOATS
 
 
-def _joined_ids(batches: Sequence[ExampleBatch]) -> list[bytes] | None:
-    if all(b.event_ids is None for b in batches):
+def _joined_ids(ids: Sequence[tuple[Sequence[bytes] | None, int]]) -> list[bytes] | None:
+    if all(some is None for some, _ in ids):
         return None
-    return [i for b in batches for i in ([b""] * len(b) if b.event_ids is None else b.event_ids)]
+    return [i for some, n in ids for i in ([b""] * n if some is None else some)]
 
 
 def _times(times: Sequence[int | None] | None) -> NDArray[np.int64]:

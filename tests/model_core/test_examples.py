@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,11 +27,28 @@ def examples(draw):
 
 
 batches = st.lists(examples(), max_size=8)
+servings = st.one_of(
+    st.just((b"", np.nan)), st.tuples(st.binary(min_size=16, max_size=16), st.floats(allow_nan=False))
+)
 
 
 def batch_of(rows) -> ExampleBatch:
     columns: list = list(zip(*rows, strict=True)) if rows else [[]] * 5
     return ExampleBatch.from_encoded(*columns)
+
+
+def served_batch(rows, data) -> ExampleBatch:
+    """The batch, some of whose examples label a prediction."""
+    served = data.draw(st.lists(servings, min_size=len(rows), max_size=len(rows)))
+    ids = [prediction for prediction, _ in served]
+    margins = np.array([margin for _, margin in served])
+    return replace(batch_of(rows), prediction_ids=ids, served_margins=margins)
+
+
+def served_of(batch: ExampleBatch) -> list[tuple[bytes, str]]:
+    ids = batch.prediction_ids or [b""] * len(batch)
+    margins = batch.served_margins if batch.served_margins.size else np.full(len(batch), np.nan)
+    return [(i, margin.hex()) for i, margin in zip(ids, margins.tolist(), strict=True)]
 
 
 def rows_of(batch: ExampleBatch) -> list:
@@ -90,6 +109,30 @@ def test_slices_and_concatenations_are_those_of_the_lists(first, second, data):
     assert part.to_records() == batch.to_records()[start:stop]
 
 
+@given(batches, st.data())
+def test_what_was_served_comes_back_with_its_margin(rows, data):
+    batch = served_batch(rows, data)
+    for again in (ExampleBatch.from_records(batch.to_records()), ExampleBatch.from_bytes(batch.to_bytes())):
+        assert rows_of(again) == rows_of(batch)
+        assert served_of(again) == served_of(batch)
+        assert again.to_bytes() == batch.to_bytes()
+
+
+@given(batches, batches, st.data())
+def test_slices_and_concatenations_keep_what_was_served(first, second, data):
+    served = served_batch(first, data)
+    batch = ExampleBatch.concatenate([served, batch_of(second)])
+    assert served_of(batch) == served_of(served) + [(b"", "nan")] * len(second)
+    start = data.draw(st.integers(0, len(batch)))
+    assert served_of(batch.slice(start, len(batch))) == served_of(batch)[start:]
+
+
+def test_without_served_examples_there_are_no_margins():
+    batch = ExampleBatch.from_bytes(RECORD + RECORD)
+    assert batch.prediction_ids is None
+    assert batch.served_margins.size == 0
+
+
 def test_defaults_take_no_bytes():
     batch = ExampleBatch.from_encoded([([1, 2, 3], [1.0, 1.0, 1.0])], [1], [1.0], [None], [None])
     assert [len(record) for record in batch.to_records()] == [6 + 3 * 4]
@@ -105,6 +148,13 @@ def test_the_layout_of_a_record_is_fixed():
     assert batch.to_bytes().hex() == version_flags_count + weight_time_id + hash_value
 
 
+def test_the_layout_of_a_served_example_is_fixed():
+    plain = ExampleBatch.from_encoded([([0x01020304], None)], [1])
+    batch = replace(plain, prediction_ids=[bytes(range(16))], served_margins=np.array([-2.5]))
+    served = "000102030405060708090a0b0c0d0e0f" + "00000000000004c0"
+    assert batch.to_bytes().hex() == "012101000000" + served + "04030201"
+
+
 RECORD = ExampleBatch.from_encoded([([5, 6], [2.0, 3.0])], [1], [0.5]).to_records()[0]
 
 
@@ -116,7 +166,7 @@ RECORD = ExampleBatch.from_encoded([([5, 6], [2.0, 3.0])], [1], [0.5]).to_record
         ([b""], "record 0 is truncated: 0 bytes, a header alone takes 6"),
         ([RECORD + b"xyz"], "record 0 is followed by 3 foreign bytes"),
         ([b"\x07" + RECORD[1:]], "record 0 has version 7, this code reads version 1"),
-        ([b"\x01\xe1" + RECORD[2:]], "record 0 has unknown flags 0xe0"),
+        ([b"\x01\xe1" + RECORD[2:]], "record 0 has unknown flags 0xc0"),
         ([b"\x01\x00\xff\xff\xff\xff"], "announces 17179869186 bytes, 6 are there"),
     ],
 )
