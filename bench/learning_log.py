@@ -15,6 +15,7 @@ from service.models import Models
 from service.redis_client import Channel
 from service.replica import read_meta
 from service.server_health import ServerHealth
+from service.snapshots.store import SnapshotStore
 from service.updates import Updates
 
 
@@ -32,7 +33,9 @@ async def append(client: Redis, examples: Sequence[NewExample], batch_size: int)
 
 async def learn(client: Redis) -> float:
     """Seconds from the moment a learner leads until it has committed everything in the log."""
-    learner = Learner(client, MODEL, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    learner = Learner(
+        client, MODEL, SETTINGS, ServerHealth(client, SETTINGS), Metrics(), SnapshotStore(SETTINGS)
+    )
     learning = asyncio.create_task(learner.run())
     while not learner.leading:  # noqa: ASYNC110  it offers nothing to wait for
         await asyncio.sleep(0.001)

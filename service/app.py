@@ -30,6 +30,7 @@ from service.problems import problem_response
 from service.raw_routes import RawRoute
 from service.routes import HotRoutes, hot_routes
 from service.settings import Settings
+from service.snapshots.routes import add_snapshot_routes
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     bodies = BodyReader(settings.body_timeout_seconds)
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
+    add_snapshot_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
     app.add_front_door(metrics)
     return app

@@ -21,6 +21,7 @@ from service.models import Models
 from service.redis_client import CONNECTION_FAILURES, connect
 from service.server_health import ServerHealth, UnfitServer
 from service.settings import Settings
+from service.snapshots.store import SnapshotStore
 from service.tasks import cancel_all
 from service.updates import Updates
 
@@ -39,6 +40,7 @@ class Backend:
     health: ServerHealth
     models: Models
     updates: Updates
+    snapshots: SnapshotStore
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
         self.prepared = False
@@ -60,6 +62,7 @@ class Backend:
             stack.push_async_callback(self.models.close)
             self.updates = Updates(client, settings, self.health, self._metrics)
             stack.push_async_callback(self.updates.close)
+            self.snapshots = SnapshotStore(settings)
             learners = Learners(client, self.models, settings, self.health, self._metrics)
             await self._prepare()
             await stack.enter_async_context(background(self._work(learners)))

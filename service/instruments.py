@@ -15,6 +15,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # half of a scrape w
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+SNAPSHOT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 COMMIT_SLOTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
 COMMIT_EXAMPLES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 
@@ -40,6 +41,7 @@ class Instruments:
         self._declare_mirror()
         self._declare_evaluation()
         self._declare_model()
+        self._declare_snapshots()
         self._declare_redis()
         self._declare_process()
 
@@ -169,6 +171,30 @@ class Instruments:
         )
         self.weight_norm = self._of_model("weight_norm", "Euclidean norm of the weights.")
         self.nonfinite_slots = self._of_model("nonfinite_slots", "Slots that are not finite: always 0.")
+
+    def _declare_snapshots(self) -> None:
+        self.snapshot_success = self._gauge(
+            "ftrl_snapshot_success_timestamp_seconds", "When the newest snapshot was written.", "model"
+        )
+        self.snapshot_bytes = self._gauge(
+            "ftrl_snapshot_bytes", "Size of the newest snapshot's file.", "model"
+        )
+        self.snapshot_slots = self._gauge("ftrl_snapshot_slots", "Slots in the newest snapshot.", "model")
+        self.snapshot_seconds = self._histogram(
+            "ftrl_snapshot_duration_seconds", "One snapshot, copied and written.", SNAPSHOT_SECONDS, "model"
+        )
+        self.snapshot_copy_seconds = self._histogram(
+            "ftrl_snapshot_copy_duration_seconds", "Standstill of the learner.", COMMIT_SECONDS, "model"
+        )
+        self.snapshot_failures = self._counter(
+            "ftrl_snapshot_failures", "Snapshots that could not be written.", "model", "reason"
+        )
+        self.restores = self._counter(
+            "ftrl_restores", "Times that the whole state was replaced under the learner.", "model"
+        )
+        self.rollbacks = self._counter(
+            "ftrl_rollbacks", "Restores that the learner made because the model had become worse.", "model"
+        )
 
     def _declare_redis(self) -> None:
         self.redis_up = self._gauge("ftrl_redis_up", "1 while Redis answers.", mode=WORST_LOW)

@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
+from service.errors import ContractMismatch
 from service.lease import Lease
 from service.log_reading import examples_of, gap_before
 from service.log_watch import LogLag, watch_log
@@ -21,9 +22,11 @@ from service.metrics import Metrics
 from service.mirror import Mirror
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import LogEntry, LogId, lease_key
-from service.replica import ModelGone, Replica, stream_entries
+from service.replica import ModelGone, Replica, load_replica, stream_entries
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.snapshots.store import SnapshotStore
+from service.snapshots.taking import Snapshots
 from service.tasks import cancel_all, first_to_end
 
 log = logging.getLogger(__name__)
@@ -46,7 +49,13 @@ class Learner:
     """
 
     def __init__(
-        self, client: Redis, model: str, settings: Settings, health: ServerHealth, metrics: Metrics
+        self,
+        client: Redis,
+        model: str,
+        settings: Settings,
+        health: ServerHealth,
+        metrics: Metrics,
+        store: SnapshotStore,
     ) -> None:
         self.model = model
         self._client = client
@@ -56,6 +65,8 @@ class Learner:
         self._log_channel = Channel(client)
         self._lease = Lease(client, lease_key(model), settings.lease_seconds)
         self._mirror = Mirror(client, model, settings)
+        self._snapshots = Snapshots(client, model, settings, store, metrics)
+        self._settled = False  # whether the arrays are exactly those of the replica's commit
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
         self._trimmed = 0.0
@@ -67,6 +78,7 @@ class Learner:
     async def run(self) -> None:
         """Learns until the model is gone. Raises ContractMismatch."""
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._log_channel.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
@@ -74,9 +86,11 @@ class Learner:
             watching = asyncio.create_task(watch_log(self._client, self.model, self._show_lag))
             stack.push_async_callback(cancel_all, [keeping, watching])
             stack.callback(self._metrics.learner_ended, self.model)
+            stack.push_async_callback(self._save)
             try:
                 await first_to_end(self._work(), keeping, watching)
             except ModelGone:
+                self._committer = None
                 log.info("learner of %s ends: the model was deleted", self.model)
 
     async def _work(self) -> None:
@@ -99,11 +113,30 @@ class Learner:
             await self._mirror.advance(self._mirror.block_ms)
         elif self._committer is None:
             await self._take_over()
-        elif self._blocked:
+        else:
+            await self._lead(self._committer)
+        self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
+
+    async def _lead(self, committer: Committer) -> None:
+        if self._settled:
+            await self._snapshots.look(self._mirror.replica)
+        if self._blocked:
             await self._wait_for_operator()
         else:
-            await self._learn(self._committer)
-        self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
+            await self._learn(committer)
+
+    async def _save(self) -> None:
+        """At the end of a learner that leads: a snapshot of what it learned since the last one."""
+        if self._committer is None:
+            return
+        try:
+            settled = self._settled
+            replica = (
+                self._mirror.replica if settled else await load_replica(self._mirror.channel, self.model)
+            )
+            await self._snapshots.last_look(replica)
+        except (*CONNECTION_FAILURES, ResponseError, ModelGone, ContractMismatch) as failure:
+            log.warning("no last snapshot of %s: %s", self.model, failure)
 
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
@@ -116,6 +149,8 @@ class Learner:
             bits=replica.config.hashing.bits,
         )
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
+        self._snapshots.lead(replica)
+        self._settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
     async def _learn(self, committer: Committer) -> None:
@@ -124,12 +159,16 @@ class Learner:
             await self._idle(committer)
         while entries and self._lease.held:
             try:
+                self._settled = False
                 work = self._work_on(entries)
-            except LogBlocked as blocked:
+            except LogBlocked as blocked:  # it has learned nothing
+                self._settled = True
                 await self._block(blocked)
                 return
             started = time.monotonic()
-            if not await committer.commit(work):
+            committed = await committer.commit(work)
+            self._settled = True
+            if not committed:
                 return  # loaded again: what was read follows from another state
             seconds, state = time.monotonic() - started, self._mirror.replica.state
             self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)

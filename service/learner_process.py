@@ -15,6 +15,7 @@ from service.metrics import Metrics
 from service.models import Models
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.snapshots.store import SnapshotStore
 from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Learners:
         self._settings = settings
         self._health = health
         self._metrics = metrics
+        self._store = SnapshotStore(settings)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
 
@@ -59,8 +61,10 @@ class Learners:
             return
         for name in names:
             if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
-                learner = Learner(self._client, name, self._settings, self._health, self._metrics)
-                self._tasks[name] = asyncio.create_task(learner.run())
+                self._tasks[name] = asyncio.create_task(self._learner(name).run())
+
+    def _learner(self, name: str) -> Learner:
+        return Learner(self._client, name, self._settings, self._health, self._metrics, self._store)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = task.exception()

@@ -11,7 +11,8 @@ import gc
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from datetime import datetime
+from typing import NamedTuple, Protocol
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -43,6 +44,16 @@ class LogLag(Protocol):
     examples: int
     entries: float
     seconds: float
+
+
+class WrittenSnapshot(NamedTuple):
+    """A snapshot in the store: `seconds` with the copy, for which the learner stood still."""
+
+    written: datetime
+    bytes: int
+    slots: int
+    seconds: float
+    copy_seconds: float
 
 
 class StateMeasures(Protocol):
@@ -162,6 +173,13 @@ class Metrics(Instruments):
             (self.nonfinite_slots, measures.nonfinite),
         ):
             self._show(gauge, value, model)
+
+    def snapshot_taken(self, model: str, snapshot: WrittenSnapshot) -> None:
+        self._show(self.snapshot_success, snapshot.written.timestamp(), model)
+        self._show(self.snapshot_bytes, snapshot.bytes, model)
+        self._show(self.snapshot_slots, snapshot.slots, model)
+        self.snapshot_seconds.labels(model).observe(snapshot.seconds)
+        self.snapshot_copy_seconds.labels(model).observe(snapshot.copy_seconds)
 
     def lags(self, model: str, lag: LogLag) -> None:
         self._show(self.log_entries, lag.log_entries, model)

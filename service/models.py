@@ -93,12 +93,12 @@ class Models:
         return [task.result() for task in done if task.exception() is None]
 
     async def names(self) -> list[str]:
-        async with self._channel() as channel:
+        async with self.channel() as channel:
             return sorted(name.decode() for name in await channel.call("SMEMBERS", MODELS))
 
     async def create(self, name: str, config: ModelConfig) -> tuple[OpenModel, bool]:
         """With False where the same model existed. Raises ModelConflict where another did."""
-        async with self._channel() as channel:
+        async with self.channel() as channel:
             created = await ensure_model(channel, name, config)
         if created:  # what may still be open is a deleted one of that name
             self._forget(name, self._open.get(name))
@@ -106,7 +106,7 @@ class Models:
 
     async def delete(self, name: str) -> None:
         """Raises UnknownModel."""
-        async with self._channel() as channel:
+        async with self.channel() as channel:
             # Out of the index first: should another process create the model anew meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
             try:
@@ -122,7 +122,7 @@ class Models:
 
     async def repair_index(self) -> None:
         """Makes the index the models whose meta is there. The index is never the truth."""
-        async with self._channel() as channel:
+        async with self.channel() as channel:
             known = set(await channel.call("SMEMBERS", MODELS))
             for name in known:
                 if not await channel.call("EXISTS", meta_key(name.decode())):
@@ -167,7 +167,7 @@ class Models:
             del self._open[name]
 
     @contextlib.asynccontextmanager
-    async def _channel(self) -> AsyncIterator[Channel]:
+    async def channel(self) -> AsyncIterator[Channel]:
         """A connection for one errand. Raises StateUnavailable where Redis is away."""
         channel = Channel(self._client)
         try:

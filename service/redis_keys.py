@@ -64,6 +64,15 @@ class ModelKeys:
         return self._of_incarnation("evaluation")
 
     @property
+    def snapshot_requests(self) -> str:
+        """A list in which the learner finds who asks for a snapshot."""
+        return self._of_incarnation("snapshot-requests")
+
+    def snapshot_reply(self, request: str) -> str:
+        """A list in which who asked finds the answer."""
+        return self._of_incarnation(f"snapshot-reply:{request}")
+
+    @property
     def events_prefix(self) -> str:
         """What the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -83,12 +83,12 @@ class Catalogue:
         with self._reading(entry), self._store.open(self._file(entry.id)) as file:
             return read_snapshot(file)
 
-    def write(self, snapshot: Snapshot, tag: str | None = None) -> Entry:
-        """The tag first, so that no retention can come between."""
+    def write(self, snapshot: Snapshot, tags: Sequence[str] = ()) -> Entry:
+        """The tags first, so that no retention can come between."""
         header = snapshot.header
         named = revision(header.incarnation, header.generation, header.commit)
-        entry = Entry(f"{self._next_time()}-{named}", () if tag is None else (tag,), 0)
-        if tag is not None:
+        entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
+        for tag in tags:
             self.tag(entry, tag)
         with _translated("write to"):
             size = self._store.put(self._file(entry.id), lambda file: write_snapshot(snapshot, file))

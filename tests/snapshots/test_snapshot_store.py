@@ -69,7 +69,7 @@ def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore
 
 def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
     catalogue = Catalogue(store, "clicks")
-    written = [catalogue.write(sample(10, commit=i), "good" if i == 1 else None) for i in range(5)]
+    written = [catalogue.write(sample(10, commit=i), ["good"] if i == 1 else []) for i in range(5)]
     deleted = catalogue.retain(2)
     assert [entry.id for entry in deleted] == [written[0].id, written[2].id]
     assert [entry.id for entry in catalogue.entries()] == [written[i].id for i in (1, 3, 4)]

@@ -1,0 +1,43 @@
+"""What is told of a snapshot, over HTTP and on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_core.snapshot import SnapshotHeader
+from service.redis_keys import revision
+from service.snapshots.catalogue import Catalogue, Entry
+from service.snapshots.errors import DamagedSnapshot
+
+
+def described(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "model": header.model,
+        "tags": list(entry.tags),
+        "time": header.time,
+        "reason": header.reason,
+        "revision": revision(header.incarnation, header.generation, header.commit),
+        "applied": header.applied,
+        "applied_number": header.applied_number,
+        "t": header.t,
+        "features_seen": header.features_seen,
+        "nonzero": header.nonzero,
+        "density": header.density,
+        "bytes": entry.bytes,
+        "fingerprint": header.fingerprint,
+        "config": dict(header.config),
+        "evaluation": None if header.figures is None else dict(header.figures),
+    }
+
+
+def listed(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
+    """Those that can be read, oldest first, and what is wrong with the others."""
+    found: list[dict[str, Any]] = []
+    damaged: list[str] = []
+    for entry in catalogue.entries():
+        try:
+            found.append(described(entry, catalogue.header(entry)))
+        except DamagedSnapshot as wrong:
+            damaged.append(wrong.detail)
+    return found, damaged

@@ -1,0 +1,31 @@
+"""What /models/{name}/snapshots answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class SnapshotDescription(BaseModel):
+    id: str = Field(description="Sorts by the order of writing.")
+    model: str
+    tags: list[str]
+    time: str = Field(description="When the state was copied; RFC 3339, UTC.")
+    reason: str = Field(description="Why it was taken: `schedule`, `shutdown`, `request`, ...")
+    revision: str
+    applied: str = Field(description="The last log entry that it has learned.")
+    applied_number: int = Field(description="Examples of the log that it has learned.")
+    t: int = Field(description="Completed rounds.")
+    features_seen: int
+    nonzero: int = Field(description="Features whose weight is not 0.")
+    density: float
+    bytes: int = Field(description="Size of its file.")
+    fingerprint: str = Field(description="Of the hash contract.")
+    config: dict[str, Any] = Field(description="The model's configuration at that time.")
+    evaluation: dict[str, Any] | None = Field(description="The figures at that time, where there were some.")
+
+
+class SnapshotList(BaseModel):
+    snapshots: list[SnapshotDescription] = Field(description="Oldest first.")
+    damaged: list[str] = Field(description="What is wrong with files that cannot be read.")

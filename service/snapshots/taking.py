@@ -1,0 +1,186 @@
+"""Snapshots of the model that a learner leads: when, and how without standing still for more than a copy."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from service.errors import ServiceError
+from service.metrics import Metrics, WrittenSnapshot
+from service.redis_client import CONNECTION_FAILURES, Channel
+from service.replica import Replica
+from service.settings import Settings
+from service.snapshots.capture import Capture, capture
+from service.snapshots.catalogue import Entry
+from service.snapshots.description import described
+from service.snapshots.requests import SnapshotRequest, answer, waiting_requests
+from service.snapshots.store import SnapshotStore
+from service.tasks import cancel_all
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 0.25
+TRY_AGAIN_SECONDS = 60.0
+SCHEDULE, SHUTDOWN = "schedule", "shutdown"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Snapshots:
+    """Of one learner's model. `look` is called between commits, `last_look` when the learner ends, and
+    `close` after that. One snapshot is written at a time.
+    """
+
+    def __init__(
+        self, client: Redis, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._store = store
+        self._metrics = metrics
+        self._requests = Channel(client)
+        self._replies = Channel(client)
+        self._writing: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._waiting: list[SnapshotRequest] = []
+        self._last: tuple[int, int] | None = None  # generation and commit of the newest snapshot
+        self._last_number = 0
+        self._due = 0.0
+        self._looked = 0.0
+
+    def lead(self, replica: Replica) -> None:
+        """The schedule goes on where the learner before left it, as soon as the store says where that was."""
+        self._due = time.monotonic() + self._settings.snapshot_seconds
+        self._last, self._last_number = None, replica.applied_number
+        self._asking = asyncio.create_task(self._ask_for_newest(replica.revision))
+
+    async def look(self, replica: Replica) -> None:
+        """Starts a snapshot where one is due or asked for. The arrays are those of the commit that the
+        replica names, and nobody changes them before this returns. Raises what Channel.call raises.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY_SECONDS:
+            return
+        self._looked = now
+        self._waiting += await waiting_requests(self._requests, replica.keys)
+        if self._writing is not None and not self._writing.done():
+            return
+        if self._waiting:
+            asked, self._waiting = self._waiting, []
+            await self._start(replica, ", ".join(sorted({one.reason for one in asked})), asked)
+        elif self._is_due(replica, now):
+            await self._start(replica, SCHEDULE, [])
+
+    async def last_look(self, replica: Replica) -> None:
+        """Copies what has not been saved; `close` waits until it is written."""
+        if self._scheduled and not self._is_saved(replica):
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
+            await self._start(replica, SHUTDOWN, [])
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await cancel_all([task for task in (self._writing, self._asking) if task is not None])
+        await self._requests.close()
+        await self._replies.close()
+
+    @property
+    def _scheduled(self) -> bool:
+        return self._settings.snapshot_seconds > 0 or self._settings.snapshot_examples > 0
+
+    def _is_saved(self, replica: Replica) -> bool:
+        return replica.state.t == 0 or self._last == (replica.generation, replica.commit)
+
+    def _is_due(self, replica: Replica, now: float) -> bool:
+        examples = self._settings.snapshot_examples
+        by_time = self._settings.snapshot_seconds > 0 and now >= self._due
+        by_count = examples > 0 and replica.applied_number - self._last_number >= examples
+        return (by_time or by_count) and not self._is_saved(replica)
+
+    async def _start(self, replica: Replica, reason: str, asked: Sequence[SnapshotRequest]) -> None:
+        evaluation = await self._requests.call("HGETALL", replica.keys.evaluation)
+        fields = dict(zip(evaluation[::2], evaluation[1::2], strict=True))
+        started = time.monotonic()
+        copied = await asyncio.to_thread(capture, replica, fields)
+        seconds = time.monotonic() - started
+        self._due = started + self._settings.snapshot_seconds
+        self._last_number = replica.applied_number
+        self._writing = asyncio.create_task(self._write(copied, reason, asked, seconds))
+
+    async def _write(
+        self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
+    ) -> None:
+        started = time.monotonic()
+        try:
+            entry, description = await asyncio.to_thread(
+                write_and_retain, self._store, self._settings, copied, reason, _tags(asked)
+            )
+        except ServiceError as failure:
+            self._due = min(self._due, started + TRY_AGAIN_SECONDS)
+            self._metrics.snapshot_failures.labels(self._model, _reason(failure)).inc()
+            log.error("snapshot of %s failed: %s", self._model, failure.detail)  # noqa: TRY400
+            await self._answer(copied, asked, {"failure": failure.detail})
+            return
+        self._last = (copied.generation, copied.commit)
+        seconds = time.monotonic() - started + copy_seconds
+        self._metrics.snapshot_taken(
+            self._model, WrittenSnapshot(copied.taken, entry.bytes, len(copied.slots), seconds, copy_seconds)
+        )
+        log.info(
+            "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning stood still for %.0f ms)",
+            *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
+        )
+        await self._answer(copied, asked, description)
+
+    async def _answer(self, copied: Capture, asked: Sequence[SnapshotRequest], reply: dict[str, Any]) -> None:
+        for request in asked:
+            try:
+                await answer(self._replies, copied.keys, request, reply)
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.warning("who asked for a snapshot of %s is not told: %s", self._model, failure)
+
+    async def _ask_for_newest(self, revision: str) -> None:
+        try:
+            newest = await asyncio.to_thread(self._newest)
+        except ServiceError as failure:
+            log.warning("snapshots of %s cannot be listed: %s", self._model, failure.detail)
+            return
+        if newest is None or self._last is not None:
+            return
+        age = (datetime.now(UTC) - newest.written).total_seconds()
+        self._due -= min(max(age, 0.0), self._settings.snapshot_seconds)
+        if newest.id.endswith(f"-{revision}"):
+            generation, commit = revision.split("-")[1:]
+            self._last = (int(generation), int(commit))
+
+    def _newest(self) -> Entry | None:
+        entries = self._store.of(self._model).entries()
+        return entries[-1] if entries else None
+
+
+def write_and_retain(
+    store: SnapshotStore, settings: Settings, copied: Capture, reason: str, tags: Sequence[str] = ()
+) -> tuple[Entry, dict[str, Any]]:
+    """The snapshot's entry and description. Raises StoreUnavailable, UnusableStore."""
+    catalogue = store.of(copied.keys.model)
+    snapshot = copied.snapshot(reason)
+    entry = catalogue.write(snapshot, tags)
+    catalogue.retain(settings.snapshots_kept)
+    return entry, described(entry, snapshot.header)
+
+
+def _tags(asked: Sequence[SnapshotRequest]) -> list[str]:
+    return sorted({request.tag for request in asked if request.tag is not None})
+
+
+def _reason(failure: ServiceError) -> str:
+    cause = failure.__cause__
+    return "full" if isinstance(cause, OSError) and cause.errno in _FULL else "store"

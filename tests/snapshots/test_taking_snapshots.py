@@ -1,0 +1,195 @@
+"""The learner takes snapshots: when they are due, when asked, at its end; and learns on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from service.model_config import ModelConfig
+from service.models import OpenModel
+from service.redis_client import one_errand
+from service.snapshots.catalogue import Catalogue
+from service.snapshots.errors import StoreUnavailable
+from service.snapshots.object_store import open_store
+from service.snapshots.requests import NoLearner, request_snapshot
+from tests.conftest import SettingsFactory
+from tests.servers import ServerProcess
+from tests.system import System, eventually, pass_over, read_log, stored
+
+CONFIG = ModelConfig.from_json({"hashing": {"bits": 18}})
+Start = Callable[..., System]
+
+
+@pytest.fixture
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey)) as system:
+        yield system
+
+
+def catalogue(system: System) -> Catalogue:
+    return Catalogue(open_store(system.settings.snapshot_store), "clicks")
+
+
+async def take(system: System, model: OpenModel, tag: str | None = None) -> dict[str, Any]:
+    async with one_errand(system.settings) as channel:
+        return await request_snapshot(channel, model.mirror.replica.keys, "request", tag)
+
+
+async def assert_equals_the_state(system: System) -> None:
+    replica = await stored(system.client)
+    snapshot = catalogue(system).load(catalogue(system).find("newest"))
+    assert snapshot.state().digest() == replica.state.digest()
+    header = snapshot.header
+    assert (header.generation, header.commit) == (replica.generation, replica.commit)
+    assert (header.applied, header.applied_number) == (str(replica.applied), replica.applied_number)
+    assert header.nonzero == replica.state.nonzero(replica.config.hyper)
+
+
+async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 50)
+    await system.client.hset(model.mirror.replica.keys.evaluation, b"figures", b'{"auc": 0.7}')
+    taken = await take(system, model, "good")
+    await assert_equals_the_state(system)
+    assert (taken["t"], taken["tags"], taken["reason"]) == (50, ["good"], "request")
+    assert taken["evaluation"] == {"auc": 0.7}
+    assert json.loads(json.dumps(taken)) == taken
+    await system.update(model, 10, start=50)
+    assert (await take(system, model))["t"] == 60
+    assert [entry.tags for entry in catalogue(system).entries()] == [("good",), ()]
+
+
+async def test_requests_at_once_share_a_snapshot(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 5)
+    taken = await asyncio.gather(*(take(system, model) for _ in range(5)))
+    assert {one["t"] for one in taken} == {5}
+    assert len(catalogue(system).entries()) <= 2
+
+
+async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    loading = asyncio.create_task(keep_updating(system, model, 40))
+    taken = [await take(system, model) for _ in range(4)]
+    await loading
+    entries = await read_log(system.client, await stored(system.client))
+    for one in taken:
+        snapshot = catalogue(system).load(catalogue(system).find(one["id"]))
+        state = pass_over([e for e in entries if str(e.id) <= one["applied"]], CONFIG)
+        assert snapshot.state().digest() == state.digest()
+
+
+async def keep_updating(system: System, model: OpenModel, times: int) -> None:
+    for i in range(times):
+        await system.update(model, 20, start=20 * i)
+
+
+async def test_snapshots_come_after_so_many_examples_and_the_oldest_go(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings = make_settings(valkey, snapshot_seconds=0, snapshot_examples=10, snapshots_kept=2)
+    async with System(settings) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        for i in range(4):
+            await system.update(model, 10, start=10 * i)
+            await eventually(lambda i=i: newest_t(system) == 10 * i + 10)  # type: ignore[misc]
+        await eventually(lambda: len(catalogue(system).entries()) == 2)
+
+
+def newest_t(system: System) -> int:
+    entries = catalogue(system).entries()
+    return catalogue(system).header(entries[-1]).t if entries else 0
+
+
+async def test_snapshots_come_every_so_often_while_there_is_something_new(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, snapshot_seconds=0.1)) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 10)
+        await eventually(lambda: newest_t(system) == 10)
+        await asyncio.sleep(0.6)
+        assert len(catalogue(system).entries()) <= 2
+        await system.update(model, 10, start=10)
+        await eventually(lambda: newest_t(system) == 20)
+
+
+async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey)) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 30)
+    async with System(make_settings(valkey)) as system:
+        await assert_equals_the_state(system)
+        system.learn()
+        model = await system.model(CONFIG)
+        await take(system, model)
+    assert [catalogue(system).header(entry).reason for entry in catalogue(system).entries()] == [
+        "shutdown",
+        "request",
+    ]
+
+
+async def test_a_learner_without_a_schedule_saves_nothing_at_its_end(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, snapshot_seconds=0)) as system:
+        system.learn()
+        await system.update(await system.model(CONFIG), 30)
+    assert catalogue(system).entries() == []
+
+
+async def test_a_deleted_model_is_not_saved(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 5)
+    await system.models.delete("clicks")
+    await eventually(lambda: b"ftrl_learner_active{" not in system.metrics.render())
+    assert catalogue(system).entries() == []
+
+
+async def test_without_a_learner_the_one_who_asks_is_told(system: System) -> None:
+    model = await system.model(CONFIG)
+    with pytest.raises(NoLearner, match="No learner of model 'clicks' took the snapshot"):
+        await take(system, model)
+    assert not await system.client.exists(model.mirror.replica.keys.snapshot_requests)
+
+
+async def test_a_store_that_fails_is_told_counted_and_learning_goes_on(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings = make_settings(valkey)
+    settings.data_dir.mkdir()
+    (settings.data_dir / "snapshots").write_text("no directory")
+    async with System(settings) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 5)
+        with pytest.raises(StoreUnavailable, match="snapshot store"):
+            await take(system, model)
+        assert b'ftrl_snapshot_failures_total{model="clicks",reason="store"} 1' in system.metrics.render()
+        await system.update(model, 5, start=5)
+        assert (await stored(system.client)).state.t == 10
+
+
+async def test_the_metrics_tell_of_the_newest_snapshot(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 5)
+    taken = await take(system, model)
+    text = system.metrics.render().decode()
+    assert f'ftrl_snapshot_bytes{{model="clicks"}} {float(taken["bytes"])}' in text
+    assert f'ftrl_snapshot_slots{{model="clicks"}} {float(taken["features_seen"] + 1)}' in text
+    assert 'ftrl_snapshot_duration_seconds_count{model="clicks"} 1' in text
+    assert 'ftrl_snapshot_success_timestamp_seconds{model="clicks"}' in text
