@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
-from service.errors import StateUnavailable, UpdateUnavailable
+from service.errors import AppendOutcome, StateUnavailable, UpdateUnavailable
 from service.example_log import ExampleLog, MicroBatch, Place
 from service.metrics import Metrics
 from service.redis_keys import ModelKeys
@@ -22,6 +22,7 @@ from service.settings import Settings
 from service.tasks import cancel_all
 
 MOST_EXAMPLES_AN_APPEND = 4096
+STOPPING = "The service is stopping."
 
 
 class NewExample(NamedTuple):
@@ -111,8 +112,11 @@ class Appender:
         try:
             places = await self._log.append(micro_batch, records, requests[0].deadline)
         except UpdateUnavailable as failure:
-            _refuse(requests, micro_batch, failure)
+            _refuse(requests, micro_batch, failure.outcome)
             return
+        except asyncio.CancelledError:  # the service stops while the server may be appending
+            _refuse(requests, micro_batch, "unknown", STOPPING)
+            raise
         self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
         placed = list(zip(places, micro_batch.event_ids, strict=True))
         start = 0
@@ -125,16 +129,16 @@ class Appender:
     async def close(self) -> None:
         if self._appending is not None:
             await cancel_all([self._appending])
-        _answer_all(self._requests, StateUnavailable("The service is stopping."))
+        _answer_all(self._requests, UpdateUnavailable("not_appended", [], STOPPING))
         await self._log.close()
 
 
-def _refuse(requests: list[_Request], micro_batch: MicroBatch, failure: UpdateUnavailable) -> None:
+def _refuse(requests: list[_Request], micro_batch: MicroBatch, outcome: AppendOutcome, *why: str) -> None:
     """Every request of the append fails alike, each told its own event ids."""
     start = 0
     for request in requests:
         stop = start + len(request.examples.batch)
-        _answer_all([request], UpdateUnavailable(failure.outcome, micro_batch.event_ids[start:stop]))
+        _answer_all([request], UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], *why))
         start = stop
 
 
@@ -146,5 +150,5 @@ def _answer_all(requests: Iterable[_Request], failure: BaseException) -> None:
 
 def _failure_of(task: asyncio.Task[None]) -> BaseException | None:
     if task.cancelled():
-        return StateUnavailable("The service is stopping.")
+        return StateUnavailable(STOPPING)
     return task.exception()

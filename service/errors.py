@@ -119,6 +119,9 @@ class StateUnavailable(ServiceError):
         super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
 
 
+AppendOutcome = Literal["not_appended", "unknown"]
+
+
 class UpdateUnavailable(ServiceError):
     """An update was not acknowledged. `outcome` says whether that is known to mean that it did not happen."""
 
@@ -127,14 +130,15 @@ class UpdateUnavailable(ServiceError):
 
     def __init__(
         self,
-        outcome: Literal["not_appended", "unknown"],
+        outcome: AppendOutcome,
         event_ids: Sequence[str],
+        why: str = "Redis did not answer in time.",
         *,
         retry_after_seconds: int = 1,
     ) -> None:
         what = "Nothing was appended" if outcome == "not_appended" else "Whether it was appended is not known"
         super().__init__(
-            f"Redis did not answer in time. {what}; a retry under the same event ids learns once.",
+            f"{why} {what}; a retry under the same event ids learns once.",
             headers={"Retry-After": str(retry_after_seconds)},
             extra={"outcome": outcome, "event_ids": list(event_ids)},
         )

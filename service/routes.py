@@ -12,7 +12,7 @@ from model_core.errors import InvalidInput
 from service.appending import NewExamples
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.errors import InvalidModelName
+from service.errors import InvalidModelName, StateUnavailable, UpdateUnavailable
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS, UPDATE_EXAMPLES, UPDATE_PROBLEMS
@@ -65,7 +65,10 @@ class HotRoutes:
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
-        model = await self._model(call.model)
+        try:
+            model = await self._model(call.model)
+        except StateUnavailable as away:
+            raise UpdateUnavailable("not_appended", [], away.detail) from away
         many, batch, event_ids = await self._reader.update(model, call.body)
         results = await self._backend.updates.submit(model, NewExamples(batch, event_ids), wait)
         statuses = [result.status for result in results]

@@ -86,6 +86,8 @@ def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, star
     ):
         problem(reply, 503)
         assert reply.headers["retry-after"]
+    unopened = problem(api.post("/models/x/update", json=click), 503)
+    assert (unopened["outcome"], unopened["event_ids"]) == ("not_appended", [])
 
     fresh_valkey.resume()
     wait_for(lambda: api.get("/readyz?for=update").status_code == 200)

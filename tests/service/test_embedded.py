@@ -38,7 +38,7 @@ def client(server: EmbeddedServer) -> redis.Redis:
 def running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state.rpartition(") ")[2][0] != "Z"
 
