@@ -29,6 +29,8 @@ _MADE = "ftrl-"
 _NO_CLAIM = (b"", b"")
 _MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
+_MIGRATING = "access a non local key"
+"""Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
 
 
 class Place(NamedTuple):
@@ -222,6 +224,6 @@ def _raise_unless_transient(refusal: ResponseError) -> None:
     text = str(refusal)
     if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
-    if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT):
+    if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT) and _MIGRATING not in text:
         log.error("Redis refuses to append: %s", refusal)
         raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal

@@ -73,7 +73,8 @@ class Channel:
     per call. Calls must not overlap. Each may take as long as connecting may.
 
     `node` pins it to one server. Without `follow`, a call that another server has to answer raises NotSent,
-    and the next call goes there: for whoever asks a server for more than its keys.
+    and once the keys are there the next call goes there: for whoever needs more of a server than the keys
+    that it names.
     """
 
     def __init__(self, client: Redis, node: Node | None = None, *, follow: bool = True) -> None:
@@ -103,6 +104,8 @@ class Channel:
             except MovedError as moved:
                 await self._go_to(node_named_by(moved, connection))
             except AskError as migrating:
+                if not self._follow:
+                    raise NotSent("these keys are on their way to another node") from migrating
                 return await self._ask(node_named_by(migrating, connection), packed)
         raise NotSent("the nodes of the cluster do not agree who has these keys")
 

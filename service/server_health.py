@@ -38,6 +38,7 @@ class ServerHealth:
         self._settings = settings
         self._client = client
         self._channels: dict[Node | None, Channel] = {}
+        self._tells_settings = True
 
     @property
     def used_share(self) -> float:
@@ -84,7 +85,7 @@ class ServerHealth:
         channels = await self._of_masters()
         infos = [_parse(await channel.call("INFO")) for channel in channels]
         persisting = [
-            await _persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
+            await self._persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
         ]
         self.redis_version = min(_version(info) for info in infos)
         self.policy = max(infos, key=_evicts).get("maxmemory_policy", "")
@@ -101,20 +102,24 @@ class ServerHealth:
             await self._channels.pop(gone).close()
         return [self._channels.setdefault(node, Channel(self._client, node)) for node in nodes]
 
+    async def _persistence(self, info: dict[str, str], channel: Channel) -> bool | None:
+        """None where the server does not tell: managed ones hide their settings, and an ACL should (they
+        hold passwords). It is asked no second time, which would fill its log of refusals.
+        """
+        if info.get("aof_enabled") == "1":
+            return True
+        if not self._tells_settings:
+            return None
+        try:
+            settings = await channel.call("CONFIG", "GET", "save")
+        except ResponseError:
+            self._tells_settings = False
+            return None
+        return bool(settings[1])
+
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
-
-
-async def _persistence(info: dict[str, str], channel: Channel) -> bool | None:
-    """None where the server does not tell: managed ones hide their settings, and an ACL may."""
-    if info.get("aof_enabled") == "1":
-        return True
-    try:
-        settings = await channel.call("CONFIG", "GET", "save")
-    except ResponseError:
-        return None
-    return bool(settings[1])
 
 
 def _version(info: dict[str, str]) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -85,7 +86,7 @@ class ServerProcess:
         text += f"port {self.port}\nbind 127.0.0.1\nunixsocket server.sock\n"
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [_executable(self.kind), "-"],
+                [executable_of(self.kind), "-"],
                 cwd=self.directory,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -147,7 +148,13 @@ class ServerProcess:
         pytest.fail(f"the server did not start:\n{log}")
 
 
-def _executable(kind: Kind) -> str:
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def executable_of(kind: Kind) -> str:
     if kind == "valkey":
         return str(binary_path())
     found = shutil.which("redis-server")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from service.redis_keys import Meta, meta_key
@@ -13,15 +11,9 @@ from tests.invariants import assert_learned_once, assert_mirror_equals
 from tests.load import Load, example
 from tests.processes import Launch, ready, until
 from tests.proxy import Proxy
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, free_port
 
 pytestmark = pytest.mark.faults
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def appended(server: ServerProcess) -> int:

@@ -1,0 +1,96 @@
+"""A failover in the middle of updates, under Sentinels and in a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis
+
+from service.redis_keys import Meta, meta_key
+from tests.caller import caller
+from tests.invariants import assert_learned_once, assert_mirror_equals
+from tests.load import Load, example
+from tests.processes import Launch, ready, until
+from tests.servers import ServerProcess
+from tests.topologies import ClusterOfServers, SentinelsOfServers, cluster, sentinels
+
+pytestmark = pytest.mark.faults
+
+
+def appended(server: ServerProcess) -> int:
+    with server.client() as client:
+        with contextlib.suppress(redis.ResponseError):  # only a replica in a cluster wants to be told
+            client.execute_command("READONLY")
+        fields = client.hgetall(meta_key("default"))
+    return Meta.parse(fields).appended if fields else -1
+
+
+async def fail_over(
+    deployment: ClusterOfServers | SentinelsOfServers,
+    pair: tuple[ServerProcess, ServerProcess],
+    launch: Launch,
+    promote: Callable[[], Awaitable[None]],
+) -> None:
+    """Loses acknowledged updates on the way; everything agrees afterwards, and says how many they were."""
+    primary, replica = pair
+    api, late = launch("api", deployment.url), launch("api", deployment.url)
+    learner = launch("learn", deployment.url)
+    await ready(api, late)
+    async with Load([api.url]) as load:
+        await load.more(200)
+    await until(lambda: appended(replica) == appended(primary), "the replica follows")
+    async with Load([api.url], first=1000) as lost:
+        await lost.more(50)
+        replica.pause()
+        with primary.client() as client:
+            client.client_kill_filter(_type="replica")
+        await lost.more(100)
+        primary.kill9()
+        replica.resume()
+        await promote()
+        async with caller() as service:
+            assert (await service.post(f"{api.url}/predict", {"features": {}})).status == 200
+        await lost.more(100)
+    assert learner.process.poll() is None
+    known = load.acknowledged + lost.acknowledged
+    state = await assert_learned_once(deployment, lost.acknowledged[-50:], others=True)  # type: ignore[arg-type]
+    await assert_mirror_equals(api.url, state)
+    missing = len(known) - state.state.t
+    assert missing > 0, "nothing was lost: the test does not test"
+    assert api.metric("ftrl_examples_lost_total", model="default") == missing
+    assert api.logged(f"lost {missing} examples")
+    async with caller() as service:
+        bodies = [example(int(event_id.rpartition("-")[2])) for event_id in known]
+        assert (await service.post(f"{api.url}/update", {"examples": bodies})).status in (200, 202)
+    state = await assert_learned_once(deployment, known)  # type: ignore[arg-type]
+    await assert_mirror_equals(api.url, state)
+    await assert_mirror_equals(late.url, state)
+
+
+async def test_after_a_failover_of_sentinels_everything_follows_the_new_master(launch: Launch) -> None:
+    with sentinels() as deployment:
+
+        async def promote() -> None:
+            deployment.kill_sentinel()
+            await until(lambda: is_master(deployment.replica), "the Sentinels promote the replica")
+
+        await fail_over(deployment, (deployment.primary, deployment.replica), launch, promote)
+
+
+async def test_after_a_failover_of_a_cluster_everything_follows_the_new_master(launch: Launch) -> None:
+    with cluster() as deployment:
+        primary, replica = deployment.pair_of("default")
+
+        async def promote() -> None:
+            deployment.order(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+            await until(lambda: is_master(replica), "the replica takes over")
+
+        await fail_over(deployment, (primary, replica), launch, promote)
+
+
+def is_master(server: ServerProcess) -> bool:
+    with contextlib.suppress(redis.RedisError), server.client() as client:  # a promotion cuts connections
+        return bool(client.info("replication")["role"] == "master")
+    return False

@@ -1,0 +1,120 @@
+"""Many models in a cluster: one node each, followed wherever it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from redis.crc import key_slot
+
+from service.errors import UpdateUnavailable
+from service.model_config import ModelConfig
+from service.models import OpenModel
+from service.redis_client import Channel
+from service.redis_keys import MODELS, meta_key
+from service.settings import Settings
+from tests.system import System, assert_state_is_a_pass_over_the_log
+from tests.topologies import ClusterOfServers, cluster
+
+SMALL_MODEL = ModelConfig.from_json({"hashing": {"bits": 16}})
+NAMES = [f"model-{i}" for i in range(8)]
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[ClusterOfServers]:
+    with cluster(appendonly=False) as made:
+        yield made
+
+
+@pytest.fixture
+def settings(servers: ClusterOfServers) -> Settings:
+    return Settings(redis_url=servers.url, update_timeout_seconds=20)
+
+
+async def update_all(system: System, models: list[OpenModel], start: int) -> None:
+    answers = await asyncio.gather(*(system.update(model, 20, start) for model in models))
+    assert {result.status for results in answers for result in results} == {"learned"}
+
+
+async def test_models_spread_over_the_masters_and_each_is_on_one(
+    servers: ClusterOfServers, settings: Settings
+) -> None:
+    async with System(settings) as system:
+        system.learn()
+        models = [await system.model(SMALL_MODEL, name) for name in NAMES]
+        await update_all(system, models, 0)
+        holders: dict[str, set[int]] = {name: set() for name in NAMES}
+        for number, (master, _) in enumerate(servers.pairs):
+            with master.client() as client:
+                for key in client.scan_iter("ftrl:{*}:*"):
+                    holders[key.decode().split("{")[1].split("}")[0]].add(number)
+        assert all(len(nodes) == 1 for nodes in holders.values()), holders
+        assert len(set.union(*holders.values())) == len(servers.pairs)
+        for name in NAMES:
+            await assert_state_is_a_pass_over_the_log(system.client, name)
+
+
+async def test_the_index_of_models_is_repaired_from_all_masters(settings: Settings) -> None:
+    async with System(settings) as system:
+        for name in NAMES:
+            await system.model(SMALL_MODEL, name)
+        channel = Channel(system.client)
+        await channel.call("DEL", MODELS)
+        await channel.close()
+        assert await system.models.names() == []
+        await system.models.repair_index()
+        assert await system.models.names() == NAMES
+
+
+async def test_a_slot_that_migrates_takes_its_model_along(
+    servers: ClusterOfServers, settings: Settings
+) -> None:
+    async with System(settings) as system:
+        system.learn()
+        model = await system.model(SMALL_MODEL, "wanderer")
+        await update_all(system, [model], 0)
+        slot = key_slot(meta_key("wanderer").encode())
+        source, target = (
+            servers.pair_of("wanderer")[0],
+            next(master for master, _ in servers.pairs if master is not servers.pair_of("wanderer")[0]),
+        )
+        servers.order(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", servers.id_of(source))
+        servers.order(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", servers.id_of(target))
+        with source.client() as client:
+            while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                waiting = asyncio.create_task(system.update(model, 20, 20, event_ids=True))
+                await asyncio.sleep(0.2)
+                assert not waiting.done()  # an append may not look for its event ids in two places
+                await asyncio.to_thread(
+                    client.execute_command, *("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+                )
+                await asyncio.sleep(0.2)
+                assert not waiting.done()
+        for node in (target, source):
+            servers.order(node, "CLUSTER", "SETSLOT", slot, "NODE", servers.id_of(target))
+        assert {result.status for result in await waiting} == {"learned"}
+        state = await assert_state_is_a_pass_over_the_log(system.client, "wanderer")
+        assert state.state.t == 40
+        with target.client() as client:
+            assert client.exists(state.keys.log)
+
+
+async def test_a_master_that_is_killed_is_replaced_by_a_vote_and_its_models_are_followed(
+    servers: ClusterOfServers, settings: Settings
+) -> None:
+    async with System(settings) as system:
+        system.learn()
+        models = [await system.model(SMALL_MODEL, name) for name in NAMES]
+        await update_all(system, models, 20)
+        servers.pair_of(NAMES[0])[0].kill9()
+        while True:
+            try:
+                await update_all(system, models, 40)
+                break
+            except UpdateUnavailable:
+                pass
+        for name in NAMES:
+            await assert_state_is_a_pass_over_the_log(system.client, name)

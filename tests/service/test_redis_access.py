@@ -1,0 +1,153 @@
+"""Who may do what on Redis, and over which connection: ACL users, TLS with client certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.bulk_load import bulk_load
+from service.log_inspection import describe_log, skip_through
+from service.model_config import ModelConfig
+from service.redis_client import CONNECTION_FAILURES, one_errand
+from service.redis_keys import LogId
+from service.settings import Settings
+from tests.conftest import ServerFactory, SettingsFactory
+from tests.servers import free_port
+from tests.shared_data import REPOSITORY
+from tests.system import System, stored
+
+SMALL_MODEL = ModelConfig.from_json({"hashing": {"bits": 16}})
+PASSWORD = "only-for-this-test"
+ADMINISTRATION = {
+    "acl|setuser",
+    "acl|log",
+    "config|resetstat",
+    "acl|dryrun",
+    "auth",
+    "hello",
+    "client|setinfo",
+}
+
+
+def documented_user() -> str:
+    text = (REPOSITORY / "docs" / "redis.md").read_text()
+    found = re.search(r"^ACL SETUSER .*$", text, re.MULTILINE)
+    assert found is not None
+    return found[0].replace("PASSWORD", PASSWORD)
+
+
+def allowed_commands() -> set[str]:
+    return set(re.findall(r"\+(\S+)", documented_user()))
+
+
+def test_the_documented_user_may_call_whatever_the_code_calls() -> None:
+    service = REPOSITORY / "service"
+    in_scripts = [re.findall(r"redis\.call\('(\w+)'", file.read_text()) for file in service.rglob("*.lua")]
+    in_python = [
+        re.findall(r"\bcall\(\s*\*?\(?\"([A-Z]+)\"", file.read_text()) for file in service.rglob("*.py")
+    ]
+    called = {name.lower() for names in in_scripts + in_python for name in names}
+    assert len(called) > 20
+    assert called - {"config", "post", "put"} <= {name.split("|")[0] for name in allowed_commands()}
+
+
+async def use_everything(settings: Settings) -> None:
+    """Every way in which the service uses Redis, but for what only a cluster needs."""
+    async with System(settings) as system:
+        learning = system.learn()
+        model = await system.model(SMALL_MODEL)
+        await system.update(model, 300, event_ids=True)
+        await system.update(model, 300, event_ids=True)  # all of it again
+        await system.models.repair_index()
+        async with System(settings) as other:  # loads and follows
+            await other.models.get("clicks")
+            await system.update(model, 50, 1000)
+            assert await other.models.names() == ["clicks"]
+        learner_asks_for_lag = 1.2
+        await asyncio.sleep(learner_asks_for_lag)
+        learning.cancel()
+        async with one_errand(settings) as channel:
+            base = await stored(system.client)
+            await bulk_load(channel, base, base.state)
+            await system.update(model, 1, 2000, wait=False)
+            await describe_log(channel, "clicks", None, 5)
+            newest = (await channel.call("XREVRANGE", base.keys.log, "+", "-", "COUNT", 1))[0][0]
+            await skip_through(channel, "clicks", str(LogId.parse(newest)))
+            await channel.call("UNLINK", base.keys.state(99))  # as a bulk load that is given up does
+        await system.models.delete("clicks")
+        await system.models.repair_index()
+
+
+async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_beyond(
+    server_factory: ServerFactory, make_settings: SettingsFactory
+) -> None:
+    server = server_factory(kind="redis", port=free_port())
+    with server.client() as admin:
+        admin.execute_command(documented_user())
+        admin.execute_command("CONFIG RESETSTAT")
+        await use_everything(make_settings(server, redis_username="ftrl", redis_password=PASSWORD))
+        assert admin.execute_command("ACL LOG") == []
+        used = {name.removeprefix("cmdstat_") for name in admin.info("commandstats")}
+        assert used - ADMINISTRATION == allowed_commands()
+        for command in (
+            ["CONFIG", "GET", "requirepass"],
+            ["FLUSHALL"],
+            ["KEYS", "*"],
+            ["SET", "another", "1"],
+            ["GET", "ftrl"],
+            ["SHUTDOWN"],
+        ):
+            answer = admin.execute_command("ACL DRYRUN", "ftrl", *command)
+            assert b"no permissions" in answer or b"no access" in answer, (command, answer)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority `ca`, and what it signed for `server` (127.0.0.1) and for `client`."""
+    home = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+    for name in ("server", "client"):
+        authority = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
+        openssl(
+            *("req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem"),
+            *("-subj", f"/CN={name}", *authority),
+        )
+    return home
+
+
+async def test_over_tls_with_a_client_certificate_everything_works_and_without_it_nothing_does(
+    server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Path
+) -> None:
+    port = free_port()
+    server_factory(
+        kind="redis",
+        tls_port=port,
+        tls_cert_file=certificates / "server.pem",
+        tls_key_file=certificates / "server.key",
+        tls_ca_cert_file=certificates / "ca.pem",
+        tls_auth_clients="yes",
+    )
+    own = {"redis_url": f"rediss://127.0.0.1:{port}", "redis_ca_cert": certificates / "ca.pem"}
+    pair = {
+        "redis_client_cert": certificates / "client.pem",
+        "redis_client_key": certificates / "client.key",
+    }
+    await use_everything(make_settings(None, **own, **pair))
+    with pytest.raises(CONNECTION_FAILURES):
+        await use_everything(make_settings(None, **own))
+    with pytest.raises(CONNECTION_FAILURES):  # an authority that did not sign the server's
+        await use_everything(
+            make_settings(None, **own | {"redis_ca_cert": certificates / "client.pem"}, **pair)
+        )
+    with redis.Redis(port=port) as plain, pytest.raises(redis.ConnectionError):
+        plain.ping()
