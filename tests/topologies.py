@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import redis
 from redis.crc import key_slot
@@ -35,10 +36,14 @@ def _holds(condition: Callable[[], bool]) -> bool:
 class ClusterOfServers:
     """Some masters with a replica each; `pairs` are those of the start. Has the `url` of a ServerProcess."""
 
-    def __init__(self, masters: int = 3, **config: object) -> None:
-        options = {"cluster_enabled": "yes", "cluster_node_timeout": NODE_TIMEOUT_MS, **config}
+    def __init__(self, masters: int = 3, **config: Any) -> None:
+        options: dict[str, Any] = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": NODE_TIMEOUT_MS,
+            **config,
+        }
         self.pairs = [
-            (ServerProcess(port=free_port(), **options), ServerProcess(port=free_port(), **options))  # type: ignore[arg-type]
+            (ServerProcess(port=free_port(), **options), ServerProcess(port=free_port(), **options))
             for _ in range(masters)
         ]
 
@@ -117,11 +122,9 @@ def _entries(slots: object) -> list[list[object]]:
 class SentinelsOfServers:
     """A master and its replica, watched by three Sentinels under the name `clicks`."""
 
-    def __init__(self, **config: object) -> None:
-        self.primary = ServerProcess(port=free_port(), **config)  # type: ignore[arg-type]
-        self.replica = ServerProcess(  # type: ignore[arg-type]
-            port=free_port(), replicaof=f"127.0.0.1 {self.primary.port}", **config
-        )
+    def __init__(self, **config: Any) -> None:
+        self.primary = ServerProcess(port=free_port(), **config)
+        self.replica = ServerProcess(port=free_port(), replicaof=f"127.0.0.1 {self.primary.port}", **config)
         self.ports = [free_port() for _ in range(SENTINELS)]
         self._sentinels: list[subprocess.Popen[bytes]] = []
 
@@ -170,7 +173,7 @@ class SentinelsOfServers:
 
 
 @contextlib.contextmanager
-def cluster(masters: int = 3, **config: object) -> Iterator[ClusterOfServers]:
+def cluster(masters: int = 3, **config: Any) -> Iterator[ClusterOfServers]:
     made = ClusterOfServers(masters, **config)
     try:
         yield made.start()
@@ -179,7 +182,7 @@ def cluster(masters: int = 3, **config: object) -> Iterator[ClusterOfServers]:
 
 
 @contextlib.contextmanager
-def sentinels(**config: object) -> Iterator[SentinelsOfServers]:
+def sentinels(**config: Any) -> Iterator[SentinelsOfServers]:
     made = SentinelsOfServers(**config)
     try:
         yield made.start()

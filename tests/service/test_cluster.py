@@ -83,9 +83,9 @@ async def test_a_slot_that_migrates_takes_its_model_along(
         )
         servers.order(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", servers.id_of(source))
         servers.order(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", servers.id_of(target))
+        waiting = asyncio.create_task(system.update(model, 20, 20, event_ids=True))
         with source.client() as client:
             while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
-                waiting = asyncio.create_task(system.update(model, 20, 20, event_ids=True))
                 await asyncio.sleep(0.2)
                 assert not waiting.done()  # an append may not look for its event ids in two places
                 await asyncio.to_thread(
