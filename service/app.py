@@ -22,6 +22,7 @@ from service.admin_routes import add_admin_routes
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import ServiceError
+from service.evaluation_routes import add_evaluation_routes
 from service.front_door import FrontDoor
 from service.health import add_health_routes
 from service.metrics import Metrics
@@ -87,6 +88,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
     add_snapshot_routes(app, backend)
+    add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
     app.add_front_door(metrics)
     return app

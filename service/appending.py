@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -15,6 +16,7 @@ from redis.asyncio import Redis
 from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
 from service.errors import AppendOutcome, StateUnavailable, UpdateUnavailable
+from service.evaluation.slice_names import SliceName
 from service.example_log import ExampleLog, MicroBatch, Place
 from service.metrics import Metrics
 from service.redis_keys import ModelKeys
@@ -36,10 +38,13 @@ class NewExample(NamedTuple):
 
 
 class NewExamples(NamedTuple):
-    """The examples of a request, in order, and the event ids that the caller gave."""
+    """The examples of a request, in order, the event ids that the caller gave, and the values of sliced
+    features that are new here.
+    """
 
     batch: ExampleBatch
     event_ids: Sequence[str | None] | None = None
+    slice_names: Mapping[int, SliceName] = MappingProxyType({})
 
     @classmethod
     def of(cls, examples: Sequence[NewExample]) -> NewExamples:
@@ -106,6 +111,7 @@ class Appender:
         micro_batch = MicroBatch()
         for request in requests:
             micro_batch.extend(request.examples.event_ids or [None] * len(request.examples.batch))
+            micro_batch.slice_names.update(request.examples.slice_names)
         examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
         records = replace(examples, event_ids=micro_batch.digests).to_records()
         started = time.monotonic()

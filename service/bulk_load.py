@@ -56,10 +56,16 @@ class ServerFull(ServiceError):
 
 
 async def bulk_load(
-    channel: Channel, base: Replica, state: ModelState, patience_seconds: float = PATIENCE_SECONDS
+    channel: Channel,
+    base: Replica,
+    state: ModelState,
+    patience_seconds: float = PATIENCE_SECONDS,
+    *,
+    keep_evaluation: bool = False,
 ) -> None:
     """Makes `state` the model's, provided that it is still at the commit of `base`. Examples that wait in
     the log are learned on top of it. A server that is away is waited for, `patience_seconds` each time.
+    `keep_evaluation`: whether the figures go on as they are, or begin anew with the state.
 
     Raises ModelMoved, ServerFull, StateUnavailable, ResponseError. A filling that is given up is removed, or
     expires.
@@ -75,7 +81,7 @@ async def bulk_load(
     except BaseException:
         await server.discard(filled)
         raise
-    status = await _switch(server, base, generation, state.t, slots)
+    status = await _switch(server, base, generation, state.t, slots, keep_evaluation)
     if status == b"SWITCHED":
         return
     await server.discard(filled)
@@ -94,14 +100,17 @@ async def _fill(server: _PatientChannel, filled: str, state: ModelState) -> int:
     return len(slots)
 
 
-async def _switch(server: _PatientChannel, base: Replica, generation: int, t: int, slots: int) -> bytes:
+async def _switch(
+    server: _PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
+) -> bytes:
     """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
     keys = base.keys
     try:
         status, *_ = await server.run(
             switch_generation,
             *(keys.meta, keys.state(base.generation), keys.state(generation), keys.commits),
-            *(keys.incarnation, base.generation, base.token, secrets.token_bytes(8), generation, t, slots),
+            *(keys.evaluation, keys.incarnation, base.generation, base.token, secrets.token_bytes(8)),
+            *(generation, t, slots, int(not keep_evaluation)),
         )
     except StateUnavailable as away:
         unknown = "Whether it took up the new state is not known; the model's revision tells."

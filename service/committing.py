@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
 from model_core.learning import Learned
+from service.live_evaluation import LiveEvaluation
 from service.mirror import Mirror
 from service.redis_client import CONNECTION_FAILURES, Channel, commit_learned
 from service.redis_keys import Commit, LearnedEntry, LogEntry, LogId, ModelKeys, changed_records, pack_entries
@@ -61,24 +63,29 @@ class Committer:
         mirror: Mirror,
         settings: Settings,
         health: ServerHealth,
+        evaluation: LiveEvaluation,
         log_kept: RetainedBytes,
         commits_kept: RetainedBytes,
     ) -> None:
         self.backlog = 0
         self._mirror = mirror
+        self._evaluation = evaluation
         self._settings = settings
         self._health = health
         self._log_kept = log_kept
         self._commits_kept = commits_kept
 
     @classmethod
-    async def start(cls, mirror: Mirror, settings: Settings, health: ServerHealth) -> Committer:
+    async def start(
+        cls, mirror: Mirror, settings: Settings, health: ServerHealth, evaluation: LiveEvaluation
+    ) -> Committer:
         replica, channel = mirror.replica, mirror.channel
         keys = replica.keys
         return cls(
             mirror,
             settings,
             health,
+            evaluation,
             await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
             await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
         )
@@ -94,10 +101,12 @@ class Committer:
         position = await self._until_known(commit, replica)
         if position is None:
             log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
+            self._evaluation.moved_to(None)
             replica.token = NO_TOKEN  # its arrays are ahead of any commit, also if the loading fails now
             await self._mirror.load()
             return False
         replica.moved_to(position, commit)
+        self._evaluation.moved_to(commit.token)
         self._mirror.heard()
         for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
             self._log_kept.add(entry, size)
@@ -142,13 +151,17 @@ class Committer:
         shedding = self._health.shedding
         kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
         commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
+        written, deleted = self._evaluation.take()
         return [
-            *(keys.meta, keys.state(replica.generation), keys.commits, keys.log),
+            *(keys.meta, keys.state(replica.generation), keys.commits, keys.log, keys.evaluation),
             *(keys.incarnation, replica.generation, commit.previous_token, commit.token),
             *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
             *(commit.changed.tobytes(), pack_entries(commit.entries)),
             *(commit.margins.tobytes(), commit.skipped.tobytes()),
             *(str(commits_from), str(self._log_kept.keep_from()), kept_ms),
+            len(deleted),
+            *deleted,
+            *chain.from_iterable(written.items()),
         ]
 
 

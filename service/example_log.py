@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
+from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.lost_updates import AcknowledgedEntries
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
 from service.redis_keys import LogId, ModelKeys
@@ -47,6 +48,7 @@ class MicroBatch:
     event_ids: for callers, one an example. digests: the same as the log's records carry them, 16 bytes each.
     claims: per example, what the script is to claim, empty for an id made here (the batch's own claim covers
     it), and the id of an earlier micro-batch that the example may repeat.
+    slice_names: values of sliced features that the examples have and that were not told before.
     """
 
     def __init__(self) -> None:
@@ -54,6 +56,7 @@ class MicroBatch:
         self.event_ids: list[str] = []
         self.digests: list[bytes] = []
         self.claims: list[tuple[bytes, bytes]] = []
+        self.slice_names: dict[int, SliceName] = {}
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
@@ -120,7 +123,8 @@ class ExampleLog:
         settings = self._settings
         reply: list[bytes | int] = await append_examples(
             self._channel,
-            *(self._keys.meta, self._keys.log, self._keys.incarnation, round(deadline * 1000 + offset)),
+            *(self._keys.meta, self._keys.log, self._keys.slices),
+            *(self._keys.incarnation, round(deadline * 1000 + offset)),
             *(settings.backlog_limit_examples, self._keys.events_prefix),
             *(
                 round(settings.event_id_retention_seconds),
@@ -128,6 +132,7 @@ class ExampleLog:
                 MOST_ENTRY_BYTES,
                 MOST_ENTRY_EXAMPLES,
             ),
+            *(pack_names(batch.slice_names), MOST_VALUES_A_FEATURE),
             *tail,
         )
         return reply

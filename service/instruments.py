@@ -170,6 +170,9 @@ class Instruments:
             "expected_collision_ratio", "Share of features expected to share a slot with another."
         )
         self.weight_norm = self._of_model("weight_norm", "Euclidean norm of the weights.")
+        self.gradient_norm = self._of_model(
+            "gradient_norm", "Square root of the sum of all squared gradients of all rounds."
+        )
         self.nonfinite_slots = self._of_model("nonfinite_slots", "Slots that are not finite: always 0.")
 
     def _declare_snapshots(self) -> None:

@@ -16,6 +16,7 @@ from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
 from service.errors import ContractMismatch
 from service.lease import Lease
+from service.live_evaluation import LiveEvaluation
 from service.log_reading import examples_of, gap_before
 from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
@@ -67,6 +68,7 @@ class Learner:
         self._mirror = Mirror(client, model, settings)
         self._snapshots = Snapshots(client, model, settings, store, metrics)
         self._settled = False  # whether the arrays are exactly those of the replica's commit
+        self._evaluation = LiveEvaluation(model, metrics)
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
         self._trimmed = 0.0
@@ -110,6 +112,7 @@ class Learner:
             await self._mirror.load()
         if not self._lease.held:
             self._committer = None
+            self._evaluation.moved_to(None)
             await self._mirror.advance(self._mirror.block_ms)
         elif self._committer is None:
             await self._take_over()
@@ -140,7 +143,7 @@ class Learner:
 
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
-        self._committer = await Committer.start(self._mirror, self._settings, self._health)
+        self._committer = await Committer.start(self._mirror, self._settings, self._health, self._evaluation)
         replica = self._mirror.replica
         self._metrics.leads(
             self.model,
@@ -154,9 +157,12 @@ class Learner:
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
     async def _learn(self, committer: Committer) -> None:
+        await self._evaluation.follow(self._mirror)
         entries = await self._read_log()
         if not entries:
             await self._idle(committer)
+            await self._evaluation.tell(self._mirror)
+        await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
         while entries and self._lease.held:
             try:
                 self._settled = False
@@ -172,6 +178,7 @@ class Learner:
                 return  # loaded again: what was read follows from another state
             seconds, state = time.monotonic() - started, self._mirror.replica.state
             self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)
+            await self._evaluation.tell(self._mirror)
 
     async def _read_log(self) -> deque[LogEntry]:
         replica = self._mirror.replica
@@ -203,6 +210,7 @@ class Learner:
                 raise
             entry = entries.popleft()
             learned = replica.config.learn(replica.state, batch)
+            self._evaluation.add(entry, batch, learned)
             work.add(entry, batch, learned)
             number += len(batch)
         return work

@@ -101,11 +101,11 @@ async def _entries(channel: Channel, keys: ModelKeys, start: str, count: int) ->
 def _skipping(keys: ModelKeys, meta: Meta, target: LogId, number: int) -> list[str | bytes | int | float]:
     """Arguments of a commit that changes no slot and moves on in the log."""
     return [
-        *(keys.meta, keys.state(meta.generation), keys.commits, keys.log),
+        *(keys.meta, keys.state(meta.generation), keys.commits, keys.log, keys.evaluation),
         *(meta.incarnation, meta.generation, meta.token, secrets.token_bytes(8)),
         *(str(target), number, meta.t, meta.commit + 1, meta.skipped),
         *(b"", b"", b"", b""),
-        *_TRIM_NOTHING,
+        *(*_TRIM_NOTHING, 0),
     ]
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from model_core.census import Census
 from model_core.online_evaluation.figures import Figures
 from service import __version__
 from service.exposition import TextFormat
@@ -54,17 +55,6 @@ class WrittenSnapshot(NamedTuple):
     slots: int
     seconds: float
     copy_seconds: float
-
-
-class StateMeasures(Protocol):
-    """What a pass over a state finds."""
-
-    nonzero: int
-    density: float
-    slot_load: float
-    expected_collisions: float
-    weight_norm: float
-    nonfinite: int
 
 
 class Metrics(Instruments):
@@ -163,13 +153,14 @@ class Metrics(Instruments):
         self._show(self.rounds, rounds, model)
         self._show(self.features_seen, features, model)
 
-    def measured(self, model: str, measures: StateMeasures) -> None:
+    def measured(self, model: str, measures: Census) -> None:
         for gauge, value in (
             (self.nonzero_features, measures.nonzero),
             (self.density, measures.density),
             (self.slot_load, measures.slot_load),
-            (self.expected_collisions, measures.expected_collisions),
+            (self.expected_collisions, measures.expected_collision_rate),
             (self.weight_norm, measures.weight_norm),
+            (self.gradient_norm, measures.gradient_norm),
             (self.nonfinite_slots, measures.nonfinite),
         ):
             self._show(gauge, value, model)

@@ -18,11 +18,21 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.evaluation.slice_names import SliceFinder
 from service.mirror import Mirror
 from service.model_config import ModelConfig, limits_of
 from service.outcomes import Outcomes
 from service.redis_client import CONNECTION_FAILURES, Channel, create_model, delete_model, masters
-from service.redis_keys import FORMAT_VERSION, LOG_START, META_PATTERN, MODELS, ModelKeys, meta_key
+from service.redis_keys import (
+    FIGURES,
+    FORMAT_VERSION,
+    LOG_START,
+    META_PATTERN,
+    MODELS,
+    LogId,
+    ModelKeys,
+    meta_key,
+)
 from service.replica import ModelGone, checked_config, read_meta
 from service.settings import Settings
 from service.tasks import cancel_all
@@ -36,9 +46,10 @@ class OpenModel:
     def __init__(self, client: Redis, name: str, settings: Settings) -> None:
         self.name = name
         self.outcomes = Outcomes()
-        self.mirror = Mirror(client, name, settings, self.outcomes.record, self.outcomes.applied_through)
+        self.mirror = Mirror(client, name, settings, self.outcomes.record, self._loaded)
         self.encoder: FeatureEncoder
         self.parser: RequestParser
+        self.slices: SliceFinder
         self.belongings = contextlib.AsyncExitStack()  # closed when the model is no longer followed
         self._settings = settings
         self._limits = limits_of(settings)
@@ -53,6 +64,11 @@ class OpenModel:
         self.parser = RequestParser(
             self.config.hashing, self._limits, self._settings.max_examples, self._settings.max_instances
         )
+
+    def _loaded(self, applied: LogId) -> None:
+        """Also when the server is not what it was."""
+        self.outcomes.applied_through(applied)
+        self.slices = SliceFinder(FeatureEncoder(self.config.hashing), self.config.evaluation.slices)
 
     @property
     def config(self) -> ModelConfig:
@@ -115,10 +131,19 @@ class Models:
                 raise UnknownModel(name) from None
             await delete_model(
                 channel,
-                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease),
+                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
                 *(keys.incarnation, keys.state_prefix),
             )
         self._forget(name, self._open.get(name))
+
+    async def figures(self, model: OpenModel) -> bytes | None:
+        """What its learner told last of how good it is, as JSON; None before it did.
+
+        Raises StateUnavailable.
+        """
+        async with self._channel() as channel:
+            told: bytes | None = await channel.call("HGET", model.mirror.replica.keys.evaluation, FIGURES)
+            return told
 
     async def repair_index(self) -> None:
         """Makes the index the models whose meta is there. The index is never the truth."""

@@ -24,6 +24,13 @@ and its value (16 bytes). The server's Lua takes these apart in C, a third faste
 """
 _SLOT_TAG, _ROW_TAG = 0xA4, 0xB0  # MessagePack's strings of 4 and of 16 bytes
 
+PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
+"""With what the names of the fields of ``evaluation`` begin, by what they evaluate: predictions just before
+learning, predictions as they were served, the slices of the former.
+"""
+FIGURES = b"figures"
+"""The field of ``evaluation`` with its figures as JSON, for readers; it follows from the others."""
+
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
@@ -71,6 +78,10 @@ class ModelKeys:
     def snapshot_reply(self, request: str) -> str:
         """A list in which who asked finds the answer."""
         return self._of_incarnation(f"snapshot-reply:{request}")
+
+    @property
+    def slices(self) -> str:
+        return self._of_incarnation("slices")
 
     @property
     def events_prefix(self) -> str:
@@ -166,17 +177,21 @@ def revision(incarnation: str, generation: int, commit: int) -> str:
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One entry of the example log. ``first_number`` is the dense number of its first record, None where the
-    entry is none that this service wrote.
+    entry is none that this service wrote. ``slices``: how long the hash of that name was, where it has grown
+    since the entry before, else 0.
     """
 
     id: LogId
     first_number: int | None
     records: list[bytes]
+    slices: int = 0
 
     @classmethod
     def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:
-        written_here = fields[0] == b"n" and fields[1].isdigit()
-        return cls(LogId.parse(entry_id), int(fields[1]) if written_here else None, fields[3::2])
+        first_number = int(fields[1]) if fields[0] == b"n" and fields[1].isdigit() else None
+        if fields[2:3] == [b"s"] and fields[3].isdigit():
+            return cls(LogId.parse(entry_id), first_number, fields[5::2], int(fields[3]))
+        return cls(LogId.parse(entry_id), first_number, fields[3::2])
 
 
 class LearnedEntry(NamedTuple):

@@ -45,5 +45,5 @@ class RequestReader:
             examples = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
         else:
             examples = [one_example(model.encoder, request, settings.max_weight)]
-        batch, event_ids = NewExamples.of(examples)
-        return ParsedUpdate(many, batch, event_ids)
+        new = NewExamples.of(examples)
+        return ParsedUpdate(many, new.batch, new.event_ids)

@@ -70,7 +70,8 @@ class HotRoutes:
         except StateUnavailable as away:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
         many, batch, event_ids = await self._reader.update(model, call.body)
-        results = await self._backend.updates.submit(model, NewExamples(batch, event_ids), wait)
+        names = model.slices.found_in(call.body)
+        results = await self._backend.updates.submit(model, NewExamples(batch, event_ids, names), wait)
         statuses = [result.status for result in results]
         self._metrics.updated(model.name, statuses)
         status = 202 if "appended" in statuses else 200

@@ -60,6 +60,7 @@ class Updates:
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or created anew; nothing was appended."
             ) from None
+        model.slices.told(examples.slice_names)
         if wait:
             for entry in {place.entry for place, _ in placed if place.entry is not None}:
                 await model.outcomes.learned(entry, deadline)

@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Self
 
+import numpy as np
 from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.state import ModelState
 from model_core.warm_up import warm_up
 from service.appending import NewExample, NewExamples
+from service.evaluation.evaluations import Evaluations
+from service.evaluation.slice_names import unpack_names
 from service.learner_process import Learners
 from service.metrics import Metrics
 from service.model_config import ModelConfig
 from service.models import Models, OpenModel
-from service.redis_client import Channel, connect
+from service.redis_client import Channel, connect, read_evaluation
 from service.redis_keys import LogEntry
 from service.replica import Replica, load_replica
 from service.server_health import ServerHealth
@@ -95,6 +98,34 @@ async def stored(client: Redis, model: str = "clicks") -> Replica:
         return await load_replica(channel, model)
 
 
+async def stored_evaluation(client: Redis, replica: Replica) -> Evaluations:
+    """What Redis holds, read by nobody's learner."""
+    keys = replica.keys
+    async with _OneErrand(client) as channel:
+        fields, names = await read_evaluation(
+            channel, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
+        )
+    evaluations = Evaluations.from_fields(replica.config.evaluation, _pairs(fields))
+    evaluations.know(unpack_names(_pairs(names).items()))
+    return evaluations
+
+
+def evaluation_of_a_pass(entries: Sequence[LogEntry], like: Evaluations, config: ModelConfig) -> Evaluations:
+    """Of a single-threaded pass over the log, with the slices of `like` known from the start."""
+    state, evaluations = ModelState.empty(config.hashing.bits), Evaluations(config.evaluation)
+    evaluations.know(like.names)
+    for entry in entries:
+        batch = ExampleBatch.from_records(entry.records)
+        learned = config.learn(state, batch)
+        margins = np.where(learned.skipped, np.nan, learned.margins)
+        evaluations.add(margins, batch, entry.id.milliseconds)
+    return evaluations
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
 def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
     """A single-threaded pass of the numeric core over the log, in one batch."""
     state = ModelState.empty(config.hashing.bits)
@@ -104,13 +135,16 @@ def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
 
 
 async def assert_state_is_a_pass_over_the_log(client: Redis, model: str = "clicks") -> Replica:
-    """Invariant 1, once everything in the log is learned."""
+    """Invariant 1, once everything in the log is learned; the evaluation is that of the pass too."""
     replica = await stored(client, model)
     entries = await read_log(client, replica)
     assert entries[0].first_number == 0, "the log was trimmed: this check needs all of it"
-    state = pass_over([entry for entry in entries if entry.id <= replica.applied], replica.config)
+    entries = [entry for entry in entries if entry.id <= replica.applied]
+    state = pass_over(entries, replica.config)
     assert state.t == replica.state.t
     assert state.digest() == replica.state.digest()
+    evaluation = await stored_evaluation(client, replica)
+    assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
     return replica
 
 

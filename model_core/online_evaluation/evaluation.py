@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from model_core.examples import ExampleBatch
 from model_core.online_evaluation import layout
 from model_core.online_evaluation.adding import add_examples
-from model_core.online_evaluation.buckets import AHEAD, LATE, NEWEST, empty_buckets
+from model_core.online_evaluation.buckets import AHEAD, LATE, NEWEST, WEIGHTED, empty_buckets
 from model_core.online_evaluation.figures import Figures, Weighting, Window, figures_of
 from model_core.online_evaluation.windows import histogram_of
 
@@ -59,6 +59,11 @@ class OnlineEvaluation:
     def newest(self) -> int | None:
         """The newest time among the examples, in milliseconds since the epoch."""
         return int(self._buckets.clock[NEWEST]) if self._buckets.clock[NEWEST] >= 0 else None
+
+    @property
+    def weighted(self) -> bool:
+        """Had any example a weight other than 1?  Otherwise figures are the same under both weightings."""
+        return bool((self._buckets.marks[:, :-1] & WEIGHTED).any())
 
     @property
     def late(self) -> int:

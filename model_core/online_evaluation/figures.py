@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -140,12 +141,9 @@ def reliability(bins: NDArray[np.float64]) -> tuple[ReliabilityRow, ...]:
 
     The mean prediction is taken from the middles of the bins: within 0.1 % of it where there are 16,384.
     """
-    width = SPAN / len(bins)
-    middles = 1.0 / (1.0 + np.exp(-(LOWEST + width * (np.arange(len(bins)) + 0.5))))
-    edges = np.array(RELIABILITY_EDGES[1:-1])
-    cuts = np.rint((np.log(edges / (1.0 - edges)) - LOWEST) / width).astype(np.int64)
+    middles, first_bins = _reliability_grid(len(bins))
     by_bin = np.stack([bins[:, 0] + bins[:, 1], bins[:, 1], (bins[:, 0] + bins[:, 1]) * middles])
-    totals = np.add.reduceat(by_bin, np.concatenate([[0], cuts]), axis=1)
+    totals = np.add.reduceat(by_bin, first_bins, axis=1)
     return tuple(
         ReliabilityRow(low, high, examples, predicted / examples, clicks / examples)
         for low, high, (examples, clicks, predicted) in zip(
@@ -153,3 +151,13 @@ def reliability(bins: NDArray[np.float64]) -> tuple[ReliabilityRow, ...]:
         )
         if examples > 0.0
     )
+
+
+@lru_cache
+def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The probability in the middle of each bin, and with which bin each bucket begins."""
+    width = SPAN / bins
+    middles = 1.0 / (1.0 + np.exp(-(LOWEST + width * (np.arange(bins) + 0.5))))
+    edges = np.array(RELIABILITY_EDGES[1:-1])
+    cuts = np.rint((np.log(edges / (1.0 - edges)) - LOWEST) / width).astype(np.int64)
+    return middles, np.concatenate([[0], cuts])

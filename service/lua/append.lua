@@ -1,9 +1,10 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
--- KEYS: 1 meta, 2 log
+-- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 most examples the backlog may hold,
 --       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
 --       7 most bytes and 8 most examples in one log entry,
+--       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 most of them a feature,
 --       then for each example: its record, its event id (16 bytes, or empty: the caller gave none),
 --       and the id of an earlier micro-batch whose append it may repeat (12 bytes, or empty)
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
@@ -14,14 +15,15 @@
 local incarnation, deadline, most_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local most_bytes, most_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
-local first_argument, CHUNK = 9, 3000
+local slice_names, most_slice_names = ARGV[9], tonumber(ARGV[10])
+local first_argument, CHUNK = 11, 3000
 local count = (#ARGV - first_argument + 1) / 3
 
 local function record_of(i) return ARGV[first_argument + 3 * i] end
 local function event_of(i) return ARGV[first_argument + 3 * i + 1] end
 local function repeats_of(i) return ARGV[first_argument + 3 * i + 2] end
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
@@ -77,11 +79,33 @@ for k, claim in pairs(claims(ids)) do
   end
 end
 
+-- Values of sliced features, told once: a field each, and for each feature how many there are.
+local start = 1
+while start < #slice_names do
+  local category, length = string.sub(slice_names, start, start + 3), string.byte(slice_names, start + 4)
+  local count_of = '#' .. string.byte(slice_names, start + 5)
+  if tonumber(redis.call('HGET', KEYS[3], count_of) or 0) < most_slice_names
+    and redis.call('HSETNX', KEYS[3], category, string.sub(slice_names, start + 5, start + 4 + length)) == 1 then
+    redis.call('HINCRBY', KEYS[3], count_of, 1)
+  end
+  start = start + 5 + length
+end
+local slices = redis.call('HLEN', KEYS[3])
+-- Whoever learns the next entry has to know those that were told since the entry before.
+local to_tell = slices > tonumber(meta[4] or 0)
+
 local entries, duplicates, new_claims, own = {}, {}, {}, {}
 local entry, bytes, offsets = {}, 0, {}
 local function flush()
   if #entry == 0 then return end
-  local id = redis.call('XADD', KEYS[2], '*', 'n', appended, unpack(entry))
+  local id
+  if to_tell then
+    id = redis.call('XADD', KEYS[2], '*', 'n', appended, 's', slices, unpack(entry))
+    redis.call('HSET', KEYS[1], 'slices', slices)
+    to_tell = false
+  else
+    id = redis.call('XADD', KEYS[2], '*', 'n', appended, unpack(entry))
+  end
   entries[#entries + 1] = id .. ':' .. (#entry / 2)
   for event, offset in pairs(offsets) do
     local position = id .. ':' .. offset

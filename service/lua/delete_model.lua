@@ -1,5 +1,5 @@
 -- Deletes one incarnation of a model. Its event buckets go by their own expiry.
--- KEYS: 1 meta, 2 log, 3 commits, 4 evaluation, 5 lease
+-- KEYS: 1 meta, 2 log, 3 commits, 4 evaluation, 5 lease, 6 slices
 -- ARGV: 1 incarnation, 2 prefix of the state keys
 -- RETURNS: 1 deleted, 0 that incarnation is not there
 local incarnation, state_prefix = ARGV[1], ARGV[2]
@@ -7,5 +7,5 @@ local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation')
 if meta[1] ~= incarnation then
   return 0
 end
-redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], state_prefix .. meta[2])
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], state_prefix .. meta[2])
 return 1

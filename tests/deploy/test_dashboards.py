@@ -9,19 +9,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from prometheus_client import start_http_server
 
+from model_core.census import take_census
 from model_core.examples import ExampleBatch
+from model_core.hyperparameters import Hyperparameters
 from model_core.online_evaluation.evaluation import OnlineEvaluation
 from model_core.online_evaluation.figures import Weighting, Window
+from model_core.state import ModelState
 from service.metrics import Metrics
 from tests.commands import ServingProcess
 from tests.deploy.prometheus_server import PrometheusServer
+from tests.servers import ServerProcess
 from tests.shared_data import REPOSITORY
 
 GRAFANA = REPOSITORY / "deploy" / "grafana"
@@ -91,8 +93,8 @@ def test_the_dashboards_link_to_each_other() -> None:
         assert "ftrl" in dashboard["tags"]
 
 
-def of_the_evaluation(models: Sequence[str] = ("default",)) -> Metrics:
-    """Figures of quality of a learner's models, which are all alike."""
+def metrics_of(models: Sequence[str]) -> Metrics:
+    """A learner's metrics of models that are all alike."""
     random = np.random.default_rng(1)
     margins = random.normal(-1.0, 1.0, 4000)
     labels = (random.random(4000) < 1 / (1 + np.exp(-margins))).astype(np.uint8)
@@ -101,20 +103,18 @@ def of_the_evaluation(models: Sequence[str] = ("default",)) -> Metrics:
     )
     evaluation = OnlineEvaluation()
     evaluation.add(margins, examples, round(time.time() * 1000))
-    state = SimpleNamespace(
-        nonzero=3, density=0.3, slot_load=0.1, expected_collisions=0.05, weight_norm=2.0, nonfinite=0
-    )
     figures = [evaluation.figures(w, by) for w in get_args(Window) for by in get_args(Weighting)]
     metrics = Metrics()
     for model in models:
-        metrics.measured(model, state)
-        for of_window in figures:
-            metrics.evaluated(model, "progressive", of_window)
+        metrics.measured(model, take_census(ModelState.empty(10), Hyperparameters()))
+        for source in ("progressive", "served"):
+            for of_window in figures:
+                metrics.evaluated(model, source, of_window)
     return metrics
 
 
 def test_a_scrape_of_ten_models_takes_less_than_fifty_milliseconds() -> None:
-    metrics = of_the_evaluation([f"model-{number}" for number in range(10)])
+    metrics = metrics_of([f"model-{number}" for number in range(10)])
 
     def seconds() -> float:
         started = time.process_time()
@@ -130,25 +130,30 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed (Debian: apt install prometheus)")
     directory = tmp_path_factory.mktemp("prometheus")
-    service = ServingProcess("serve", directory=directory)
-    learner, thread = start_http_server(0, "127.0.0.1", registry=of_the_evaluation().registry)
+    redis = ServerProcess().start()
+    api, learner = (
+        ServingProcess(command, directory=directory, FTRL_REDIS_URL=redis.url) for command in ("api", "learn")
+    )
+    server = None
     try:
-        address = service.wait_until_ready().removeprefix("http://")
-        targets = {"api": [address], "learner": [f"127.0.0.1:{learner.server_port}"]}
+        api.wait_until_ready()
+        targets = {
+            job: [process.url.removeprefix("http://")]
+            for job, process in (("api", api), ("learner", learner))
+        }
         server = PrometheusServer(directory, targets)
-        try:
-            server.wait_for("count(up == 1) == 2")
-            use(service)
-            server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
-            yield server
-        finally:
-            server.remove()
+        server.wait_for("count(up == 1) == 2")
+        use(api)
+        server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
+        server.wait_for("ftrl_model_density_ratio > 0")
+        yield server
     finally:
-        learner.shutdown()
-        learner.server_close()
-        thread.join()
-        service.stop()
-        service.remove()
+        if server is not None:
+            server.remove()
+        for process in (api, learner):
+            process.stop()
+            process.remove()
+        redis.remove()
 
 
 def use(service: ServingProcess) -> None:

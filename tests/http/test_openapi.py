@@ -36,6 +36,7 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("get", "/models/{name}/snapshots"),
         ("post", "/models/{name}/snapshots"),
         ("get", "/models/{name}/snapshots/{snapshot}"),
+        ("get", "/models/{name}/evaluation"),
         ("get", "/livez"),
         ("get", "/readyz"),
         ("get", "/metrics"),
