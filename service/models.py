@@ -141,7 +141,7 @@ class Models:
 
         Raises StateUnavailable.
         """
-        async with self._channel() as channel:
+        async with self.channel() as channel:
             told: bytes | None = await channel.call("HGET", model.mirror.replica.keys.evaluation, FIGURES)
             return told
 

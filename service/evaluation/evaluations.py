@@ -64,8 +64,16 @@ class Evaluations:
         learned; NaN for those that are to be left out.
         """
         self.progressive.add(margins, batch, log_ms)
+        if batch.served_margins.size:
+            self._add_served(np.where(np.isfinite(margins), batch.served_margins, np.nan), batch, log_ms)
         if self.slices is not None:
             self.slices.add(margins, batch, log_ms)
+
+    def _add_served(self, margins: NDArray[np.float64], batch: ExampleBatch, log_ms: int) -> None:
+        if self.served is None and np.isfinite(margins).any():
+            self.served = OnlineEvaluation()
+        if self.served is not None:
+            self.served.add(margins, batch, log_ms)
 
     def take(self) -> EvaluationChanges:
         """What changed since the last call."""
