@@ -87,7 +87,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     bodies = BodyReader(settings.body_timeout_seconds)
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
-    add_snapshot_routes(app, backend)
+    add_snapshot_routes(app, backend, bodies, settings)
     add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
     app.add_front_door(metrics)

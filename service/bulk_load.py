@@ -8,6 +8,8 @@ import secrets
 import time
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from model_core.state import ModelState
@@ -71,17 +73,18 @@ async def bulk_load(
     expires.
     """
     keys = base.keys
-    server = _PatientChannel(channel, patience_seconds)
+    server = PatientChannel(channel, patience_seconds)
     generation = await server.run(new_generation, keys.meta, keys.incarnation, base.token)
     if not generation:
         raise ModelMoved(keys.model)
     filled = keys.state(generation)
     try:
-        slots = await _fill(server, filled, state)
+        slots = state.seen_slots()
+        await fill(server, filled, state, slots)
     except BaseException:
         await server.discard(filled)
         raise
-    status = await _switch(server, base, generation, state.t, slots, keep_evaluation)
+    status = await _switch(server, base, generation, state.t, len(slots), keep_evaluation)
     if status == b"SWITCHED":
         return
     await server.discard(filled)
@@ -90,18 +93,20 @@ async def bulk_load(
     raise StateUnavailable("Redis lost part of the new state; the model stays as it was. Try again.")
 
 
-async def _fill(server: _PatientChannel, filled: str, state: ModelState) -> int:
-    """How many slots the state has. Any chunk may be sent twice."""
-    slots = state.seen_slots()
+async def fill(server: PatientChannel, filled: str, state: ModelState, slots: npt.NDArray[np.uint32]) -> int:
+    """Puts the rows of these slots into a key that nobody reads yet; any chunk may be sent twice. Returns how
+    many slots it holds.
+    """
+    held = 0
     for start in range(0, len(slots), SLOTS_A_CHUNK):
         chunk = slots[start : start + SLOTS_A_CHUNK]
         packed = changed_records(chunk, state.rows[chunk]).tobytes()
-        await server.run(fill_state, filled, UNFINISHED_EXPIRES_SECONDS, packed)
-    return len(slots)
+        held = int(await server.run(fill_state, filled, UNFINISHED_EXPIRES_SECONDS, packed))
+    return held
 
 
 async def _switch(
-    server: _PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
+    server: PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
 ) -> bytes:
     """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
     keys = base.keys
@@ -118,7 +123,7 @@ async def _switch(
     return bytes(status)
 
 
-class _PatientChannel:
+class PatientChannel:
     """Runs scripts that may run twice, until the server answers."""
 
     def __init__(self, channel: Channel, patience_seconds: float) -> None:

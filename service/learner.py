@@ -210,7 +210,8 @@ class Learner:
                 raise
             entry = entries.popleft()
             learned = replica.config.learn(replica.state, batch)
-            self._evaluation.add(entry, batch, learned)
+            if entry.id > replica.evaluated:
+                self._evaluation.add(entry, batch, learned)
             work.add(entry, batch, learned)
             number += len(batch)
         return work

@@ -219,7 +219,8 @@ async def _names_of_metas(client: Redis) -> AsyncIterator[bytes]:
 
 async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
     """Creates the model unless it is there; says whether it did. Raises ModelConflict where another is."""
-    created = await create_model(channel, meta_key(name), *_new_meta(config))
+    meta = [part for field in new_meta(config).items() for part in field]
+    created = await create_model(channel, meta_key(name), *meta)
     if not created:
         stored = checked_config(name, await read_meta(channel, name))
         if stored.canonical() != config.canonical():
@@ -238,8 +239,9 @@ def difference(stored: ModelConfig, asked: ModelConfig) -> str:
     return "another configuration"
 
 
-def _new_meta(config: ModelConfig) -> list[str | bytes | int]:
-    fields: dict[str, str | bytes | int] = {
+def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
+    """Of a model that has learned nothing, under an incarnation of its own."""
+    return {
         "format": FORMAT_VERSION,
         "incarnation": secrets.token_hex(8),
         "generation": 0,
@@ -249,4 +251,3 @@ def _new_meta(config: ModelConfig) -> list[str | bytes | int]:
         "applied": str(LOG_START),
         **dict.fromkeys(("applied_number", "appended", "t", "commit", "skipped"), 0),
     }
-    return [part for pair in fields.items() for part in pair]

@@ -71,17 +71,17 @@ _OF_A_MODEL = {
     "_422": "The request is not valid; `errors` says where and why.",
     "_503": "Redis is away, and the state is not in memory.",
 }
-_OF_A_BODY = {
+OF_A_BODY = {
     "_408": "The body came too slowly.",
     "_413": "The body is too large.",
     "_415": "The body is not application/json.",
 }
 MODEL_PROBLEMS = problems(**_OF_A_MODEL)
-CREATE_PROBLEMS = problems(**_OF_A_MODEL | _OF_A_BODY | {"_409": "It exists with another configuration."})
-PREDICT_PROBLEMS = problems(**_OF_A_MODEL, **_OF_A_BODY)
+CREATE_PROBLEMS = problems(**_OF_A_MODEL | OF_A_BODY | {"_409": "It exists with another configuration."})
+PREDICT_PROBLEMS = problems(**_OF_A_MODEL, **OF_A_BODY)
 UPDATE_PROBLEMS = problems(
     **_OF_A_MODEL
-    | _OF_A_BODY
+    | OF_A_BODY
     | {
         "_429": "Too much waits to be learned, or Redis is nearly full.",
         "_503": "Redis is away; `outcome` says whether the examples may have been appended, `event_ids` under"

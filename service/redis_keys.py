@@ -126,7 +126,7 @@ LOG_START = LogId(0, 0)
 @dataclass(frozen=True, slots=True)
 class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
-    ones.
+    ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     """
 
     incarnation: str
@@ -141,6 +141,7 @@ class Meta:
     t: int
     commit: int
     skipped: int
+    evaluated: LogId
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -157,6 +158,7 @@ class Meta:
             t=int(fields[b"t"]),
             commit=int(fields[b"commit"]),
             skipped=int(fields[b"skipped"]),
+            evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
         )
 
     @property

@@ -16,6 +16,7 @@ from service.model_config import ModelConfig
 from service.redis_client import Channel, read_head
 from service.redis_keys import (
     FORMAT_VERSION,
+    LOG_START,
     Commit,
     LogId,
     Meta,
@@ -42,7 +43,7 @@ class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
     `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
-    log example.
+    log example; `evaluated`: see Meta.
     """
 
     keys: ModelKeys
@@ -55,6 +56,7 @@ class Replica:
     applied: LogId
     applied_number: int
     position: LogId
+    evaluated: LogId = LOG_START
 
     @property
     def revision(self) -> str:
@@ -144,6 +146,7 @@ async def _start(channel: Channel, model: str) -> Replica:
         meta.applied,
         meta.applied_number,
         LogId.parse(position),
+        meta.evaluated,
     )
 
 

@@ -21,7 +21,7 @@ if held ~= slots then
 end
 local number = string.format('%.0f', meta[6] + 1)
 redis.call('PERSIST', KEYS[3])
-redis.call('HSET', KEYS[1], 'generation', new_generation, 'token', token, 'commit', number, 't', t)
+redis.call('HSET', KEYS[1], 'generation', new_generation, 'token', token, 'commit', number, 't', t, 'base', '')
 redis.call('XADD', KEYS[4], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', meta[4], 'applied_number', meta[5], 'skipped_total', meta[7],
   'changed', '', 'entries', '', 'margins', '', 'skipped', '', 'reset', new_generation)

@@ -17,7 +17,7 @@ import fsspec
 
 from service.snapshots.errors import UnusableStore
 
-Write = Callable[[BinaryIO], None]
+Write = Callable[[BinaryIO], object]
 
 PARTIAL = ".partial-"
 ABANDONED_SECONDS = 3600

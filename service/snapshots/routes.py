@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query
+from fastapi import Body, FastAPI, Path, Query
+from fastapi.openapi.models import Example
+from pydantic import TypeAdapter
 
+from model_core.errors import InvalidInput
+from model_core.hyperparameters import Hyperparameters
 from service.backend import Backend
-from service.openapi import problems
+from service.bodies import BodyReader
+from service.model_config import ModelConfig
+from service.openapi import OF_A_BODY, problems
+from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.redis_keys import ModelKeys
 from service.replica import read_meta
 from service.routes import ModelName, known_name
+from service.settings import Settings
 from service.snapshots.catalogue import TAG_PATTERN, Catalogue, checked_tag
 from service.snapshots.description import described, listed
 from service.snapshots.requests import request_snapshot
-from service.snapshots.schemas import SnapshotDescription, SnapshotList
+from service.snapshots.restoring import RestorePlan, restore, result_of
+from service.snapshots.schemas import RestoreReply, RestoreRequest, SnapshotDescription, SnapshotList
 
+_parse_restore = TypeAdapter(RestoreRequest).validate_json
 TAGS: list[str | Enum] = ["snapshots"]
 REQUEST = "request"
 
 SnapshotName = Annotated[str, Path(description="Its id, a tag (the newest that has it), or `newest`.")]
 Tag = Annotated[str | None, Query(json_schema_extra={"pattern": TAG_PATTERN})]
 
+_EXAMPLES: dict[str, Example] = {
+    "rollback": Example(
+        summary="The newest snapshot, and learn again what came after it",
+        value={"snapshot": "newest", "replay_log": True},
+    ),
+    "from-now": Example(
+        summary="The newest snapshot, and go on from now", value={"snapshot": "newest", "replay_log": False}
+    ),
+}
 _PROBLEMS = {
     "_404": "There is no such model or snapshot.",
     "_409": "The snapshot's file is torn or altered.",
@@ -32,7 +52,9 @@ _PROBLEMS = {
 }
 
 
-def add_snapshot_routes(app: FastAPI, backend: Backend) -> None:
+def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+    app.router.routes.append(_restore_route(backend, bodies, settings))
+
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS))
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
@@ -65,3 +87,49 @@ def add_snapshot_routes(app: FastAPI, backend: Backend) -> None:
         async with backend.models.channel() as channel:
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             return SnapshotDescription(**await request_snapshot(channel, keys, REQUEST, tag))
+
+
+def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
+    async def handler(call: RawRequest) -> RawReply:
+        name = known_name(call.model)
+        asked = _parse_restore(call.body)
+        hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
+        if hyper is not None and not asked.replay_log:
+            raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")
+        plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
+        async with backend.models.channel() as channel:
+            restored = await restore(channel, settings, backend.snapshots, plan)
+        return RawReply(200, json.dumps(result_of(restored)).encode())
+
+    return RawRoute(
+        "POST",
+        "/models/{name}/restore",
+        _restore,
+        handler,
+        bodies=bodies,
+        most_bytes=settings.max_body_bytes,
+        tags=TAGS,
+        responses=problems(
+            **_PROBLEMS
+            | OF_A_BODY
+            | {
+                "_409": "The snapshot does not fit the model, the log does not reach back to it, its file is"
+                " damaged, or another restore came first. Nothing was changed.",
+                "_507": "Redis has no room for a second state.",
+            }
+        ),
+    )
+
+
+def _hyper_of(body: dict[str, Any]) -> Hyperparameters:
+    return ModelConfig.from_json({"hyper": body}).hyper
+
+
+async def _restore(
+    name: ModelName, body: Annotated[RestoreRequest, Body(openapi_examples=_EXAMPLES)]
+) -> RestoreReply:
+    """Make a snapshot the model's state again, in one step while requests go on.
+
+    What is there is kept in a snapshot of its own first. A model that is not there is created.
+    """
+    raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class SnapshotDescription(BaseModel):
@@ -29,3 +29,24 @@ class SnapshotDescription(BaseModel):
 class SnapshotList(BaseModel):
     snapshots: list[SnapshotDescription] = Field(description="Oldest first.")
     damaged: list[str] = Field(description="What is wrong with files that cannot be read.")
+
+
+class RestoreRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    snapshot: str = Field(description="Its id, a tag (the newest that has it), or `newest`.")
+    replay_log: bool = Field(
+        description="Whether what came after the snapshot is learned again; else learning goes on from now."
+    )
+    hyper: dict[str, Any] | None = Field(
+        None, description="Hyperparameters of the same family, with which the log is learned again."
+    )
+
+
+class RestoreReply(BaseModel):
+    model: str
+    snapshot: str
+    before: str | None = Field(description="The snapshot of what was replaced; null: there was no model.")
+    t: int = Field(description="Completed rounds at the switch.")
+    replayed: int = Field(description="Examples that were learned again before the switch.")
+    seconds: float

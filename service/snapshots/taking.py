@@ -52,6 +52,7 @@ class Snapshots:
         self._waiting: list[SnapshotRequest] = []
         self._last: tuple[int, int] | None = None  # generation and commit of the newest snapshot
         self._last_number = 0
+        self._generation = 0
         self._due = 0.0
         self._looked = 0.0
 
@@ -59,6 +60,7 @@ class Snapshots:
         """The schedule goes on where the learner before left it, as soon as the store says where that was."""
         self._due = time.monotonic() + self._settings.snapshot_seconds
         self._last, self._last_number = None, replica.applied_number
+        self._generation = replica.generation
         self._asking = asyncio.create_task(self._ask_for_newest(replica.revision))
 
     async def look(self, replica: Replica) -> None:
@@ -69,6 +71,9 @@ class Snapshots:
         if now - self._looked < LOOK_EVERY_SECONDS:
             return
         self._looked = now
+        if replica.generation != self._generation:
+            self._generation = replica.generation
+            self._metrics.restores.labels(self._model).inc()
         self._waiting += await waiting_requests(self._requests, replica.keys)
         if self._writing is not None and not self._writing.done():
             return

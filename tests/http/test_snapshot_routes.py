@@ -36,3 +36,35 @@ def test_snapshots_outlive_their_model(api: httpx.Client, model: str) -> None:
     taken = api.post(f"{model}/snapshots").json()
     api.delete(model).raise_for_status()
     assert [one["id"] for one in api.get(f"{model}/snapshots").json()["snapshots"]] == [taken["id"]]
+
+
+def test_a_snapshot_is_restored(api: httpx.Client, model: str) -> None:
+    example = {"features": {"ad": "a1"}, "label": 1}
+    taken = api.post(f"{model}/snapshots").json()
+    before = api.post(f"{model}/update", json=example).json()
+    restored = api.post(f"{model}/restore", json={"snapshot": taken["id"], "replay_log": False})
+    assert restored.status_code == 200
+    assert (restored.json()["t"], restored.json()["snapshot"]) == (0, taken["id"])
+    again = api.post(f"{model}/update", json=example).json()
+    assert again["probability"] == before["probability"] == 0.5
+    assert [one["reason"] for one in api.get(f"{model}/snapshots").json()["snapshots"]] == [
+        "request",
+        "before restore",
+    ]
+    back = api.post(f"{model}/restore", json={"snapshot": taken["id"], "replay_log": True})
+    assert (back.json()["t"], back.json()["replayed"]) == (2, 2)
+
+
+def test_a_restore_is_refused_for_what_is_wrong_with_it(api: httpx.Client, model: str) -> None:
+    api.post(f"{model}/snapshots").raise_for_status()
+
+    def refusal(status: int, **body: object) -> str:
+        reply = api.post(f"{model}/restore", json=body)
+        assert reply.status_code == status, reply.text
+        return str(reply.json()["detail"])
+
+    assert "replay_log" in refusal(422, snapshot="newest")
+    assert "hyper: needs replay_log" in refusal(422, snapshot="newest", replay_log=False, hyper={})
+    assert "hyper" in refusal(422, snapshot="newest", replay_log=True, hyper={"l1": -1})
+    assert "family" in refusal(409, snapshot="newest", replay_log=True, hyper={"family": "rda"})
+    assert "no snapshot" in refusal(404, snapshot="good", replay_log=True)

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
-from service.model_config import ModelConfig
 from service.models import OpenModel
-from service.redis_client import one_errand
-from service.snapshots.catalogue import Catalogue
+from service.redis_keys import LogId
 from service.snapshots.errors import StoreUnavailable
-from service.snapshots.object_store import open_store
-from service.snapshots.requests import NoLearner, request_snapshot
+from service.snapshots.requests import NoLearner
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
+from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
 from tests.system import System, eventually, pass_over, read_log, stored
-
-CONFIG = ModelConfig.from_json({"hashing": {"bits": 18}})
-Start = Callable[..., System]
 
 
 @pytest.fixture
 async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
     async with System(make_settings(valkey)) as system:
         yield system
-
-
-def catalogue(system: System) -> Catalogue:
-    return Catalogue(open_store(system.settings.snapshot_store), "clicks")
-
-
-async def take(system: System, model: OpenModel, tag: str | None = None) -> dict[str, Any]:
-    async with one_errand(system.settings) as channel:
-        return await request_snapshot(channel, model.mirror.replica.keys, "request", tag)
 
 
 async def assert_equals_the_state(system: System) -> None:
@@ -76,13 +61,14 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
 async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
+    await system.update(model, 1)
     loading = asyncio.create_task(keep_updating(system, model, 40))
     taken = [await take(system, model) for _ in range(4)]
     await loading
     entries = await read_log(system.client, await stored(system.client))
     for one in taken:
         snapshot = catalogue(system).load(catalogue(system).find(one["id"]))
-        state = pass_over([e for e in entries if str(e.id) <= one["applied"]], CONFIG)
+        state = pass_over([e for e in entries if e.id <= LogId.parse(one["applied"])], CONFIG)
         assert snapshot.state().digest() == state.digest()
 
 

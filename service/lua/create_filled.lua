@@ -1,0 +1,17 @@
+-- Creates a model whose state was filled before, unless it exists.
+-- KEYS: 1 meta, 2 filled state
+-- ARGV: 1 how many slots were filled, then field, value, ... of a new meta; `incarnation` is the first
+-- RETURNS: {'CREATED'} now, or by an earlier attempt, {'EXISTS'} (nothing changed),
+--          {'INCOMPLETE', slots} the filled state does not hold all of them any more (nothing changed)
+local slots, incarnation = tonumber(ARGV[1]), ARGV[3]
+local current = redis.call('HGET', KEYS[1], 'incarnation')
+if current then
+  return {current == incarnation and 'CREATED' or 'EXISTS'}
+end
+local held = redis.call('HLEN', KEYS[2])
+if held ~= slots then
+  return {'INCOMPLETE', held}
+end
+redis.call('PERSIST', KEYS[2])
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return {'CREATED'}

@@ -1,0 +1,43 @@
+"""A model that begins with a state that was learned elsewhere: it is there as a whole, or not at all."""
+
+from __future__ import annotations
+
+from model_core.state import ModelState
+from service.bulk_load import PATIENCE_SECONDS, PatientChannel, fill
+from service.errors import StateUnavailable
+from service.model_config import ModelConfig
+from service.models import new_meta
+from service.redis_client import Channel, create_model_filled
+from service.redis_keys import MODELS, ModelKeys
+
+
+async def create_filled(
+    channel: Channel, name: str, config: ModelConfig, state: ModelState, base: str
+) -> bool:
+    """Creates the model unless it is there; says whether it did. `base`: the snapshot that it begins with,
+    empty where its snapshots have none.
+
+    Raises ServerFull, StateUnavailable, and what Channel.call raises.
+    """
+    meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
+    keys = ModelKeys(name, str(meta["incarnation"]))
+    server = PatientChannel(channel, PATIENCE_SECONDS)
+    filled, slots = keys.state(0), state.seen_slots()
+    try:
+        await fill(server, filled, state, slots)
+    except BaseException:
+        await server.discard(filled)
+        raise
+    status, *_ = await server.run(
+        create_model_filled,
+        *(keys.meta, filled, len(slots)),
+        *("incarnation", keys.incarnation),
+        *(part for field in meta.items() for part in field if field[0] != "incarnation"),
+    )
+    if status == b"CREATED":
+        await channel.call("SADD", MODELS, name)
+        return True
+    await server.discard(filled)
+    if status == b"EXISTS":
+        return False
+    raise StateUnavailable(f"Redis lost part of the state of {name!r}, which was not created. Try again.")

@@ -1,0 +1,93 @@
+"""The example log from a snapshot on, learned again beside the model that is served."""
+
+from __future__ import annotations
+
+import asyncio
+
+from model_core.errors import FormatError
+from model_core.examples import ExampleBatch
+from model_core.state import ModelState
+from service.log_reading import examples_of, gap_before
+from service.model_config import ModelConfig
+from service.redis_client import Channel
+from service.redis_keys import LogEntry, LogId, ModelKeys
+from service.replica import read_meta
+from service.snapshots.errors import LogIncomplete
+
+ENTRIES_A_READ = 100
+MOST_ROUNDS = 20
+
+
+class Replay:
+    """`state`, to be set, moves on through the log; `applied` is the last entry that it has learned, `number`
+    how many log examples came through there.
+    """
+
+    state: ModelState
+
+    def __init__(
+        self, channel: Channel, keys: ModelKeys, config: ModelConfig, applied: LogId, number: int
+    ) -> None:
+        self.applied = applied
+        self.number = number
+        self.examples = 0
+        self._channel = channel
+        self._keys = keys
+        self._config = config
+
+    async def catch_up(self, through: LogId | None = None) -> int:
+        """Learns what the model's learner has learned by now, or what it had learned through an entry;
+        returns how many examples. Raises LogIncomplete, ModelGone, and what Channel.call raises.
+        """
+        before = self.examples
+        target = through or await self._applied_now()
+        while self.applied < target:
+            found = await self._channel.call(
+                "XRANGE", self._keys.log, f"({self.applied}", str(target), "COUNT", ENTRIES_A_READ
+            )
+            if not found:
+                raise self._nothing_left()
+            await self._learn([LogEntry.parse(entry, fields) for entry, fields in found])
+        return self.examples - before
+
+    async def check_reaches_back(self) -> None:
+        """Raises LogIncomplete at once, rather than after all that can be done before it is noticed."""
+        if self.applied < await self._applied_now():
+            found = await self._channel.call("XRANGE", self._keys.log, f"({self.applied}", "+", "COUNT", 1)
+            if not found:
+                raise self._nothing_left()
+            self._check(LogEntry.parse(*found[0]), self.number)
+
+    async def _learn(self, entries: list[LogEntry]) -> None:
+        batches, number = [], self.number
+        for entry in entries:
+            batches.append(self._check(entry, number))
+            number += len(batches[-1])
+        batch = ExampleBatch.concatenate(batches)
+        await asyncio.to_thread(self._config.learn, self.state, batch)
+        self.applied, self.number = entries[-1].id, number
+        self.examples += len(batch)
+
+    def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
+        """The examples of the entry that is to begin with that number."""
+        gap = gap_before(entry, number)
+        if gap:
+            raise LogIncomplete(
+                f"The log does not hold example {number}, the first that is missing; it goes on with entry"
+                f" {entry.id} ({gap}). Nothing was changed."
+            )
+        try:
+            return examples_of(entry)
+        except FormatError as wrong:
+            raise LogIncomplete(
+                f"Log entry {entry.id} cannot be read: {wrong}. Nothing was changed."
+            ) from wrong
+
+    def _nothing_left(self) -> LogIncomplete:
+        return LogIncomplete(
+            f"The log does not hold example {self.number}, the first that is missing, nor any after log entry"
+            f" {self.applied}. Nothing was changed."
+        )
+
+    async def _applied_now(self) -> LogId:
+        return (await read_meta(self._channel, self._keys.model)).applied

@@ -1,0 +1,251 @@
+"""A snapshot becomes the model's state again, in one step, while requests go on.
+
+The new state is filled beside the old one and then switched to, whatever the model has learned meanwhile.
+Updates in flight are learned on one or on the other: a commit that was made for the old state is refused by
+its generation, and what it would have committed is read from the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from model_core.hyperparameters import Hyperparameters
+from model_core.snapshot import Snapshot
+from service.bulk_load import PATIENCE_SECONDS, PatientChannel, ServerFull, fill
+from service.errors import StateUnavailable
+from service.model_config import ModelConfig
+from service.redis_client import Channel, new_generation, switch_to_restored
+from service.redis_keys import LogId, Meta, ModelKeys
+from service.replica import ModelGone, checked_config, load_replica, read_meta
+from service.settings import Settings
+from service.snapshots.capture import capture
+from service.snapshots.catalogue import Entry
+from service.snapshots.creating import create_filled
+from service.snapshots.errors import LogIncomplete, RestoreConflict
+from service.snapshots.fitting import config_of, restored_config
+from service.snapshots.replaying import MOST_ROUNDS, Replay
+from service.snapshots.store import SnapshotStore
+from service.snapshots.taking import write_and_retain
+
+log = logging.getLogger(__name__)
+
+BEFORE_RESTORE = "before restore"
+FEW_EXAMPLES = 200
+BYTES_A_SLOT = 100
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """`snapshot`: an id, a tag or "newest". `replay_log`: learn again what came after it, with `hyper` if
+    given; else learning goes on from now.
+    """
+
+    model: str
+    snapshot: str
+    replay_log: bool = False
+    hyper: Hyperparameters | None = None
+    patience_seconds: float = PATIENCE_SECONDS
+
+
+@dataclass(frozen=True)
+class Restored:
+    """`before`: id of the snapshot of the state that was replaced, None where there was no model. `t`: rounds
+    at the switch; `replayed`: examples that were learned again until then; `seconds`: of all of it.
+    """
+
+    model: str
+    snapshot: str
+    before: str | None
+    t: int
+    replayed: int
+    seconds: float
+
+
+async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
+    """A model that is not there is created from the snapshot.
+
+    Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete, ServerFull,
+    RestoreConflict, StateUnavailable, and what Channel.call raises. Then the model is as it was.
+    """
+    started = time.monotonic()
+    entry, snapshot = await asyncio.to_thread(_load, store, plan)
+    try:
+        meta = await read_meta(channel, plan.model)
+    except ModelGone:
+        return await _create(channel, plan, entry, snapshot, started)
+    restoration = _Restoration(channel, plan, entry, snapshot, meta)
+    try:
+        await restoration.check()
+        before = await _save(channel, settings, store, plan.model)
+        t, replayed = await restoration.run()
+    except ModelGone:
+        raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
+    seconds = time.monotonic() - started
+    log.warning(
+        "model %s is restored from snapshot %s (t = %d, %d examples learned again, %.1f s); before it was %s",
+        *(plan.model, entry.id, t, replayed, seconds, before),
+    )
+    return Restored(plan.model, entry.id, before, t, replayed, seconds)
+
+
+class _Restoration:
+    def __init__(
+        self, channel: Channel, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta
+    ) -> None:
+        self._channel = channel
+        self._server = PatientChannel(channel, plan.patience_seconds)
+        self._plan = plan
+        self._entry = entry
+        self._header = snapshot.header
+        self._snapshot = snapshot
+        self._meta = meta
+        self._keys = ModelKeys(plan.model, meta.incarnation)
+        self._config = restored_config(
+            snapshot.header, checked_config(plan.model, meta), plan.hyper if plan.replay_log else None
+        )
+
+    async def check(self) -> None:
+        """What can be known before anything is done. Raises LogIncomplete, ServerFull."""
+        if self._plan.replay_log and self._header.incarnation != self._meta.incarnation:
+            raise LogIncomplete(
+                f"Snapshot {self._entry.id} is of a model {self._plan.model!r} that was deleted, and its log"
+                " with it. Nothing was changed; restore it without the log."
+            )
+        if self._plan.replay_log:
+            await self._replay().check_reaches_back()
+        await check_memory(self._channel, self._header.slots)
+
+    async def run(self) -> tuple[int, int]:
+        """t at the switch, and how many examples were learned again before it."""
+        generation = await self._server.run(new_generation, self._keys.meta, self._keys.incarnation, b"")
+        if not generation:
+            raise RestoreConflict(f"Model {self._plan.model!r} was deleted meanwhile.")
+        filled = self._keys.state(generation)
+        try:
+            replay, slots = await self._fill(filled)
+        except BaseException:
+            await self._server.discard(filled)
+            raise
+        status, *told = await self._switch(generation, replay, slots)
+        if status == b"SWITCHED":
+            return replay.state.t, replay.examples
+        await self._server.discard(filled)
+        raise self._refusal(status, told)
+
+    async def _fill(self, filled: str) -> tuple[Replay, int]:
+        """Fills with what there is, then with what has come meanwhile, until that is little: the learner
+        learns it again after the switch.
+        """
+        replay = self._replay()
+        if self._plan.replay_log:
+            replay.state = await asyncio.to_thread(self._snapshot.state)
+            await replay.catch_up()
+            replay.state.take_changed()
+            slots = await fill(self._server, filled, replay.state, replay.state.seen_slots())
+            for _ in range(MOST_ROUNDS):
+                few = await replay.catch_up() < FEW_EXAMPLES
+                changed, _rows = replay.state.take_changed()
+                slots = await fill(self._server, filled, replay.state, changed) or slots
+                if few:
+                    break
+            return replay, slots
+        replay.state = await asyncio.to_thread(self._snapshot.state)
+        slots = await fill(self._server, filled, replay.state, self._snapshot.slots)
+        return replay, slots
+
+    def _replay(self) -> Replay:
+        applied, number = LogId.parse(self._header.applied), self._header.applied_number
+        return Replay(self._channel, self._keys, self._config, applied, number)
+
+    async def _switch(self, generation: int, replay: Replay, slots: int) -> list[bytes]:
+        keys, meta, header = self._keys, self._meta, self._header
+        learned: tuple[str, str | int] = ("", "")
+        base: tuple[str, str | int] = ("", "")
+        if self._plan.replay_log:
+            base = (header.applied, header.applied_number)
+            learned = (str(replay.applied), replay.number)
+        try:
+            reply: list[bytes] = await self._server.run(
+                switch_to_restored,
+                *(keys.meta, keys.state(meta.generation), keys.state(generation), keys.commits, keys.log),
+                *(
+                    keys.incarnation,
+                    meta.generation,
+                    secrets.token_bytes(8),
+                    generation,
+                    replay.state.t,
+                    slots,
+                ),
+                *(self._config.canonical(), self._entry.id, *base, *learned),
+            )
+        except StateUnavailable as away:
+            unknown = "Whether the snapshot was restored is not known; the model's revision tells."
+            raise StateUnavailable(f"{away.detail} {unknown}") from away
+        return reply
+
+    def _refusal(self, status: bytes, told: list[bytes]) -> Exception:
+        if status == b"MOVED":
+            return RestoreConflict(
+                f"Model {self._plan.model!r} was restored, replaced or deleted by somebody else meanwhile."
+                " This restore changed nothing."
+            )
+        if status == b"TRIMMED":
+            first = told[0].decode() or "nothing"
+            return LogIncomplete(
+                f"The log was trimmed meanwhile; it goes on with {first}. Nothing was changed."
+            )
+        return StateUnavailable(
+            "Redis lost part of the restored state; the model stays as it was. Try again."
+        )
+
+
+async def check_memory(channel: Channel, slots: int) -> None:
+    """Raises ServerFull where a state of so many slots would not fit beside all there is."""
+    info = dict(
+        line.split(":", 1)
+        for line in bytes(await channel.call("INFO", "memory")).decode().splitlines()
+        if ":" in line
+    )
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used + slots * BYTES_A_SLOT > limit:
+        raise ServerFull
+
+
+async def _save(channel: Channel, settings: Settings, store: SnapshotStore, model: str) -> str:
+    """The state as it is, as Redis has it: there may be no learner."""
+    replica = await load_replica(channel, model)
+    evaluation = await channel.call("HGETALL", replica.keys.evaluation)
+    fields = dict(zip(evaluation[::2], evaluation[1::2], strict=True))
+    entry, _ = await asyncio.to_thread(
+        lambda: write_and_retain(store, settings, capture(replica, fields), BEFORE_RESTORE)
+    )
+    return entry.id
+
+
+async def _create(
+    channel: Channel, plan: RestorePlan, entry: Entry, snapshot: Snapshot, started: float
+) -> Restored:
+    if plan.replay_log:
+        raise LogIncomplete(f"There is no model {plan.model!r}, and so no log of it to learn again.")
+    config: ModelConfig = config_of(snapshot.header)
+    await check_memory(channel, snapshot.header.slots)
+    state = await asyncio.to_thread(snapshot.state)
+    if not await create_filled(channel, plan.model, config, state, entry.id):
+        raise RestoreConflict(f"Model {plan.model!r} was created by somebody else meanwhile.")
+    log.warning("model %s is created from snapshot %s", plan.model, entry.id)
+    return Restored(plan.model, entry.id, None, state.t, 0, time.monotonic() - started)
+
+
+def _load(store: SnapshotStore, plan: RestorePlan) -> tuple[Entry, Snapshot]:
+    catalogue = store.of(plan.model)
+    entry = catalogue.find(plan.snapshot)
+    return entry, catalogue.load(entry)
+
+
+def result_of(restored: Restored) -> dict[str, Any]:
+    return {name: getattr(restored, name) for name in Restored.__dataclass_fields__}
