@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -357,3 +358,27 @@ async def test_a_restore_of_which_nobody_knows_is_called_unknown(
     proxy.lose_request("restore", times=100)
     with pytest.raises(StateUnavailable, match="Whether the snapshot was restored is not known"):
         await restored(system, taken["id"], url=proxy.url, patience_seconds=0.2)
+
+
+async def test_what_is_learned_again_is_not_evaluated_again(
+    system: System, model: OpenModel, proxy: Proxy
+) -> None:
+    taken = await take(system, model)
+    await system.update(model, 40, start=60)
+    hold = proxy.hold("restore")
+    restoring = asyncio.create_task(restored(system, taken["id"], url=proxy.url, replay_log=True))
+    await hold.reached.wait()
+    await system.update(model, 50, start=100)  # the learner will come to these once more
+    hold.release()
+    assert (await restoring).t == 100
+    await system.update(model, 7, start=150)
+    async with asyncio.timeout(10):
+        while await evaluated(system, model) < 157:  # noqa: ASYNC110  it is told by nobody
+            await asyncio.sleep(0.05)
+    assert await evaluated(system, model) == 157
+    assert (await assert_state_is_a_pass_over_the_log(system.client)).state.t == 157
+
+
+async def evaluated(system: System, model: OpenModel) -> int:
+    packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
+    return int(json.loads(packed or "{}")["sources"]["progressive"]["windows"]["all"]["examples"])
