@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from model_core.online_evaluation.evaluation import OnlineEvaluation
 from model_core.online_evaluation.slices import SlicedEvaluation
@@ -43,8 +44,10 @@ class Evaluations:
         """What was stored; of no fields at all, a new one. Raises FormatError."""
         parts: dict[bytes, dict[bytes, bytes]] = {PROGRESSIVE: {}, SERVED: {}, SLICES: {}}
         for name, value in fields.items():
-            if name != FIGURES:
+            if name[:1] in parts:
                 parts[name[:1]][name[1:]] = value
+            elif name != FIGURES:
+                raise FormatError(f"an evaluation with a foreign field {name!r}")
         evaluations = cls(config)
         evaluations.progressive = OnlineEvaluation.from_fields(parts[PROGRESSIVE])
         if parts[SERVED]:

@@ -1,0 +1,65 @@
+"""Figures are exactly what they were after whatever ends the learner or its server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from service.replica import Replica
+from tests.conftest import ServerFactory
+from tests.invariants import assert_learned_once
+from tests.load import Load
+from tests.processes import Launch, ServiceProcess, ready, until
+
+pytestmark = pytest.mark.faults
+
+ONLINE = re.compile(r"^(ftrl_(?:online|model)_\w+\{[^}]*\}) (.+)$", re.MULTILINE)
+
+
+def scraped(learner: ServiceProcess) -> dict[str, float]:
+    """All that it exports of how good its models are."""
+    with urlopen(f"{learner.url}/metrics", timeout=10) as response:
+        return {name: float(value) for name, value in ONLINE.findall(response.read().decode())}
+
+
+def told(api: ServiceProcess) -> dict[str, Any]:
+    with urlopen(f"{api.url}/models/default/evaluation", timeout=10) as response:
+        return dict(json.load(response))
+
+
+def complete(learner: ServiceProcess, replica: Replica) -> bool:
+    """Whether it tells of all examples and of the state after them."""
+    figures = scraped(learner)
+    examples = {value for name, value in figures.items() if name.startswith("ftrl_online_examples{")}
+    nonzero = figures.get('ftrl_model_nonzero_features{model="default"}')
+    return examples == {replica.state.t} and nonzero == replica.state.nonzero(replica.config.hyper)
+
+
+async def test_figures_are_the_same_after_the_learner_and_then_its_server_are_killed(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory(appendfsync="always")
+    api = launch("api", server.url)
+    learner = launch("learn", server.url)
+    await ready(api)
+    async with Load([api.url]) as load:
+        await load.more(300)
+        learner.kill9()  # in the middle of learning
+        learner = launch("learn", server.url)
+        await load.more(300)
+    replica = await assert_learned_once(server, load.acknowledged)
+    await until(lambda: complete(learner, replica), "all is told")
+    before, reply = scraped(learner), told(api)
+    assert reply["sources"]["progressive"]["windows"]["all"]["auc"] in before.values()
+    learner.kill9()
+    server.kill9()
+    await asyncio.to_thread(server.start)
+    learner = launch("learn", server.url)
+    await until(lambda: complete(learner, replica), "all is told again")
+    assert scraped(learner) == before
+    assert told(api)["sources"] == reply["sources"]
