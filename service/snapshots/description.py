@@ -41,3 +41,18 @@ def listed(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
         except DamagedSnapshot as wrong:
             damaged.append(wrong.detail)
     return found, damaged
+
+
+def print_table(found: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("id", "tags", "reason", box=None)
+    for column in ("examples", "features", "density", "bytes"):
+        table.add_column(column, justify="right")
+    for one in found:
+        table.add_row(
+            *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
+            *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
+        )
+    Console().print(table)

@@ -11,12 +11,9 @@ import asyncio
 import logging
 import secrets
 import time
-from dataclasses import dataclass
-from typing import Any
 
-from model_core.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
-from service.bulk_load import PATIENCE_SECONDS, PatientChannel, ServerFull, fill
+from service.bulk_load import PatientChannel, ServerFull, fill
 from service.errors import StateUnavailable
 from service.model_config import ModelConfig
 from service.redis_client import Channel, new_generation, switch_to_restored
@@ -29,6 +26,7 @@ from service.snapshots.creating import create_filled
 from service.snapshots.errors import LogIncomplete, RestoreConflict
 from service.snapshots.fitting import config_of, restored_config
 from service.snapshots.replaying import MOST_ROUNDS, Replay
+from service.snapshots.restore_plan import Restored, RestorePlan
 from service.snapshots.store import SnapshotStore
 from service.snapshots.taking import write_and_retain
 
@@ -37,33 +35,6 @@ log = logging.getLogger(__name__)
 BEFORE_RESTORE = "before restore"
 FEW_EXAMPLES = 200
 BYTES_A_SLOT = 100
-
-
-@dataclass(frozen=True)
-class RestorePlan:
-    """`snapshot`: an id, a tag or "newest". `replay_log`: learn again what came after it, with `hyper` if
-    given; else learning goes on from now.
-    """
-
-    model: str
-    snapshot: str
-    replay_log: bool = False
-    hyper: Hyperparameters | None = None
-    patience_seconds: float = PATIENCE_SECONDS
-
-
-@dataclass(frozen=True)
-class Restored:
-    """`before`: id of the snapshot of the state that was replaced, None where there was no model. `t`: rounds
-    at the switch; `replayed`: examples that were learned again until then; `seconds`: of all of it.
-    """
-
-    model: str
-    snapshot: str
-    before: str | None
-    t: int
-    replayed: int
-    seconds: float
 
 
 async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
@@ -245,7 +216,3 @@ def _load(store: SnapshotStore, plan: RestorePlan) -> tuple[Entry, Snapshot]:
     catalogue = store.of(plan.model)
     entry = catalogue.find(plan.snapshot)
     return entry, catalogue.load(entry)
-
-
-def result_of(restored: Restored) -> dict[str, Any]:
-    return {name: getattr(restored, name) for name in Restored.__dataclass_fields__}

@@ -25,7 +25,8 @@ from service.settings import Settings
 from service.snapshots.catalogue import TAG_PATTERN, Catalogue, checked_tag
 from service.snapshots.description import described, listed
 from service.snapshots.requests import request_snapshot
-from service.snapshots.restoring import RestorePlan, restore, result_of
+from service.snapshots.restore_plan import RestorePlan
+from service.snapshots.restoring import restore
 from service.snapshots.schemas import RestoreReply, RestoreRequest, SnapshotDescription, SnapshotList
 
 _parse_restore = TypeAdapter(RestoreRequest).validate_json
@@ -99,7 +100,7 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
         plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
         async with backend.models.channel() as channel:
             restored = await restore(channel, settings, backend.snapshots, plan)
-        return RawReply(200, json.dumps(result_of(restored)).encode())
+        return RawReply(200, json.dumps(restored.to_json()).encode())
 
     return RawRoute(
         "POST",

@@ -13,7 +13,8 @@ from service.redis_keys import LogId
 from service.snapshots.catalogue import Catalogue
 from service.snapshots.object_store import open_store
 from service.snapshots.requests import request_snapshot
-from service.snapshots.restoring import Restored, RestorePlan, restore
+from service.snapshots.restore_plan import Restored, RestorePlan
+from service.snapshots.restoring import restore
 from service.snapshots.store import SnapshotStore
 from tests.system import System, read_log, stored
 

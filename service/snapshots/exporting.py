@@ -1,0 +1,81 @@
+"""A snapshot as a file for others: all of it, or what predicting takes; and a file as a snapshot again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from model_core.errors import FormatError
+from model_core.snapshot import Snapshot, compact_weights
+from service.serving import CommandFailure
+from service.snapshots.files import read_snapshot
+from service.snapshots.fitting import config_of
+from service.snapshots.object_store import DirectoryStore
+
+Format = Literal["safetensors", "npz", "serving"]
+
+SERVING_VERSION = 1
+
+
+def export(snapshot: Snapshot, path: Path, kind: Format) -> int:
+    """Writes the file, whole or not at all; returns its size. Raises OSError, SnapshotMismatch."""
+    writers: dict[Format, Callable[[Snapshot, BinaryIO], None]] = {
+        "safetensors": _write_safetensors,
+        "npz": _write_npz,
+        "serving": _write_serving,
+    }
+    return DirectoryStore(path.parent).put(path.name, lambda file: writers[kind](snapshot, file))
+
+
+def import_file(path: Path) -> Snapshot:
+    """Of a snapshot's file, as it is in a store or exported as safetensors. Raises CommandFailure."""
+    try:
+        with path.open("rb") as file:
+            return read_snapshot(file)
+    except FormatError as wrong:
+        raise CommandFailure(f"{path}: {wrong}") from wrong
+    except OSError as failure:
+        raise CommandFailure(f"{path} cannot be read: {failure.strerror or failure}") from failure
+
+
+def _write_safetensors(snapshot: Snapshot, file: BinaryIO) -> None:
+    file.writelines(snapshot.encode())
+
+
+def _write_npz(snapshot: Snapshot, file: BinaryIO) -> None:
+    header = np.frombuffer(snapshot.header.text().encode(), np.uint8)
+    rows = snapshot.rows
+    np.savez_compressed(
+        file, slots=snapshot.slots, z=rows[:, 0], n=rows[:, 1], weights=_weights(snapshot), header=header
+    )
+
+
+def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
+    """A line of JSON, then slots as uint32 and weights as float64, little-endian: those that are not 0."""
+    config, slots, weights = config_of(snapshot.header), snapshot.slots, _weights(snapshot)
+    hashing = config.hashing
+    bias = weights[slots == hashing.size]
+    kept = (weights != 0.0) & (slots != hashing.size)
+    described: dict[str, Any] = {
+        "format": "ftrl-serving",
+        "version": SERVING_VERSION,
+        "model": snapshot.header.model,
+        "t": snapshot.header.t,
+        "offset": hashing.prior_offset,
+        **hashing.to_json(),
+        "bias": float(bias[0]) if bias.size else 0.0,
+        "count": int(kept.sum()),
+    }
+    file.write(json.dumps(described).encode() + b"\n")
+    file.write(slots[kept].astype("<u4").tobytes())
+    file.write(weights[kept].astype("<f8").tobytes())
+
+
+def _weights(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:
+    header = snapshot.header
+    hyper = config_of(header).hyper
+    return compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, hyper)
