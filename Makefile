@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test check format bench lock clean
+.PHONY: help install serve test check format bench compose-test lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,18 @@ format: $(VENV)/.complete ## rewrite the sources as the formatter and the linter
 
 bench: $(VENV)/.complete ## measure against River, Vowpal Wabbit and an empty endpoint
 	$(BIN)/python -m bench
+
+# A script that brings up docker-compose.yml where there is no Docker, and runs the command that follows it.
+FTRL_COMPOSE_UP ?= ../shared/tools/compose_up.sh
+COMPOSE_TEST := env COMPOSE_PROJECT_NAME=ftrl-test COMPOSE_TEST=1 API_PORTS=28000 PROMETHEUS_PORT=29090 GRAFANA_PORT=23000
+COMPOSE_PYTEST := $(BIN)/python -m pytest -m compose tests/deploy
+
+compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and learn, kill, restart, and look
+	@if [ -f "$(FTRL_COMPOSE_UP)" ]; then $(COMPOSE_TEST) bash "$(FTRL_COMPOSE_UP)" . $(COMPOSE_PYTEST); \
+	elif docker info >/dev/null 2>&1; then \
+		$(COMPOSE_TEST) docker compose up --build --wait && $(COMPOSE_TEST) $(COMPOSE_PYTEST); status=$$?; \
+		$(COMPOSE_TEST) docker compose down --volumes; exit $$status; \
+	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script that stands in for it"; fi
 
 clean: ## remove the environment and every cache; ./data stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,23 +6,31 @@ that after a change of one of these it would silently run old code.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
+SHARED_MEMORY = "/dev/shm"
 
 
 def choose_kernel_cache() -> None:
     """To be called before numba is imported.
 
-    A directory that the environment names stays, and numba's own choice where the package cannot be written.
+    A directory that the environment names stays. Where the package cannot be written, as in an image, its
+    kernels are used if it has any; else the choice is numba's own.
     """
+    if os.environ.get(VARIABLE):
+        return
     directory = cache_directory()
-    if not os.environ.get(VARIABLE) and os.access(directory.parents[1], os.W_OK):
+    if os.access(directory.parents[1], os.W_OK):
         os.environ[VARIABLE] = str(directory)
+    elif directory.is_dir():
+        os.environ[VARIABLE] = str(_linked(directory))
 
 
 def cache_directory() -> Path:
@@ -35,6 +43,17 @@ def cache_directory() -> Path:
     for source in sorted(package.rglob("*.py")):
         digest.update(source.read_bytes())
     return package / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def _linked(prepared: Path) -> Path:
+    """A directory with links to the kernels in `prepared`, until this process ends: numba reads kernels only
+    where it could write some. In memory if possible, where a container with a read-only root may write.
+    """
+    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    directory = Path(tempfile.mkdtemp(prefix="ftrl-kernels-", dir=place))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    shutil.copytree(prepared, directory, copy_function=os.symlink, dirs_exist_ok=True)
+    return directory
 
 
 def remove_stale_caches() -> None:

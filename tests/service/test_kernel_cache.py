@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,25 @@ from tests.shared_data import REPOSITORY
 
 LOOK = "import os; from service.kernel_cache import *; choose_kernel_cache(); print(os.environ.get(VARIABLE))"
 CLEAN = "from service.kernel_cache import *; remove_stale_caches()"
+LOOK_INSIDE = f"{LOOK}; print(*[f.read_text() for f in Path(os.environ[VARIABLE]).rglob('*.nbi')])"
+COMPILE = """
+from service.kernel_cache import choose_kernel_cache
+choose_kernel_cache()
+from numba.core import event
+from model_core.warm_up import warm_up
+with event.install_recorder("numba:compile") as compiled:
+    warm_up()
+print(len(compiled.buffer))
+"""
+# In a namespace of its own, where even root cannot write to the directory.
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro,nosuid,nodev "$0" && exec "$@"'
+UNSHARE = ("unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY)
+
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*UNSHARE, "/usr", "true"], capture_output=True, check=False).returncode != 0,
+    reason="this system makes no mount namespaces (unshare)",
+)
 
 
 @pytest.fixture
@@ -25,12 +45,12 @@ def package(tmp_path: Path) -> Path:
     return directory
 
 
-def run(package: Path, code: str, cache: str | None = None) -> str:
+def run(package: Path, code: str, cache: str | None = None, *, read_only: bool = False) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": f"{package.parent}{os.pathsep}{REPOSITORY}"}
     environment |= {} if cache is None else {"NUMBA_CACHE_DIR": cache}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [*((*UNSHARE, str(package)) if read_only else ()), sys.executable, "-c", code],
         cwd=package.parent,
         env=environment,
         capture_output=True,
@@ -55,11 +75,29 @@ def test_an_empty_variable_names_no_directory(package: Path) -> None:
     assert run(package, LOOK, cache="") == run(package, LOOK)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_package_that_cannot_be_written_leaves_the_choice_to_numba(package: Path) -> None:
-    package.chmod(0o555)
-    assert run(package, LOOK) == "None"
-    package.chmod(0o755)
+@needs_namespaces
+def test_a_package_that_cannot_be_written_and_has_no_kernels_leaves_the_choice_to_numba(
+    package: Path,
+) -> None:
+    assert run(package, LOOK, read_only=True) == "None"
+
+
+@needs_namespaces
+def test_a_package_that_cannot_be_written_lends_its_kernels_for_the_life_of_a_process(package: Path) -> None:
+    kernels = Path(run(package, LOOK))
+    (kernels / "sub").mkdir(parents=True)
+    (kernels / "sub" / "kernel.nbi").write_text("compiled")
+    directory, content = run(package, LOOK_INSIDE, read_only=True).splitlines()
+    assert content == "compiled"
+    assert Path(directory) != kernels
+    assert not Path(directory).exists()
+
+
+@needs_namespaces
+def test_nothing_is_compiled_again_from_a_package_that_cannot_be_written() -> None:
+    package = REPOSITORY / "model_core"
+    run(package, COMPILE)
+    assert run(package, COMPILE, read_only=True) == "0"
 
 
 def test_only_what_other_sources_gave_is_removed(package: Path) -> None:

@@ -1,0 +1,49 @@
+# The service as an image: `docker build -t ftrl-service .`
+FROM python:3.12-slim AS dependencies
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+COPY requirements.lock /src/
+RUN ["python", "-m", "venv", "--without-pip", "/opt/ftrl"]
+RUN ["pip", "--python", "/opt/ftrl", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/src/requirements.lock"]
+
+FROM dependencies AS service
+COPY pyproject.toml README.md /src/
+COPY model_core /src/model_core
+COPY service /src/service
+RUN ["pip", "--python", "/opt/ftrl", "install", "--no-deps", "--no-build-isolation", "--target", "/opt/service", "/src"]
+# Machine code for every processor of the architecture, not for the builder's: numba looks kernels up under the
+# processor's name. This code gains nothing from newer instructions.
+ENV NUMBA_CPU_NAME=generic PYTHONPATH=/opt/service
+RUN ["/opt/ftrl/bin/python", "/opt/service/bin/ftrl", "warm-up"]
+
+# What only a build or numba's own tests need stays out of the image.
+FROM dependencies AS runtime
+RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/python3.12/site-packages/numba/tests \
+    && mkdir /data
+
+FROM python:3.12-slim
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="ftrl-service" \
+      org.opencontainers.image.description="Streaming click prediction: learns online over HTTP, durable in Redis" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="docker.io/library/python:3.12-slim"
+ENV PATH=/opt/service/bin:/opt/ftrl/bin:$PATH \
+    PYTHONPATH=/opt/service \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    NUMBA_CPU_NAME=generic \
+    FTRL_HOST=0.0.0.0 \
+    FTRL_DATA_DIR=/data \
+    FTRL_LOG_FORMAT=json
+COPY --from=runtime /opt/ftrl /opt/ftrl
+COPY --from=service /opt/service /opt/service
+# The embedded server's data, for `ftrl serve` without a Redis; otherwise nothing is written to disk.
+COPY --from=runtime --chown=10001:10001 /data /data
+USER 10001:10001
+WORKDIR /data
+EXPOSE 8000 8001
+STOPSIGNAL SIGTERM
+# A learner that runs alone answers on 8001: `--health-cmd "python -m service.probe 8001"`.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD ["python", "-m", "service.probe"]
+ENTRYPOINT ["ftrl"]
+CMD ["serve"]

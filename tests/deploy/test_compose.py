@@ -1,0 +1,144 @@
+"""docker-compose.yml as it runs: `make compose-test` starts it, and each test leaves everything up."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import signal
+
+import pytest
+
+from tests.deploy.containers import address, call, compose, eventually, inspected, python_in
+from tests.shared_data import REPOSITORY
+
+pytestmark = [
+    pytest.mark.compose,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        "COMPOSE_TEST" not in os.environ, reason="needs the containers that `make compose-test` starts"
+    ),
+]
+
+OURS = ("api", "learner")
+SERVICES = (*OURS, "redis", "prometheus", "grafana")
+FEATURES = {"ad": "a17", "site": "news.example", "hour": 14}
+TARGET = "from numba.core.registry import cpu_target as t; print(t.target_context.codegen().magic_tuple())"
+COMPILED = """
+from service.kernel_cache import choose_kernel_cache
+choose_kernel_cache()
+from numba.core import event
+from model_core.warm_up import warm_up
+with event.install_recorder("numba:compile") as compiled:
+    warm_up()
+print(len(compiled.buffer))
+"""
+
+
+def rounds() -> int:
+    return int(call(f"{address('api', 8000)}/models/default")["t"])
+
+
+def learn(count: int) -> None:
+    """Examples with no ids, each learned when the call has returned; on a service that is healthy."""
+    example = {"features": FEATURES, "label": 1}
+    reply = call(f"{address('api', 8000)}/update", {"examples": [example] * count})
+    assert {one["status"] for one in reply["results"]} == {"learned"}
+
+
+def probability(index: int = 1) -> float:
+    return float(call(f"{address('api', 8000, index)}/predict", {"features": FEATURES})["probability"])
+
+
+def targets() -> dict[str, list[str]]:
+    """The health of Prometheus's targets, by their jobs."""
+    found: dict[str, list[str]] = {}
+    for target in call(f"{address('prometheus', 9090)}/api/v1/targets")["data"]["activeTargets"]:
+        found.setdefault(target["labels"]["job"], []).append(target["health"])
+    return found
+
+
+def test_a_click_that_is_sent_through_the_published_port_is_learned() -> None:
+    before = rounds(), probability()
+    learn(20)
+    assert rounds() == before[0] + 20
+    assert probability() > before[1]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_container_runs_as_root(service: str) -> None:
+    status = compose("exec", "-T", service, "cat", "/proc/1/status")
+    users = re.findall(r"^Uid:\s+(.+)$", status, re.MULTILINE)[0].split()
+    assert "0" not in users
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_service_runs_on_a_read_only_file_system_without_privileges(service: str) -> None:
+    code = "import os; print(os.statvfs('/').f_flag & os.ST_RDONLY, open('/proc/self/status').read())"
+    read_only, status = python_in(service, code).split(maxsplit=1)
+    assert read_only == "1"
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_image_holds_every_kernel_compiled_for_any_processor(service: str) -> None:
+    assert python_in(service, COMPILED) == "0"
+    target = (
+        "from numba.core.registry import cpu_target as t; print(t.target_context.codegen().magic_tuple())"
+    )
+    assert python_in(service, target).endswith("'generic', '')")
+
+
+def test_prometheus_scrapes_every_target_and_evaluates_every_rule() -> None:
+    eventually(targets, lambda found: found == {"ftrl-api": ["up"], "ftrl-learner": ["up"]})
+    groups = call(f"{address('prometheus', 9090)}/api/v1/rules")["data"]["groups"]
+    written = "".join(file.read_text() for file in (REPOSITORY / "deploy/prometheus/rules").glob("*.yml"))
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == len(re.findall(r"^\s+- (?:alert|record): ", written, re.MULTILINE))
+    assert not [rule for rule in rules if rule["health"] == "err"]
+
+
+def test_grafana_answers() -> None:
+    assert call(f"{address('grafana', 3000)}/api/health")["database"] == "ok"
+
+
+def test_the_api_scales_to_three_replicas_that_agree_and_are_watched() -> None:
+    for replicas in ("2", "3"):  # any free port for each of the new ones
+        compose("up", "-d", "--wait", "--no-recreate", f"--scale=api={replicas}", API_PORTS="0")
+    learn(5)
+    expected = probability()
+    for index in (2, 3):
+        eventually(functools.partial(probability, index), lambda found: found == expected)
+    eventually(targets, lambda found: found["ftrl-api"] == ["up"] * 3)
+    compose("up", "-d", "--wait", "--no-recreate", "--scale=api=1")
+    eventually(targets, lambda found: found["ftrl-api"] == ["up"])
+
+
+def test_a_learner_that_is_killed_comes_back_and_learns_what_was_sent_meanwhile() -> None:
+    before = rounds()
+    killed = inspected("learner")["State"]["Pid"]
+    os.kill(killed, signal.SIGKILL)
+    reply = call(f"{address('api', 8000)}/update", {"features": FEATURES, "label": 0})
+    assert reply["status"] in {"appended", "learned"}
+    eventually(rounds, lambda t: t == before + 1)
+    assert inspected("learner")["State"]["Pid"] != killed
+
+
+def test_the_state_outlives_a_restart_of_redis() -> None:
+    learn(7)
+    before = rounds(), probability()
+    compose("restart", "redis")
+    eventually(lambda: (rounds(), probability()), lambda found: found == before)
+    eventually(lambda: call(f"{address('api', 8000)}/readyz?for=update"), lambda found: "update" in found)
+    learn(1)
+    assert rounds() == before[0] + 1
+
+
+def test_the_state_outlives_down_and_up() -> None:
+    before = rounds(), probability()
+    compose("down")
+    compose("up", "-d", "--wait")
+    assert (rounds(), probability()) == before
+    learn(1)
+    assert rounds() == before[0] + 1

@@ -1,0 +1,50 @@
+"""What can be said of Dockerfile and docker-compose.yml without running them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from service import __version__
+from service.settings import Settings
+from tests.shared_data import REPOSITORY
+
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+PROJECT: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = PROJECT["services"]
+
+
+def test_the_image_carries_the_version_of_the_code() -> None:
+    assert f'org.opencontainers.image.version="{__version__}"' in DOCKERFILE
+
+
+def test_a_build_sees_what_it_copies() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text()
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    assert {"requirements.lock", "model_core", "service"} <= set(sources)
+    for source in sources:
+        assert (REPOSITORY / source).exists()
+        assert f"!{source}\n" in ignored
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_published_port_is_reachable_from_this_machine_only(name: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+@pytest.mark.parametrize("name", [name for name, one in SERVICES.items() if "profiles" not in one])
+def test_a_container_has_limits_and_starts_again(name: str) -> None:
+    service = SERVICES[name]
+    assert service["restart"] == "unless-stopped"
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
+
+
+def test_every_setting_that_the_files_make_exists() -> None:
+    text = DOCKERFILE + (REPOSITORY / "docker-compose.yml").read_text()
+    named = set(re.findall(r"\bFTRL_([A-Z_]+)", text))
+    assert "REDIS_URL" in named
+    assert {name.lower() for name in named} <= set(Settings.model_fields)
