@@ -37,7 +37,7 @@ ENV PATH=/opt/service/bin:/opt/ftrl/bin:$PATH \
     FTRL_LOG_FORMAT=json
 COPY --from=runtime /opt/ftrl /opt/ftrl
 COPY --from=service /opt/service /opt/service
-# The embedded server's data, for `ftrl serve` without a Redis; otherwise nothing is written to disk.
+# For snapshots, and for the embedded server where `ftrl serve` is given no Redis; nothing else is written to disk.
 COPY --from=runtime --chown=10001:10001 /data /data
 USER 10001:10001
 WORKDIR /data
