@@ -1,0 +1,187 @@
+"""The manifests of deploy/kubernetes: valid, and of one piece."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from service.settings import Settings
+from tests.deploy.kustomized import KUBERNETES, OVERLAYS, Resource, load, pods_of, resources_of
+
+VERSIONS = ("1.31", "1.37")
+OPERATOR = "monitoring.coreos.com/v1"
+OUR_IMAGES = ("ftrl-service:", "registry.example/ftrl-service:")
+
+overlays = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+def made(overlay: str) -> list[Resource]:
+    return copy.deepcopy(resources_of(KUBERNETES / "overlays" / overlay))
+
+
+def of_kind(resources: list[Resource], *kinds: str) -> dict[str, Resource]:
+    return {one["metadata"]["name"]: one for one in resources if one["kind"] in kinds}
+
+
+def workloads(overlay: str) -> dict[str, Resource]:
+    return of_kind(made(overlay), "Deployment", "StatefulSet")
+
+
+def our_containers(overlay: str) -> Iterator[tuple[str, Resource, Resource]]:
+    """(name of the workload, spec of its pods, the container) of those that run the service."""
+    for name, workload in workloads(overlay).items():
+        spec = pods_of(workload)["spec"]
+        for container in spec["containers"]:
+            if container["image"].startswith(OUR_IMAGES):
+                yield name, spec, container
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@overlays
+def test_every_resource_is_valid_under_a_strict_schema(overlay: str, version: str) -> None:
+    native = [resource for resource in made(overlay) if resource["apiVersion"] != OPERATOR]
+    assert len(native) > 10
+    for resource in native:
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_an_unknown_field_is_found() -> None:
+    deployment = workloads("demo")["ftrl-api"]
+    pods_of(deployment)["spec"]["containers"][0]["livenessprobe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, VERSIONS[0], strict=True)
+
+
+def test_every_file_belongs_to_a_kustomization() -> None:
+    named = set()
+    for file in KUBERNETES.rglob("kustomization.yaml"):
+        named |= {(file.parent / name).resolve() for name in load(file)[0].get("resources", [])}
+    files = {file for file in KUBERNETES.rglob("*.yaml") if file.name != "kustomization.yaml"}
+    assert files <= named
+
+
+@overlays
+def test_no_two_resources_have_one_name(overlay: str) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in made(overlay)]
+    assert len(set(names)) == len(names)
+
+
+@overlays
+def test_whatever_selects_pods_finds_them(overlay: str) -> None:
+    resources = made(overlay)
+    pods = [pods_of(workload)["metadata"]["labels"] for workload in workloads(overlay).values()]
+    selectors = [
+        *(one["spec"]["selector"] for one in of_kind(resources, "Service").values()),
+        *(
+            one["spec"]["selector"]["matchLabels"]
+            for one in of_kind(resources, "PodDisruptionBudget").values()
+        ),
+        *(one["spec"]["podSelector"]["matchLabels"] for one in of_kind(resources, "NetworkPolicy").values()),
+    ]
+    assert len(selectors) >= 7
+    for selector in selectors:
+        assert any(selector.items() <= labels.items() for labels in pods), selector
+    for workload in workloads(overlay).values():
+        labels = pods_of(workload)["metadata"]["labels"]
+        assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+@overlays
+def test_the_autoscaler_has_its_deployment_to_itself(overlay: str) -> None:
+    scaler = of_kind(made(overlay), "HorizontalPodAutoscaler")["ftrl-api"]["spec"]
+    deployment = workloads(overlay)[scaler["scaleTargetRef"]["name"]]
+    assert "replicas" not in deployment["spec"]
+    assert all("cpu" in one["resources"]["requests"] for one in pods_of(deployment)["spec"]["containers"])
+
+
+@overlays
+def test_probes_and_services_name_ports_that_there_are(overlay: str) -> None:
+    ports = set()
+    for _, _, container in our_containers(overlay):
+        own = {port["name"] for port in container["ports"]}
+        probes = [container[probe] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+        assert {probe["httpGet"]["port"] for probe in probes} <= own
+        assert [probe["httpGet"]["path"] for probe in probes] == ["/livez", "/livez", "/readyz"]
+        ports |= own
+    assert ports == {"http", "metrics"}
+    services = of_kind(made(overlay), "Service")
+    assert {
+        services[f"ftrl-{name}"]["spec"]["ports"][0]["targetPort"] for name in ("api", "learner")
+    } == ports
+
+
+@overlays
+def test_no_pod_may_do_more_than_it_must(overlay: str) -> None:
+    for workload in workloads(overlay).values():
+        spec = pods_of(workload)["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+
+
+@overlays
+def test_pods_are_given_settings_that_exist_and_time_to_stop(overlay: str) -> None:
+    known = {f"FTRL_{name.upper()}" for name in Settings.model_fields}
+    values = of_kind(made(overlay), "ConfigMap")["ftrl-settings"]["data"]
+    settings = Settings(**{name.removeprefix("FTRL_").lower(): value for name, value in values.items()})
+    assert set(values) <= known
+    for _, spec, container in our_containers(overlay):
+        assert {variable["name"] for variable in container["env"]} <= known
+        assert spec["enableServiceLinks"] is False
+        waits = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        assert spec["terminationGracePeriodSeconds"] > settings.shutdown_grace_seconds + waits + 5
+
+
+@overlays
+def test_whatever_a_pod_mounts_or_reads_is_there(overlay: str) -> None:
+    resources = made(overlay)
+    present = {(one["kind"], one["metadata"]["name"]) for one in resources} | {("Secret", "ftrl-redis")}
+    for _, spec, container in our_containers(overlay):
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+        claims = [
+            one["persistentVolumeClaim"]["claimName"]
+            for one in volumes.values()
+            if "persistentVolumeClaim" in one
+        ]
+        assert {("PersistentVolumeClaim", claim) for claim in claims} <= present
+        assert ("ServiceAccount", spec["serviceAccountName"]) in present
+        assert {("ConfigMap", source["configMapRef"]["name"]) for source in container["envFrom"]} <= present
+        secrets = [one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"]]
+        assert {("Secret", name) for name in secrets} <= present
+
+
+def test_prometheus_finds_both_services_under_the_names_that_the_rules_know() -> None:
+    resources = made("production")
+    monitor = of_kind(resources, "ServiceMonitor")["ftrl"]["spec"]
+    assert set(monitor) == {"selector", "endpoints"}
+    services = of_kind(resources, "Service")
+    wanted = monitor["selector"]["matchLabels"].items()
+    selected = {name for name, one in services.items() if wanted <= one["metadata"].get("labels", {}).items()}
+    assert selected == {"ftrl-api", "ftrl-learner"}
+    ports = {port["name"] for name in selected for port in services[name]["spec"]["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["endpoints"]} == ports
+
+
+def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
+    build: dict[str, Any] = runpy.run_path(str(KUBERNETES / "build.py"))
+    written = build["TARGET"].read_text()
+    assert written == build["prometheus_rule"](), "run `python deploy/kubernetes/build.py`"
+    groups = yaml.safe_load(written)["spec"]["groups"]
+    assert all(
+        set(rule) & {"alert", "record"} and rule["expr"] for group in groups for rule in group["rules"]
+    )
