@@ -21,6 +21,7 @@ from service import __version__
 from service.admin_routes import add_admin_routes
 from service.backend import Backend
 from service.bodies import BodyReader
+from service.dashboard.routes import add_dashboard
 from service.errors import ServiceError
 from service.evaluation_routes import add_evaluation_routes
 from service.front_door import FrontDoor
@@ -57,6 +58,8 @@ class Application(FastAPI):
     """FastAPI behind a front door."""
 
     front_door: FrontDoor
+    end_streams: Callable[[], None]
+    """To be called at a stop, which waits for replies that have begun, and these do not end by themselves."""
 
     def add_front_door(self, metrics: Metrics) -> None:
         """To be called when all routes are there."""
@@ -72,7 +75,7 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
+def create_app(settings: Settings, *, run_learner: bool) -> Application:
     """An application that shares nothing with any other; its lifespan opens and closes what it holds."""
     metrics = Metrics()
     backend = Backend(settings, metrics, run_learner=run_learner)
@@ -90,6 +93,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> FastAPI:
     add_snapshot_routes(app, backend, bodies, settings)
     add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
+    app.end_streams = add_dashboard(app, backend, settings, metrics).stop
     app.add_front_door(metrics)
     return app
 

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.errors import InvalidInput
@@ -18,7 +19,7 @@ from service.learner_process import Learners
 from service.metrics import LOOK_EVERY_SECONDS, Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
 from service.models import Models
-from service.redis_client import CONNECTION_FAILURES, connect
+from service.redis_client import CONNECTION_FAILURES, Channel, connect
 from service.server_health import ServerHealth, UnfitServer
 from service.settings import Settings
 from service.snapshots.store import SnapshotStore
@@ -41,6 +42,7 @@ class Backend:
     models: Models
     updates: Updates
     snapshots: SnapshotStore
+    _client: Redis
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
         self.prepared = False
@@ -56,6 +58,7 @@ class Backend:
             await asyncio.to_thread(warm_up)
             client = connect(settings, await self._url(stack))
             stack.push_async_callback(client.aclose)
+            self._client = client
             self.health = ServerHealth(client, settings)
             stack.push_async_callback(self.health.close)
             self.models = Models(client, settings)
@@ -67,6 +70,10 @@ class Backend:
             await self._prepare()
             await stack.enter_async_context(background(self._work(learners)))
             yield
+
+    def channel(self) -> Channel:
+        """A connection of the caller's own, who closes it."""
+        return Channel(self._client)
 
     async def _url(self, stack: contextlib.AsyncExitStack) -> str:
         if self._settings.redis_url is not None:

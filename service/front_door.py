@@ -15,6 +15,7 @@ MODEL_PREFIX = "/models/"
 MODEL_TEMPLATE = "/models/{name}/"
 UNROUTED = "unrouted"
 OTHER = "other"
+STREAMS = frozenset({(b"content-type", b"text/event-stream; charset=utf-8")})
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -71,11 +72,14 @@ class FrontDoor:
     async def _long_way(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
         status = 500
+        seconds: float | None = None
 
         async def noting_status(message: Message) -> None:
-            nonlocal status
+            nonlocal status, seconds
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if any(header in STREAMS for header in message["headers"]):
+                    seconds = perf_counter() - started  # how long it goes on is up to its reader
             await send(message)
 
         self._in_progress[OTHER] += 1
@@ -85,4 +89,6 @@ class FrontDoor:
             self._in_progress[OTHER] -= 1
             route = getattr(scope.get("route"), "path", UNROUTED)
             method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
-            self._metrics.observe_request(route, method, status, perf_counter() - started)
+            if seconds is None:
+                seconds = perf_counter() - started
+            self._metrics.observe_request(route, method, status, seconds)

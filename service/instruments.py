@@ -55,6 +55,9 @@ class Instruments:
         self.requests_in_progress = self._gauge(
             "ftrl_http_requests_in_progress", "Requests being answered.", "route", mode=SUM
         )
+        self.live_streams = self._gauge(
+            "ftrl_live_streams", "Pages that are connected for their live figures.", mode=SUM
+        )
 
     def _declare_examples(self) -> None:
         self.predictions = self._counter("ftrl_predictions", "Probabilities that were served.", "model")

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,8 @@ def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool)
     """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure."""
     from service.app import create_app
 
-    _run(create_app(settings, run_learner=run_learner), settings, listener)
+    app = create_app(settings, run_learner=run_learner)
+    _run(app, settings, listener, app.end_streams)
 
 
 def learn(settings: Settings, listener: socket.socket) -> None:
@@ -72,8 +73,12 @@ def learn(settings: Settings, listener: socket.socket) -> None:
     _run(create_learner_app(settings, url_of(listener)), settings, listener)
 
 
-def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+def _run(
+    app: FastAPI, settings: Settings, listener: socket.socket, on_stop: Callable[[], None] = lambda: None
+) -> None:
     import uvicorn
+
+    from service.http_server import HttpServer
 
     config = uvicorn.Config(
         app,
@@ -91,7 +96,7 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     )
     failure = StartFailure()
     logging.getLogger("uvicorn.error").addFilter(failure)
-    server = uvicorn.Server(config)
+    server = HttpServer(config, on_stop)
     try:
         server.run(sockets=[listener])
     except SystemExit:

@@ -154,6 +154,10 @@ class Settings(BaseSettings):
         description="JSON file with the configuration of the model `default`, used when it is first created.",
     )
 
+    max_live_streams: Count = Field(
+        100, description="Most pages that may be connected to one process for their live figures."
+    )
+
     # limits of a request
     max_body_bytes: ByteSize = Field(ByteSize(MIB), ge=KIB, description="Largest request body.")
     body_timeout_seconds: Seconds = Field(10.0, description="Longest wait for the whole of a request body.")

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from service.app import create_app
+from service.http_server import HttpServer
 from service.settings import Settings
 from tests.servers import ServerProcess
 
@@ -31,7 +32,7 @@ class LiveApi:
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, timeout=30)
         config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on", ws="none")
-        self._server = uvicorn.Server(config)
+        self._server = HttpServer(config, self.app.end_streams)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True
         )

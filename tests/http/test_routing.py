@@ -13,7 +13,7 @@ from tests.problem_replies import problem
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/nowhere", "/predict/", "/models/default/explain", "/models//predict", "/models/a%2Fb/predict"],
+    ["/nowhere", "/predict/", "/models/default/explain", "/models//predict", "/models/a%2Fb/predict"],
 )
 def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
     document = problem(api.post(path, json={}), 404)
@@ -29,6 +29,7 @@ def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
         ("HEAD", "/models/default/predict", {"POST"}),
         ("PATCH", "/models/default/update", {"POST"}),
         ("POST", "/livez", {"GET", "HEAD"}),
+        ("POST", "/", {"GET", "HEAD"}),
         ("POST", "/models/default", {"GET", "PUT", "DELETE"}),
     ],
 )

@@ -1,0 +1,43 @@
+"""`/`, the page's files below `/dashboard/`, and the stream of a model's live figures."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.backend import Backend
+from service.dashboard.assets import Assets
+from service.dashboard.feed import Feed
+from service.dashboard.sampling import Sampler
+from service.dashboard.stream import EventStream
+from service.metrics import Metrics
+from service.routes import known_name
+from service.settings import Settings
+
+
+def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> Feed:
+    """None of it is in the OpenAPI document: it is there for people."""
+    assets = Assets()
+    feed = Feed(lambda: Sampler(backend, settings, metrics), settings.max_live_streams)
+    metrics.look_with(lambda: metrics.live_streams.set(feed.listeners))
+
+    async def page(request: Request) -> Response:
+        return assets.page(request)
+
+    async def file(request: Request) -> Response:
+        return assets.file(request)
+
+    async def live(request: Request) -> Response:
+        name = known_name(request.path_params["name"])
+        await backend.models.get(name)
+        return EventStream(feed, name)
+
+    for path, endpoint in (
+        ("/", page),
+        ("/dashboard/{file:path}", file),
+        ("/models/{name}/live", live),
+    ):
+        app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/", page, methods=["HEAD"], include_in_schema=False)
+    return feed

@@ -1,0 +1,167 @@
+"""What the page shows of the watched models, read once a second: from this process's own copies and
+instruments, and from Redis, of which a failure is told and not hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from redis.exceptions import ResponseError
+
+from service.backend import Backend
+from service.dashboard.feed import LAST
+from service.dashboard.figures import Evaluation, evaluation_of, read_figures
+from service.dashboard.traffic import RATE_SECONDS, Rates, Traffic, read_totals
+from service.dashboard.verdict import Situation, verdict
+from service.errors import ServiceError, UnknownModel
+from service.health import readiness
+from service.log_watch import LogLag
+from service.metrics import Metrics
+from service.models import OpenModel
+from service.redis_client import CONNECTION_FAILURES, Channel, read_lag
+from service.redis_keys import MODELS
+from service.settings import Settings
+
+
+class Watched:
+    """What is remembered of one model while somebody watches it."""
+
+    def __init__(self) -> None:
+        self.lag: LogLag | None = None
+        self.learner: bool | None = None
+        self.evaluation = Evaluation()
+        self._stored: bytes | None = None
+        self._told: bytes | None = b"never"
+        self._rounds: deque[tuple[float, str, int]] = deque()
+
+    async def ask(self, channel: Channel, model: OpenModel) -> None:
+        """Raises what Channel.call raises; what is not known any more is None then."""
+        keys = model.mirror.replica.keys
+        self.lag = self.learner = None
+        self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
+        self.learner = bool(await channel.call("EXISTS", keys.lease))
+        stored = await read_figures(channel, keys)
+        if stored != self._stored:
+            self._stored, self.evaluation = stored, evaluation_of(stored)
+
+    def learned_per_second(self, now: float, incarnation: str, rounds: int) -> float | None:
+        """Over RATE_SECONDS, by whichever learner."""
+        self._rounds.append((now, incarnation, rounds))
+        while self._rounds[0][0] < now - RATE_SECONDS or self._rounds[0][1] != incarnation:
+            self._rounds.popleft()
+        seconds = now - self._rounds[0][0]
+        return max(0, rounds - self._rounds[0][2]) / seconds if seconds > 0 else None
+
+    def figures_if_new(self) -> dict[str, bytes]:
+        if self._told == self._stored:
+            return {}
+        self._told = self._stored
+        return {"figures": event("figures", self.evaluation.json())}
+
+
+class Sampler:
+    """One for as long as anybody listens."""
+
+    def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._metrics = metrics
+        self._channel = backend.channel()
+        self._traffic = Traffic()
+        self._watched: dict[str, Watched] = {}
+        self._names: list[str] | None = None
+
+    async def sample(self, models: Collection[str]) -> dict[str, dict[str, bytes]]:
+        """For each of the models its events of this second."""
+        self._watched = {model: self._watched.get(model) or Watched() for model in models}
+        self._traffic.add(await asyncio.to_thread(read_totals, self._metrics))
+        opened, said = {}, {}
+        for name in models:
+            try:
+                opened[name] = await self._backend.models.get(name)
+            except UnknownModel as gone:
+                said[name] = {LAST: event(LAST, {"detail": gone.detail})}
+            except ServiceError as trouble:
+                said[name] = {"trouble": event("trouble", {"detail": trouble.detail})}
+        answers = await self._ask(opened)
+        return said | {name: self._events_of(model, answers) for name, model in opened.items()}
+
+    async def _ask(self, opened: Mapping[str, OpenModel]) -> bool:
+        """Whether Redis answered; after one failure the others are not tried, as each may take a while."""
+        try:
+            self._names = sorted(name.decode() for name in await self._channel.call("SMEMBERS", MODELS))
+            for name, model in opened.items():
+                await self._watched[name].ask(self._channel, model)
+        except (*CONNECTION_FAILURES, ResponseError):
+            return False
+        return True
+
+    def _events_of(self, model: OpenModel, answers: bool) -> dict[str, bytes]:
+        watched, mirror = self._watched[model.name], model.mirror
+        rates, rounds = self._traffic.of(model.name), mirror.replica.state.t
+        learned = watched.learned_per_second(time.monotonic(), mirror.replica.keys.incarnation, rounds)
+        report = readiness(self._backend, self._settings)
+        quiet = mirror.age_seconds
+        situation = Situation(
+            predict=self._freshness(report.predict != "unavailable", quiet),
+            update=report.update,
+            reasons=report.reasons,
+            quiet_seconds=quiet,
+            rates=rates,
+            learner=watched.learner if answers else None,
+            waiting=watched.lag.examples if watched.lag and answers else None,
+            lag_seconds=watched.lag.seconds if watched.lag and answers else None,
+            learned_per_second=learned,
+            rounds=rounds,
+            nonfinite=watched.evaluation.measures.get("nonfinite"),
+            windows=watched.evaluation.headline,
+        )
+        live = self._live(model, situation, watched.lag if answers else None)
+        return {"live": event("live", live)} | watched.figures_if_new()
+
+    def _freshness(self, prepared: bool, quiet: float) -> Literal["fresh", "stale", "unavailable"]:
+        if not prepared:
+            return "unavailable"
+        return "stale" if quiet > self._settings.stale_after_seconds else "fresh"
+
+    def _live(self, model: OpenModel, now: Situation, lag: LogLag | None) -> dict[str, Any]:
+        replica = model.mirror.replica
+        found = verdict(now)
+        return {
+            "time": time.time(),
+            "model": model.name,
+            "models": self._names,
+            "revision": replica.revision,
+            "incarnation": replica.keys.incarnation,
+            "t": now.rounds,
+            "features_seen": replica.state.features_seen,
+            "verdict": found._asdict() | {"checks": [check._asdict() for check in found.checks]},
+            "predict": now.predict,
+            "update": now.update,
+            "mirror_age_seconds": now.quiet_seconds,
+            "learner": now.learner,
+            "lag": None if lag is None else {"examples": lag.examples, "seconds": lag.seconds},
+            "rates": _rates(now.rates) | {"learned": now.learned_per_second},
+        }
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def event(kind: str, content: object) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(content, allow_nan=False)}\n\n".encode()
+
+
+def _rates(rates: Rates) -> dict[str, Any]:
+    latencies = {"predict": rates.predict, "update": rates.update}
+    return {
+        "predictions": rates.predictions,
+        "requests": rates.requests,
+        "failures": rates.failures,
+        **{name: None if one is None else one._asdict() for name, one in latencies.items()},
+    }

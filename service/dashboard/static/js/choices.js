@@ -1,0 +1,24 @@
+// The model, window and source that are looked at: in the address, so that a link leads to the same view.
+const DEFAULTS = { model: "", window: "1h", source: "" };
+
+export function chosen() {
+  const given = new URLSearchParams(location.search);
+  return Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
+}
+
+export function choose(changes) {
+  const address = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === DEFAULTS[name]) address.searchParams.delete(name);
+    else address.searchParams.set(name, value);
+  }
+  history.pushState(null, "", address);
+}
+
+export function fillSelect(select, names, current) {
+  const all = names.includes(current) || !current ? names : [current, ...names];
+  if ([...select.options].map((option) => option.value).join() !== all.join()) {
+    select.replaceChildren(...all.map((name) => new Option(name, name)));
+  }
+  select.value = current;
+}

@@ -1,0 +1,94 @@
+import { count, percent, probability } from "./format.js";
+
+// Click rate against mean prediction, both on logarithmic axes; the size of a point follows its examples, and
+// its bar is what chance alone may do (95 %).
+const SVG = "http://www.w3.org/2000/svg";
+const MARGIN = { left: 54, right: 26, top: 10, bottom: 40 };
+
+function make(name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+// The interval of Wilson for a rate of n examples.
+export function interval(rate, n, z = 1.96) {
+  const scale = 1 + (z * z) / n;
+  const middle = (rate + (z * z) / (2 * n)) / scale;
+  const reach = (z * Math.sqrt((rate * (1 - rate)) / n + (z * z) / (4 * n * n))) / scale;
+  return [Math.max(0, middle - reach), Math.min(1, middle + reach)];
+}
+
+export function drawCurve(place, rows) {
+  place.replaceChildren();
+  if (!rows?.length) {
+    const note = document.createElement("p");
+    note.textContent = "There is a curve once the window holds 50 clicks.";
+    place.append(note);
+    return;
+  }
+  const [width, height] = [place.clientWidth, place.clientHeight];
+  const least = Math.min(...rows.map((row) => Math.min(row.mean_prediction, row.click_rate || 1)));
+  const decades = Math.min(-1, Math.max(-6, Math.floor(Math.log10(least))));
+  const along = (value, length) => (1 - Math.max(decades, Math.log10(value)) / decades) * length;
+  const x = (value) => MARGIN.left + along(value, width - MARGIN.left - MARGIN.right);
+  const y = (value) => height - MARGIN.bottom - along(value, height - MARGIN.top - MARGIN.bottom);
+  const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": described(rows) });
+  drawGrid(svg, decades, x, y);
+  svg.append(make("line", { class: "ideal", x1: x(10 ** decades), y1: y(10 ** decades), x2: x(1), y2: y(1) }));
+  drawRows(svg, rows, x, y, 10 ** decades);
+  svg.append(make("text", { x: (MARGIN.left + width) / 2, y: height - 4, "text-anchor": "middle" }, "mean prediction"));
+  const middle = (height - MARGIN.bottom) / 2;
+  svg.append(make("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, "click rate"));
+  place.append(svg);
+}
+
+function drawGrid(svg, decades, x, y) {
+  for (let power = decades; power <= 0; power++) {
+    const value = 10 ** power;
+    svg.append(make("line", { class: "grid", x1: x(value), x2: x(value), y1: y(10 ** decades), y2: y(1) }));
+    svg.append(make("line", { class: "grid", x1: x(10 ** decades), x2: x(1), y1: y(value), y2: y(value) }));
+    svg.append(make("text", { x: x(value), y: y(10 ** decades) + 17, "text-anchor": "middle" }, percentTick(value)));
+    svg.append(make("text", { x: x(10 ** decades) - 8, y: y(value) + 4, "text-anchor": "end" }, percentTick(value)));
+  }
+}
+
+const percentTick = (value) => `${Number((value * 100).toPrecision(3))} %`;
+
+function drawRows(svg, rows, x, y, floor) {
+  const most = Math.max(...rows.map((row) => row.examples));
+  const line = rows.filter((row) => row.click_rate > 0).map((row) => `${x(row.mean_prediction)},${y(row.click_rate)}`);
+  svg.append(make("polyline", { class: "line", points: line.join(" ") }));
+  for (const row of rows) {
+    const [low, high] = interval(row.click_rate, Math.max(row.examples, 1));
+    const at = x(row.mean_prediction);
+    svg.append(make("line", { class: "error", x1: at, x2: at, y1: y(Math.max(low, floor)), y2: y(Math.max(high, floor)) }));
+    const radius = 2.5 + 5.5 * Math.sqrt(row.examples / most);
+    const never = row.click_rate > 0 ? "" : " never";
+    const point = make("circle", { class: `point${never}`, cx: at, cy: y(Math.max(row.click_rate, floor)), r: radius });
+    point.append(make("title", {}, `predicted ${percent(row.mean_prediction)}, clicked ${percent(row.click_rate)}, ${count(row.examples)} examples`));
+    svg.append(point);
+  }
+}
+
+function described(rows) {
+  const [first, last] = [rows[0], rows.at(-1)];
+  return `Reliability curve of ${rows.length} buckets: where ${percent(first.mean_prediction)} was predicted, ${percent(first.click_rate)} clicked; where ${percent(last.mean_prediction)}, ${percent(last.click_rate)}. The table below has all.`;
+}
+
+export function fillReliability(body, rows) {
+  body.replaceChildren(
+    ...(rows ?? []).map((row) => {
+      const line = document.createElement("tr");
+      const head = document.createElement("th");
+      head.scope = "row";
+      head.textContent = `${probability(row.low)} to ${probability(row.high)}`;
+      line.append(head);
+      for (const text of [count(row.examples), percent(row.mean_prediction), percent(row.click_rate)]) {
+        line.insertCell().textContent = text;
+      }
+      return line;
+    }),
+  );
+}
