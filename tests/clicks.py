@@ -1,4 +1,4 @@
-"""Impressions with clicks drawn from a known rate: for whoever wants a stream on which a model can be right."""
+"""Impressions with clicks drawn from known rates: a stream on which a model can be right."""
 
 from __future__ import annotations
 

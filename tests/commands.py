@@ -103,6 +103,10 @@ class ServingProcess:
         with urlopen(self.url + path, timeout=30) as response:
             return json.load(response)
 
+    def delete(self, path: str) -> None:
+        with urlopen(Request(self.url + path, method="DELETE"), timeout=30):
+            pass
+
     def interrupt(self) -> None:
         """Ctrl-C: SIGINT to the whole process group."""
         os.killpg(self.process.pid, signal.SIGINT)

@@ -29,9 +29,12 @@ from service.settings import Settings
 
 
 class Watched:
-    """What is remembered of one model while somebody watches it."""
+    """What is remembered of one model while somebody watches it; `channel` is its own, as in a cluster each
+    model may be elsewhere.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
         self.lag: LogLag | None = None
         self.learner: bool | None = None
         self.evaluation = Evaluation()
@@ -39,9 +42,9 @@ class Watched:
         self._told: bytes | None = b"never"
         self._rounds: deque[tuple[float, str, int]] = deque()
 
-    async def ask(self, channel: Channel, model: OpenModel) -> None:
+    async def ask(self, model: OpenModel) -> None:
         """Raises what Channel.call raises; what is not known any more is None then."""
-        keys = model.mirror.replica.keys
+        keys, channel = model.mirror.replica.keys, self.channel
         self.lag = self.learner = None
         self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
         self.learner = bool(await channel.call("EXISTS", keys.lease))
@@ -78,7 +81,7 @@ class Sampler:
 
     async def sample(self, models: Collection[str]) -> dict[str, dict[str, bytes]]:
         """For each of the models its events of this second."""
-        self._watched = {model: self._watched.get(model) or Watched() for model in models}
+        await self._watch(models)
         self._traffic.add(await asyncio.to_thread(read_totals, self._metrics))
         opened, said = {}, {}
         for name in models:
@@ -91,12 +94,18 @@ class Sampler:
         answers = await self._ask(opened)
         return said | {name: self._events_of(model, answers) for name, model in opened.items()}
 
+    async def _watch(self, models: Collection[str]) -> None:
+        for name in self._watched.keys() - set(models):
+            await self._watched.pop(name).channel.close()
+        for name in set(models) - self._watched.keys():
+            self._watched[name] = Watched(self._backend.channel())
+
     async def _ask(self, opened: Mapping[str, OpenModel]) -> bool:
         """Whether Redis answered; after one failure the others are not tried, as each may take a while."""
         try:
             self._names = sorted(name.decode() for name in await self._channel.call("SMEMBERS", MODELS))
             for name, model in opened.items():
-                await self._watched[name].ask(self._channel, model)
+                await self._watched[name].ask(model)
         except (*CONNECTION_FAILURES, ResponseError):
             return False
         return True
@@ -150,6 +159,7 @@ class Sampler:
         }
 
     async def close(self) -> None:
+        await self._watch(())
         await self._channel.close()
 
 

@@ -18,7 +18,12 @@ UPDATE_SECONDS = 1.0
 LAG_SECONDS = 30.0
 JUDGED_OVER = ("30m", "1h", "24h", "all")
 """The alarm's window first; a longer one where that holds too few clicks."""
-SPOKEN = {"30m": "the last 30 minutes", "1h": "the last hour", "24h": "the last 24 hours", "all": "the whole stream"}
+SPOKEN = {
+    "30m": "the last 30 minutes",
+    "1h": "the last hour",
+    "24h": "the last 24 hours",
+    "all": "the whole stream",
+}
 
 Level = Literal["good", "watch", "bad", "none"]
 
@@ -89,9 +94,7 @@ def _up(now: Situation) -> Check:
             "up", "bad", f"Failing: {share} end in a server error", f"{share}, over the last minute."
         )
     if now.reasons:
-        return Check(
-            "up", "watch", "Attention: " + _lowered(now.reasons[0].rstrip(".")), " ".join(now.reasons)
-        )
+        return Check("up", "watch", f"Attention: {now.reasons[0].rstrip('.')}", " ".join(now.reasons))
     return Check("up", "good", "Up", "Predictions are fresh, updates are taken.")
 
 
@@ -115,6 +118,8 @@ def _learning(now: Situation) -> Check:
     waiting = "" if now.waiting is None else f"{_examples(now.waiting)} to be learned"
     if now.learner is None:
         return Check("learning", "none", "Not known", "Redis does not say who learns.")
+    if not now.learner and now.rounds == 0 and not now.waiting:
+        return Check("learning", "none", "Not known", "No learner has taken it up yet.")
     if not now.learner:
         return Check("learning", "bad", "Not learning: no learner runs", f"No learner runs; {waiting}.")
     if now.lag_seconds is not None and now.lag_seconds > LAG_SECONDS:

@@ -63,11 +63,13 @@ function ended(state) {
   render();
 }
 
+const first = () => (names.includes("default") ? "default" : names[0]);
+
 async function list() {
   try {
     const reply = await fetch("models", { cache: "no-store" });
     if (reply.ok) names = (await reply.json()).models;
-    if (!choice.model && names.length) watch(names.includes("default") ? "default" : names[0]);
+    if (!choice.model && names.length) watch(first());
   } catch {
     // The stream says that the connection is lost.
   }
@@ -231,7 +233,7 @@ function renderSlices() {
 // -- what a reader does
 
 $("model").addEventListener("change", (event) => {
-  choose({ model: event.target.value });
+  choose({ model: event.target.value === first() ? "" : event.target.value });
   watch(event.target.value);
 });
 for (const [group, name] of [["windows", "window"], ["sources", "source"]]) {
@@ -245,7 +247,7 @@ $("feature").addEventListener("change", renderSlices);
 addEventListener("popstate", () => {
   const { model, ...others } = chosen();
   Object.assign(choice, others);
-  if (model && model !== choice.model) watch(model);
+  if ((model || first()) !== choice.model) watch(model || first());
   else render();
 });
 addEventListener("pagehide", () => seen.history?.keep());

@@ -1,0 +1,187 @@
+"""The built-in page in a real browser, before a real service with two workers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from tests.browser import Visit, chromium, visit
+from tests.clicks import Clicks
+from tests.commands import ServingProcess
+from tests.http.test_health import wait_for
+from tests.servers import ServerProcess
+
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 360, "height": 740}
+CONNECTION, HEADLINE = "#connection", "#headline"
+
+
+class Service:
+    """`ftrl serve --workers 2` that can be killed and started again on the same port."""
+
+    def __init__(self, server: ServerProcess, directory: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = str(free.getsockname()[1])
+        self._server = server
+        self._directory = directory
+        self.clicks = Clicks()
+        self.start()
+
+    def start(self) -> None:
+        words = ("serve", "--workers", "2", "--port", self._port)
+        self.process = ServingProcess(*words, directory=self._directory, FTRL_REDIS_URL=self._server.url)
+        self.url = self.process.wait_until_ready()
+
+    def learn(self, count: int, model: str = "default") -> None:
+        examples = self.clicks.examples(count)
+        self.process.post(f"/models/{model}/update", {"examples": examples})
+        self.process.post(f"/models/{model}/predict", {"instances": [{"features": examples[0]["features"]}]})
+
+    def learned(self) -> str:
+        return f"{self.process.get('/models/default')['t']:,}"
+
+    def stop(self) -> None:
+        self.process.stop()
+        self.process.remove()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    server = ServerProcess().start()
+    running = Service(server, tmp_path_factory.mktemp("service"))
+    running.process.put("/models/default", {})
+    running.process.put("/models/shop", {"hashing": {"bits": 12}})
+    running.learn(3000)
+    yield running
+    running.stop()
+    server.remove()
+
+
+@pytest.fixture
+def tab(browser: Browser, service: Service) -> Iterator[Visit]:
+    """The page, connected; at its end it must have asked nothing of elsewhere and complained of nothing."""
+    with visit(browser, viewport=DESKTOP) as found:
+        found.page.goto(service.url)
+        found.wait_for_text(CONNECTION, "Live")
+        yield found
+        assert [url for url in found.requests if not url.startswith(f"{service.url}/")] == []
+        assert found.complaints == []
+
+
+def test_it_shows_the_figures_that_the_api_reports(tab: Visit, service: Service) -> None:
+    def figures() -> dict[str, str]:
+        windows = service.process.get("/models/default/evaluation")["sources"]["progressive"]["windows"]
+        hour = windows["1h"]
+        return {
+            "#auc": f"{hour['auc']:.4f}",
+            "#log_loss": f"{hour['log_loss']:.4f}",
+            "#calibration_ratio": f"{hour['calibration_ratio']:.3f}",
+            "#tile-base_rate .note": f"{hour['clicks']:,} clicks of {hour['examples']:,}",
+        }
+
+    wait_for(lambda: all(text in tab.text(place) for place, text in figures().items()))
+    state = service.process.get("/models/default")
+    assert f"{state['features_seen']:,}" in tab.text("#facts")
+    assert state["revision"] in tab.text("#state-note")
+    wait_for(lambda: tab.text("#density") == f"{state['density'] * 100:.1f}")
+    rows = service.process.get("/models/default/evaluation")["sources"]["progressive"]["windows"]["1h"]
+    assert tab.page.locator("#curve circle").count() == len(rows["reliability"])
+    tab.page.locator("summary").click()
+    assert tab.page.locator("#reliability-table tbody tr").count() == len(rows["reliability"])
+
+
+def test_it_moves_when_updates_arrive(tab: Visit, service: Service) -> None:
+    for _ in range(2):
+        service.learn(40)
+        tab.wait_for_text("#facts", service.learned())
+        tab.wait_for_text("#tile-updates .note", service.learned())
+    wait_for(lambda: tab.text("#updates") not in ("0", "–"))
+    assert tab.page.locator("#tile-updates canvas").count() == 1
+    tab.wait_for_text("#latency", ".")
+    assert tab.text("#lag") == "0"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_it_is_accessible_and_fits(browser: Browser, service: Service, scheme: str, viewport) -> None:
+    with visit(browser, viewport=viewport, color_scheme=scheme) as tab:
+        tab.page.goto(service.url)
+        tab.wait_for_text(CONNECTION, "Live")
+        tab.page.locator("#curve circle").first.wait_for()
+        tab.page.locator("summary").click()
+        found = Axe().run(tab.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(18, 19, 21)") == (scheme == "dark")
+
+
+def test_a_theme_is_chosen_against_the_system_and_stays(browser: Browser, service: Service) -> None:
+    with visit(browser, viewport=DESKTOP, color_scheme="light") as tab:
+        tab.page.goto(service.url)
+        for chosen in ("light", "dark"):
+            tab.page.get_by_role("button", name="Theme").click()
+            tab.wait_for_text("#theme", chosen)
+        tab.page.reload()
+        tab.wait_for_text("#theme", "dark")
+        ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == "rgb(18, 19, 21)"
+
+
+def test_models_and_windows_are_switched_with_the_keyboard(tab: Visit) -> None:
+    tab.page.focus("#model")
+    tab.page.keyboard.press("ArrowDown")
+    tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
+    assert tab.text("#auc") == "–"
+    tab.wait_for_text("#tile-auc .note", "Needs 50 clicks: 0 so far.")
+    tab.page.keyboard.press("Tab")
+    tab.page.keyboard.press("ArrowRight")
+    tab.wait_for_text("#quality-note", "Last 24 hours")
+    assert tab.page.url.endswith("/?model=shop&window=24h")
+    tab.page.go_back()
+    tab.wait_for_text("#quality-note", "Last hour")
+    tab.page.go_back()
+    tab.page.locator("#curve circle").first.wait_for()
+
+
+def test_a_model_that_is_deleted_while_it_is_watched_is_said_to_be_gone(
+    browser: Browser, service: Service
+) -> None:
+    service.process.put("/models/passing", {"hashing": {"bits": 10}})
+    with visit(browser, viewport=DESKTOP) as tab:
+        tab.page.goto(f"{service.url}/?model=passing")
+        tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
+        service.process.delete("/models/passing")
+        tab.wait_for_text(HEADLINE, "There is no model passing")
+        tab.page.select_option("#model", "default")
+        tab.wait_for_text(HEADLINE, "Healthy")
+        tab.page.select_option("#model", "shop")
+        service.process.put("/models/passing", {"hashing": {"bits": 10}})
+        tab.page.goto(f"{service.url}/?model=passing")
+        tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
+
+
+def test_it_says_so_when_the_service_dies_and_goes_on_when_it_is_back(
+    browser: Browser, service: Service
+) -> None:
+    with visit(browser, viewport=DESKTOP) as tab:
+        tab.page.goto(service.url)
+        tab.wait_for_text(CONNECTION, "Live")
+        service.stop()
+        tab.wait_for_text(HEADLINE, "Not known: the connection to the service is lost")
+        tab.wait_for_text(CONNECTION, "Connection lost, last figures")
+        service.start()
+        tab.wait_for_text(CONNECTION, "Live")
+        service.learn(20)
+        tab.wait_for_text("#facts", service.learned())
