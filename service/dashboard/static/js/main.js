@@ -65,18 +65,22 @@ function ended(state) {
 
 const first = () => (names.includes("default") ? "default" : names[0]);
 
+// Which models there are, asked again for as long as none is followed, whose stream would tell.
 async function list() {
+  let found = { kind: "lost" };
   try {
     const reply = await fetch("models", { cache: "no-store" });
-    if (reply.ok) names = (await reply.json()).models;
-    if (!choice.model && names.length) watch(first());
+    const content = await reply.json();
+    found = reply.ok ? { kind: "empty" } : { kind: "refused", detail: content.detail };
+    if (reply.ok) names = content.models;
   } catch {
-    // The stream says that the connection is lost.
+    // The service does not answer.
   }
-  if (!choice.model) {
-    // Nothing is followed yet, so nobody else would try again.
+  if (!choice.model && names.length) {
+    watch(first());
+  } else if (!choice.model) {
+    seen.ended = found;
     setTimeout(list, LIST_EVERY_MS);
-    seen.ended = { kind: names.length ? "lost" : "empty" };
   }
   render();
 }
