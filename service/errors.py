@@ -122,6 +122,16 @@ class StateUnavailable(ServiceError):
 AppendOutcome = Literal["not_appended", "unknown"]
 
 
+class StreamRefused(ServiceError):
+    """No further listener to live figures: there are enough, or the service stops."""
+
+    status = 503
+    title = "Stream refused"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 10) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+
+
 class UpdateUnavailable(ServiceError):
     """An update was not acknowledged. `outcome` says whether that is known to mean that it did not happen."""
 

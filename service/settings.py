@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(
         10.0, description="At a stop, wait this long for requests in flight before they are cut off."
     )
+    max_live_streams: Count = Field(
+        100, description="Most pages that may be connected to one process for their live figures."
+    )
 
     # logging
     log_level: LogLevel = Field("info", description="Least severe log lines that are written.")
@@ -152,10 +155,6 @@ class Settings(BaseSettings):
     default_model: FilePath | None = Field(
         None,
         description="JSON file with the configuration of the model `default`, used when it is first created.",
-    )
-
-    max_live_streams: Count = Field(
-        100, description="Most pages that may be connected to one process for their live figures."
     )
 
     # limits of a request

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from typing import Protocol
 
 from service.backend import for_ever
-from service.errors import ServiceError
+from service.errors import StreamRefused
 
 EVERY_SECONDS = 1.0
 LAST = "gone"
@@ -20,25 +20,6 @@ LAST = "gone"
 
 Events = Mapping[str, bytes]
 """By kind; each a whole event in the format of server-sent events."""
-
-
-class TooManyListeners(ServiceError):
-    status = 503
-    title = "Too many listeners"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"{limit} pages are connected to this process already (FTRL_MAX_LIVE_STREAMS).",
-            headers={"Retry-After": "10"},
-        )
-
-
-class Stopping(ServiceError):
-    status = 503
-    title = "The service stops"
-
-    def __init__(self) -> None:
-        super().__init__("This process is being stopped.", headers={"Retry-After": "1"})
 
 
 class Source(Protocol):
@@ -95,11 +76,11 @@ class Feed:
 
     @contextlib.contextmanager
     def listen(self, model: str) -> Iterator[Listener]:
-        """Raises TooManyListeners, Stopping."""
+        """Raises StreamRefused."""
         if self._stopping:
-            raise Stopping
+            raise StreamRefused("This process is being stopped.", retry_after_seconds=1)
         if len(self._listeners) >= self._limit:
-            raise TooManyListeners(self._limit)
+            raise StreamRefused(f"{self._limit} pages are connected to this process (FTRL_MAX_LIVE_STREAMS).")
         listener = Listener(model)
         self._welcome(listener)
         try:

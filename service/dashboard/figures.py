@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.redis_client import Channel
-from service.redis_keys import ModelKeys
+from service.redis_keys import FIGURES, ModelKeys
 
 Windows = Mapping[str, Mapping[str, Any]]
 
@@ -38,7 +38,7 @@ class Evaluation:
 
 async def read_figures(channel: Channel, keys: ModelKeys) -> bytes | None:
     """Raises what Channel.call raises."""
-    stored: bytes | None = await channel.call("HGET", keys.evaluation, "figures")
+    stored: bytes | None = await channel.call("HGET", keys.evaluation, FIGURES)
     return stored
 
 

@@ -20,7 +20,7 @@ AGAIN_MILLISECONDS = 2000
 
 
 class EventStream(Response):
-    """Counts as a listener from its first byte to its last. Raises TooManyListeners before the first."""
+    """Counts as a listener from its first byte to its last. Raises StreamRefused before the first."""
 
     def __init__(self, feed: Feed, model: str) -> None:
         super().__init__(headers=HEADERS)

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
-from service.dashboard.feed import Events, Feed, Listener, Stopping, TooManyListeners
+from service.dashboard.feed import Events, Feed, Listener
+from service.errors import StreamRefused
 from tests.system import eventually
 
 
@@ -104,13 +105,13 @@ async def test_at_a_stop_all_streams_end_and_no_more_begin(feed: Feed) -> None:
         async with asyncio.timeout(10):
             async for _ in listener:
                 pass
-    with pytest.raises(Stopping), feed.listen("ads"):
+    with pytest.raises(StreamRefused), feed.listen("ads"):
         pass
 
 
 async def test_only_so_many_may_listen_at_a_time(feed: Feed) -> None:
     with feed.listen("ads"), feed.listen("ads"):
-        with feed.listen("ads"), pytest.raises(TooManyListeners), feed.listen("ads"):
+        with feed.listen("ads"), pytest.raises(StreamRefused), feed.listen("ads"):
             pass
         with feed.listen("ads"):
             assert feed.listeners == 3

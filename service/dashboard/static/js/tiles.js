@@ -148,6 +148,7 @@ export class Tile {
     this.part(".value").id = kind.id;
     this.part("h3").textContent = kind.title;
     place.append(this.element);
+    this.part(".spark").setAttribute("aria-label", `${kind.title}: nothing to draw yet`);
     this.spark = new Sparkline(this.part(".spark"), (index) => this.readOff(index));
   }
 
