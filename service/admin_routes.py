@@ -33,7 +33,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS)
     async def describe_model(name: ModelName) -> ModelDescription:
         """A model's configuration and how much it has learned, as this process's copy has it."""
-        return await _described(await backend.models.get(known_name(name)))
+        return await described(await backend.models.get(known_name(name)))
 
     @app.delete("/models/{name}", tags=TAGS, status_code=204, responses=MODEL_PROBLEMS)
     async def delete_model(name: ModelName) -> Response:
@@ -44,8 +44,9 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     async def create(call: RawRequest) -> RawReply:
         name = known_name(call.model)
         config = ModelConfig.from_json(_parse_specification(call.body))
+        await backend.aliases.check_free(name)
         model, created = await backend.models.create(name, config)
-        description = await _described(model)
+        description = await described(model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())
 
     app.router.routes.append(
@@ -70,7 +71,7 @@ async def _create_model(
     raise NotImplementedError
 
 
-async def _described(model: OpenModel) -> ModelDescription:
+async def described(model: OpenModel) -> ModelDescription:
     """All figures of one commit but `nonzero`, which is counted while the model may learn on."""
     replica = model.mirror.replica
     state = replica.state

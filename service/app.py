@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from model_core.errors import InvalidInput
 from service import __version__
 from service.admin_routes import add_admin_routes
+from service.alias_routes import add_alias_routes
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.dashboard.routes import add_dashboard
@@ -90,6 +91,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> Application:
     bodies = BodyReader(settings.body_timeout_seconds)
     app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
+    add_alias_routes(app, backend, bodies, settings)
     add_snapshot_routes(app, backend, bodies, settings)
     add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from model_core.errors import InvalidInput
 from model_core.warm_up import warm_up
+from service.aliases import Aliases
 from service.embedded import EmbeddedServer
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.learner_process import Learners
@@ -42,6 +43,7 @@ class Backend:
     models: Models
     updates: Updates
     snapshots: SnapshotStore
+    aliases: Aliases
     _client: Redis
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
@@ -66,6 +68,7 @@ class Backend:
             self.updates = Updates(client, settings, self.health, self._metrics)
             stack.push_async_callback(self.updates.close)
             self.snapshots = SnapshotStore(settings)
+            self.aliases = Aliases(self.models)
             learners = Learners(client, self.models, settings, self.health, self._metrics)
             await self._prepare()
             await stack.enter_async_context(background(self._work(learners)))
@@ -91,6 +94,7 @@ class Backend:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(self.health.watch))
+            group.create_task(for_ever(self.aliases.watch))
             if self._metrics.shared is not None:  # whoever is asked tells what all have last seen
                 group.create_task(for_ever(self._look))
             if self._run_learner:

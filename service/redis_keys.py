@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 FORMAT_VERSION = 1
 MODELS = "ftrl:models"
+ALIASES = "ftrl:aliases"
+"""A hash: alias, the model that it means."""
 META_PATTERN = "ftrl:{*}:meta"
 
 CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])

@@ -90,8 +90,8 @@ def replay(
         frozenset(filter(None, ignored_columns.split(","))),
         limits_of(settings),
     )
-    config = _config(_json_or_file(hyper, "--hyper"), _json_or_file(hashing, "--hashing"))
-    plan = ReplayPlan(file, file_format or _format_of(file), options, model, config, on_error)
+    config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
+    plan = ReplayPlan(file, file_format or format_of(file), options, model, config, on_error)
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
     summary = _run(plan, settings, url, dry_run)
@@ -118,14 +118,14 @@ def _stop(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _format_of(file: str) -> Format:
+def format_of(file: str) -> Format:
     for suffix in reversed(Path(file).suffixes):
         if suffix in _FORMATS:
             return _FORMATS[suffix]
     raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
 
 
-def _json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
+def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     """The object that stands in the text itself, or in the file that it names."""
     if text is None:
         return None

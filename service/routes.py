@@ -12,7 +12,7 @@ from model_core.errors import InvalidInput
 from service.appending import NewExamples
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.errors import InvalidModelName, StateUnavailable, UpdateUnavailable
+from service.errors import InvalidModelName, StateUnavailable, UnknownModel, UpdateUnavailable
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS, UPDATE_EXAMPLES, UPDATE_PROBLEMS
@@ -78,7 +78,13 @@ class HotRoutes:
         return RawReply(status, updates_reply(results) if many else update_reply(results[0]))
 
     async def _model(self, name: str) -> OpenModel:
-        return await self._backend.models.get(known_name(name))
+        """The model of that name, or that the alias means."""
+        aliases, models = self._backend.aliases, self._backend.models
+        try:
+            return await models.get(aliases.resolve(known_name(name)))
+        except UnknownModel:
+            await aliases.refresh()  # it may be an alias that this process has not heard of
+            return await models.get(aliases.resolve(name))
 
 
 def _wait(query: bytes) -> bool:

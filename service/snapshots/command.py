@@ -13,7 +13,8 @@ import typer
 
 from service.command_flags import with_settings
 from service.model_option import checked_model_name
-from service.serving import CommandFailure, with_redis_url
+from service.replay_command import json_or_file
+from service.serving import with_redis_url
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -201,14 +202,10 @@ def restore(
 
 
 def _hyper(text: str) -> Hyperparameters:
-    """Of JSON or of the name of a file. Raises InvalidInput, CommandFailure."""
+    """Raises InvalidInput, typer.BadParameter."""
     from service.model_config import ModelConfig
 
-    try:
-        body = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
-    except (ValueError, OSError) as wrong:
-        raise CommandFailure(f"--hyper: {wrong}") from wrong
-    return ModelConfig.from_json({"hyper": body}).hyper
+    return ModelConfig.from_json({"hyper": json_or_file(text, "--hyper")}).hyper
 
 
 def _catalogue(settings: Settings, model: str) -> Catalogue:

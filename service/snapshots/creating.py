@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from model_core.state import ModelState
-from service.bulk_load import PATIENCE_SECONDS, PatientChannel, fill
+from service.bulk_load import PATIENCE_SECONDS, PatientChannel, ServerFull, fill
 from service.errors import StateUnavailable
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel, create_model_filled
 from service.redis_keys import MODELS, ModelKeys
+
+BYTES_A_SLOT = 100
 
 
 async def create_filled(
@@ -41,3 +43,15 @@ async def create_filled(
     if status == b"EXISTS":
         return False
     raise StateUnavailable(f"Redis lost part of the state of {name!r}, which was not created. Try again.")
+
+
+async def check_memory(channel: Channel, slots: int) -> None:
+    """Raises ServerFull where a state of so many slots would not fit beside all there is."""
+    info = dict(
+        line.split(":", 1)
+        for line in bytes(await channel.call("INFO", "memory")).decode().splitlines()
+        if ":" in line
+    )
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used + slots * BYTES_A_SLOT > limit:
+        raise ServerFull

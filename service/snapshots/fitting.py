@@ -46,10 +46,10 @@ def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperpara
     return replace(model, hyper=hyper or config.hyper)
 
 
-def check_family(config: ModelConfig, hyper: Hyperparameters) -> None:
+def check_family(config: ModelConfig, hyper: Hyperparameters, what: str = "The snapshot") -> None:
     """Raises SnapshotMismatch."""
     if config.hyper.family != hyper.family:
         raise SnapshotMismatch(
-            f"The snapshot is of the family {config.hyper.family!r}, which keeps other numbers than"
+            f"{what} is of the family {config.hyper.family!r}, which keeps other numbers than"
             f" {hyper.family!r} does."
         )

@@ -13,7 +13,7 @@ import secrets
 import time
 
 from model_core.snapshot import Snapshot
-from service.bulk_load import PatientChannel, ServerFull, fill
+from service.bulk_load import PatientChannel, fill
 from service.errors import StateUnavailable
 from service.model_config import ModelConfig
 from service.redis_client import Channel, new_generation, switch_to_restored
@@ -22,7 +22,7 @@ from service.replica import ModelGone, checked_config, load_replica, read_meta
 from service.settings import Settings
 from service.snapshots.capture import capture
 from service.snapshots.catalogue import Entry
-from service.snapshots.creating import create_filled
+from service.snapshots.creating import check_memory, create_filled
 from service.snapshots.errors import LogIncomplete, RestoreConflict
 from service.snapshots.fitting import config_of, restored_config
 from service.snapshots.replaying import MOST_ROUNDS, Replay
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 BEFORE_RESTORE = "before restore"
 FEW_EXAMPLES = 200
-BYTES_A_SLOT = 100
 
 
 async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
@@ -173,18 +172,6 @@ class _Restoration:
         return StateUnavailable(
             "Redis lost part of the restored state; the model stays as it was. Try again."
         )
-
-
-async def check_memory(channel: Channel, slots: int) -> None:
-    """Raises ServerFull where a state of so many slots would not fit beside all there is."""
-    info = dict(
-        line.split(":", 1)
-        for line in bytes(await channel.call("INFO", "memory")).decode().splitlines()
-        if ":" in line
-    )
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used + slots * BYTES_A_SLOT > limit:
-        raise ServerFull
 
 
 async def _save(channel: Channel, settings: Settings, store: SnapshotStore, model: str) -> str:

@@ -1,0 +1,131 @@
+"""/aliases: other names for models, and a copy of a model to give one to."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Response
+from fastapi.openapi.models import Example
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from service.admin_routes import described
+from service.backend import Backend
+from service.bodies import BodyReader
+from service.model_config import ModelConfig
+from service.openapi import CREATE_PROBLEMS, problems
+from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.routes import ModelName, known_name
+from service.schemas import MODEL_NAME_PATTERN, ModelDescription
+from service.settings import Settings
+from service.snapshots.cloning import clone
+
+TAGS: list[str | Enum] = ["aliases"]
+
+
+class AliasRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str = Field(pattern=MODEL_NAME_PATTERN)
+
+
+class Alias(BaseModel):
+    alias: str
+    model: str
+
+
+class AliasList(BaseModel):
+    aliases: dict[str, str] = Field(description="The model of each.")
+
+
+class CloneRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(description="Of the new model.", pattern=MODEL_NAME_PATTERN)
+    hyper: dict[str, Any] | None = Field(
+        None, description="Its hyperparameters, of the same family; left out: those of the model."
+    )
+
+
+_parse_alias = TypeAdapter(AliasRequest).validate_json
+_parse_clone = TypeAdapter(CloneRequest).validate_json
+_ALIAS_EXAMPLES: dict[str, Example] = {"default": Example(summary="One model", value={"model": "default"})}
+_CLONE_EXAMPLES: dict[str, Example] = {
+    "sparser": Example(
+        summary="A copy that goes on with more l1", value={"name": "challenger", "hyper": {"l1": 1.0}}
+    )
+}
+_AWAY = {"_503": "Redis is away."}
+_PROBLEMS = {
+    "_404": "There is no such alias or model.",
+    "_422": "The request is not valid; `errors` says where and why.",
+    **_AWAY,
+}
+
+
+def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+    @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY))
+    async def list_aliases() -> AliasList:
+        """All aliases, and the model of each."""
+        return AliasList(aliases=await backend.aliases.all())
+
+    @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS))
+    async def describe_alias(name: ModelName) -> Alias:
+        """The model of an alias."""
+        return Alias(alias=name, model=await backend.aliases.model_of(known_name(name)))
+
+    @app.delete("/aliases/{name}", tags=TAGS, status_code=204, responses=problems(**_PROBLEMS))
+    async def delete_alias(name: ModelName) -> Response:
+        """Delete an alias, and no model."""
+        await backend.aliases.remove(known_name(name))
+        return Response(status_code=204)
+
+    async def set_alias(call: RawRequest) -> RawReply:
+        name, model = known_name(call.model), _parse_alias(call.body).model
+        await backend.aliases.set(name, model)
+        return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
+
+    async def copy(call: RawRequest) -> RawReply:
+        asked = _parse_clone(call.body)
+        hyper = None if asked.hyper is None else ModelConfig.from_json({"hyper": asked.hyper}).hyper
+        await backend.aliases.check_free(asked.name)
+        async with backend.models.channel() as channel:
+            await clone(channel, known_name(call.model), asked.name, hyper)
+        description = await described(await backend.models.get(asked.name))
+        return RawReply(201, description.model_dump_json().encode())
+
+    raw: dict[str, Any] = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
+    app.router.routes.extend(
+        [
+            RawRoute(
+                *("PUT", "/aliases/{name}", _set_alias, set_alias),
+                **raw,
+                tags=TAGS,
+                responses=CREATE_PROBLEMS | problems(_409="It is the name of a model."),
+            ),
+            RawRoute(
+                *("POST", "/models/{name}/clone", _clone, copy),
+                **raw,
+                status_code=201,
+                tags=["models"],
+                responses=CREATE_PROBLEMS
+                | problems(_409="The name is taken, or the family another.", _507="Redis is full."),
+            ),
+        ]
+    )
+
+
+async def _set_alias(
+    name: ModelName, body: Annotated[AliasRequest, Body(openapi_examples=_ALIAS_EXAMPLES)]
+) -> Alias:
+    """Make a name mean a model, or another model from now on: for predict and update, and within a second in
+    every process.
+    """
+    raise NotImplementedError
+
+
+async def _clone(
+    name: ModelName, body: Annotated[CloneRequest, Body(openapi_examples=_CLONE_EXAMPLES)]
+) -> ModelDescription:
+    """Make a new model of all that this one has learned. Its log begins empty."""
+    raise NotImplementedError

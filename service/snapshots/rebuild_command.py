@@ -1,0 +1,60 @@
+"""`ftrl rebuild`: prove that the state in Redis is what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.command_flags import with_settings
+from service.model_option import checked_model_name
+from service.replay_command import format_of
+from service.serving import CommandFailure, with_redis_url
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.snapshots.rebuilding import FileToLearn, Rebuilt
+
+
+@with_settings
+def rebuild(
+    settings: Settings,
+    model: Annotated[str, typer.Option(help="Which model.", callback=checked_model_name)] = "default",
+    snapshot: Annotated[
+        str | None,
+        typer.Option(help="Begin with this one, or with `nothing`; by default as early as the log reaches."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="Learn this file (vw, libsvm, csv, tsv or jsonl) in place of the log.")
+    ] = None,
+) -> None:
+    """Learn the log again, on top of a snapshot or of nothing, and compare the state with that in Redis.
+
+    Prints that they are equal, or the first difference, with exit code 1.
+    """
+    from service.model_config import limits_of
+    from service.rows import ReadOptions
+    from service.snapshots.rebuilding import FileToLearn
+
+    learned = None
+    if file is not None:
+        learned = FileToLearn(file, format_of(file), ReadOptions(limits=limits_of(settings)))
+    with with_redis_url(settings, errand=True) as found:
+        rebuilt = asyncio.run(_run(found, model, snapshot, learned))
+    made = f"{rebuilt.start} and {rebuilt.examples:,} examples"
+    if rebuilt.difference:
+        raise CommandFailure(f"{model} differs from what {made} make: {rebuilt.difference}")
+    sys.stdout.write(
+        f"equal: {made} make the state of {model} bit for bit (t = {rebuilt.t:,}, {rebuilt.slots:,} slots)\n"
+    )
+
+
+async def _run(settings: Settings, model: str, snapshot: str | None, file: FileToLearn | None) -> Rebuilt:
+    from service.redis_client import one_errand
+    from service.snapshots.rebuilding import rebuild as run
+    from service.snapshots.store import SnapshotStore
+
+    async with one_errand(settings) as channel:
+        return await run(channel, SnapshotStore(settings).of(model), snapshot, file)

@@ -1,0 +1,120 @@
+"""A rebuild says equal where the state is what the log says, and where it first differs otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.models import OpenModel
+from service.redis_client import one_errand
+from service.redis_keys import CHANGED
+from service.serving import CommandFailure
+from service.snapshots.cloning import clone
+from service.snapshots.errors import LogIncomplete
+from service.snapshots.rebuilding import Rebuilt, rebuild
+from tests.commands import run
+from tests.conftest import SettingsFactory
+from tests.servers import ServerProcess
+from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
+from tests.system import System, stored
+
+
+@pytest.fixture
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey)) as system:
+        yield system
+
+
+@pytest.fixture
+async def model(system: System) -> OpenModel:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 60)
+    return model
+
+
+async def rebuilt(system: System, wanted: str | None = None, model: str = "clicks") -> Rebuilt:
+    async with one_errand(system.settings) as channel:
+        return await rebuild(channel, catalogue(system, model), wanted)
+
+
+async def trim(system: System, model: OpenModel, keep: int) -> None:
+    await system.client.xtrim(model.mirror.replica.keys.log, maxlen=keep, approximate=False)
+
+
+async def test_the_whole_log_makes_the_state(system: System, model: OpenModel) -> None:
+    result = await rebuilt(system)
+    assert (result.start, result.examples, result.t, result.difference) == ("nothing", 60, 60, "")
+
+
+async def test_a_trimmed_log_makes_it_from_the_first_snapshot_that_it_reaches(
+    system: System, model: OpenModel
+) -> None:
+    await take(system, model)
+    await system.update(model, 10, start=60)
+    reached = await take(system, model)
+    await system.update(model, 10, start=70)
+    await trim(system, model, 1)
+    result = await rebuilt(system)
+    assert (result.start, result.examples, result.difference) == (f"snapshot {reached['id']}", 10, "")
+    with pytest.raises(LogIncomplete):
+        await rebuilt(system, "nothing")
+
+
+@pytest.mark.parametrize("replay_log", [False, True])
+async def test_a_restored_state_is_made_from_the_snapshot_that_it_began_with(
+    system: System, model: OpenModel, replay_log: bool
+) -> None:
+    taken = await take(system, model)
+    await system.update(model, 10, start=60)
+    await restored(system, taken["id"], replay_log=replay_log)
+    await system.update(model, 10, start=70)
+    result = await rebuilt(system)
+    assert (result.start, result.difference) == (f"snapshot {taken['id']}", "")
+    assert result.examples == (20 if replay_log else 10)
+
+
+async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System, model: OpenModel) -> None:
+    async with one_errand(system.settings) as channel:
+        await clone(channel, "clicks", "copy", None)
+    with pytest.raises(CommandFailure, match="nothing to rebuild copy from"):
+        await rebuilt(system, model="copy")
+
+
+@pytest.mark.parametrize("slot", [5, CONFIG.hashing.size])
+async def test_the_first_difference_is_named(system: System, model: OpenModel, slot: int) -> None:
+    replica = await stored(system.client)
+    row = np.zeros(1, CHANGED)
+    row["slot"], row["z"], row["n"] = slot, 1.5, 2.5
+    field, value = row["slot"].tobytes(), row["z"].tobytes() + row["n"].tobytes()
+    await system.client.hset(replica.keys.state(0), field, value)
+    result = await rebuilt(system)
+    name = "the bias" if slot == CONFIG.hashing.size else "slot 5"
+    assert f"{name}: Redis has z = 1.5, n = 2.5, rebuilt" in result.difference
+    assert "(1 slots differ)" in result.difference
+
+
+def some_examples(count: int) -> list[dict[str, Any]]:
+    return [{"features": {"ad": f"a{i % 7}", "hour": i % 24}, "label": i % 2} for i in range(count)]
+
+
+def test_a_file_makes_the_state_too(valkey: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "examples.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in some_examples(50)))
+
+    def ftrl(*words: str) -> tuple[int, str]:
+        done = run(*words, "--model", "clicks", FTRL_REDIS_URL=valkey.url, FTRL_DATA_DIR=str(tmp_path))
+        return done.returncode, done.stdout + done.stderr
+
+    assert ftrl("replay", str(file), "--offline")[0] == 0
+    code, told = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
+    assert told == "equal: nothing and 50 examples make the state of clicks bit for bit (t = 50, 13 slots)\n"
+    file.write_text("".join(json.dumps(one) + "\n" for one in some_examples(49)))
+    code, told = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
+    assert code == 1
+    assert "clicks differs from what nothing and 49 examples make:" in told
