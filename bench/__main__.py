@@ -17,6 +17,7 @@ from rich.console import Console
 from bench import (
     ceiling,
     commit_stall,
+    evaluation,
     learner,
     mirror_load,
     predict_batch,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "update-batch": update.measure_batch,
     "replay-vw": replay.measure,
     "learner": learner.measure,
+    "evaluation": evaluation.measure,
     "state-memory": state_memory.measure,
     "mirror-load": mirror_load.measure,
     "commit-stall": commit_stall.measure,

@@ -69,7 +69,7 @@ class LiveEvaluation:
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
         margins = learned.margins
-        if learned.skipped.any():
+        if b"\1" in learned.skipped.tobytes():  # a few times as fast as any()
             margins = np.where(learned.skipped, np.nan, margins)
         self._evaluations.add(margins, batch, entry.id.milliseconds)
         self._teller.has_news = True

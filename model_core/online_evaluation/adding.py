@@ -40,7 +40,12 @@ class Seen(NamedTuple):
 
 @kernel
 def add_examples(
-    b: Buckets,
+    bins: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.uint8],
+    clock: NDArray[np.int64],
     margins: NDArray[np.float64],
     labels: NDArray[np.uint8],
     weights: NDArray[np.float64],
@@ -50,7 +55,9 @@ def add_examples(
     """Add the examples of one log entry to series 0; those without a finite margin and weight are left out.
 
     event_times int64[r] in milliseconds, -1 for none, or empty; log_time: of the entry, in milliseconds.
+    The first six are Buckets, one by one: taking a tuple of arrays apart costs more than adding an example.
     """
+    b = Buckets(bins, counts, sums, starts, marks, clock)
     for i in range(margins.size):
         weight = weights[i] if weights.size else 1.0
         if abs(margins[i]) < math.inf and 0.0 <= weight < math.inf:

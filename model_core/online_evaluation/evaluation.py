@@ -40,7 +40,7 @@ class OnlineEvaluation:
         counts in the whole stream alone.  Without a finite margin, when learning skips it, it does not count.
         """
         add_examples(
-            self._buckets, margins, examples.labels, examples.weights, examples.event_times, log_time
+            *self._buckets, margins, examples.labels, examples.weights, examples.event_times, log_time
         )
 
     def take_changes(self) -> layout.Changes:

@@ -24,7 +24,7 @@ from model_core.online_evaluation.buckets import PRESENT, Buckets
 from model_core.online_evaluation.packing import (
     LARGEST_FIELD,
     pack_fields,
-    take_changed_places,
+    take_changed_fields,
     unpack_fields,
 )
 
@@ -44,8 +44,8 @@ class Changes(NamedTuple):
 
 def take_changes(b: Buckets) -> Changes:
     """What changed since it was last taken; from then on it counts as stored."""
-    to_write, to_delete = take_changed_places(b)
-    written = _pack(b, to_write)
+    to_write, to_delete, data, bounds = take_changed_fields(*b)
+    written = _fields(to_write, data, bounds)
     if written:
         written[CLOCK_FIELD] = _pack_clock(b)
     return Changes(written, _names(to_delete))
@@ -86,8 +86,14 @@ def _names(places: NDArray[np.uint16]) -> list[bytes]:
 def _pack(b: Buckets, places: NDArray[np.uint16]) -> dict[bytes, bytes]:
     out, starts = np.empty(len(places) * LARGEST_FIELD, np.uint8), np.zeros(len(places) + 1, np.int64)
     pack_fields(b, places, out, starts)
+    return _fields(places, out, starts)
+
+
+def _fields(
+    places: NDArray[np.uint16], packed: NDArray[np.uint8], starts: NDArray[np.int64]
+) -> dict[bytes, bytes]:
     bounds = starts.tolist()
-    data = out[: bounds[-1]].tobytes()
+    data = packed[: bounds[-1]].tobytes()
     return {
         name: data[start:stop] for name, (start, stop) in zip(_names(places), pairwise(bounds), strict=True)
     }

@@ -21,7 +21,27 @@ _NOT_KEPT = 15
 
 
 @njit(nogil=True, cache=True)
-def take_changed_places(b: Buckets) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+def take_changed_fields(
+    bins: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.uint8],
+    clock: NDArray[np.int64],
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint8], NDArray[np.int64]]:
+    """Of Buckets, one by one: places uint16[k, 2] of what is to be written and of what is to be deleted, then
+    the k fields and their bounds int64[k + 1].
+    """
+    b = Buckets(bins, counts, sums, starts, marks, clock)
+    to_write, to_delete = _take_changed_places(b)
+    out = np.empty(to_write.shape[0] * LARGEST_FIELD, np.uint8)
+    bounds = np.zeros(to_write.shape[0] + 1, np.int64)
+    pack_fields(b, to_write, out, bounds)
+    return to_write, to_delete, out, bounds
+
+
+@njit(nogil=True, cache=True)
+def _take_changed_places(b: Buckets) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
     """uint16[k, 2]: row and block of what is to be written, and of what is to be deleted; marks it so."""
     written = deleted = 0
     for row in range(b.marks.shape[0]):

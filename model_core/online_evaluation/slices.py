@@ -84,11 +84,11 @@ class SlicedEvaluation:
 
     def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
         """As OnlineEvaluation.add."""
-        e = examples
-        add_to_slices(
-            *(self._buckets, self._values, self._features, e.row_ptr, e.hashes),
-            *(margins, e.labels, e.weights, e.event_times, log_time),
-        )
+        b, v, e = self._buckets, self._values, examples
+        buckets = (b.weights, b.counts, b.sums, b.starts, b.marks, b.clock)
+        values = (v.hashes, v.features, v.counts, v.series, v.changed, v.holders, v.table)
+        rows = (self._features, e.row_ptr, e.hashes, margins, e.labels, e.weights, e.event_times, log_time)
+        add_to_slices(*(buckets + values + rows))
 
     def take_changes(self) -> layout.Changes:
         """The fields to write and to delete since the last call."""

@@ -52,8 +52,19 @@ def index_values(values: Values) -> None:
 
 @kernel
 def add_to_slices(
-    b: Buckets,
-    values: Values,
+    bins: NDArray[np.float64],
+    bin_counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.uint8],
+    clock: NDArray[np.int64],
+    value_hashes: NDArray[np.uint32],
+    features: NDArray[np.uint8],
+    counts: NDArray[np.int64],
+    series: NDArray[np.int64],
+    changed: NDArray[np.uint8],
+    holders: NDArray[np.int64],
+    table: NDArray[np.int64],
     sliced: int,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
@@ -63,7 +74,12 @@ def add_to_slices(
     event_times: NDArray[np.int64],
     log_time: int,
 ) -> None:
-    """Add the examples of one log entry, as add_examples does, to the slices of each of `sliced` features."""
+    """Add the examples of one log entry, as add_examples does, to the slices of each of `sliced` features.
+
+    The first thirteen are Buckets and Values, one by one as there.
+    """
+    b = Buckets(bins, bin_counts, sums, starts, marks, clock)
+    values = Values(value_hashes, features, counts, series, changed, holders, table)
     for i in range(margins.size):
         weight = weights[i] if weights.size else 1.0
         if not (abs(margins[i]) < math.inf and 0.0 <= weight < math.inf):
