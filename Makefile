@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test check format bench compose-test lock clean
+.PHONY: help install serve test check format bench picture compose-test lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,9 @@ compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and lear
 		$(COMPOSE_TEST) docker compose up --build --wait && $(COMPOSE_TEST) $(COMPOSE_PYTEST); status=$$?; \
 		$(COMPOSE_TEST) docker compose down --volumes; exit $$status; \
 	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script that stands in for it"; fi
+
+picture: $(VENV)/.complete ## docs/dashboard.png anew, of a service that learns (needs chromium)
+	$(BIN)/python -m tests.dashboard_picture
 
 clean: ## remove the environment and every cache; ./data stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
