@@ -16,6 +16,7 @@ from model_core.warm_up import warm_up
 from service.aliases import Aliases
 from service.embedded import EmbeddedServer
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.feedback.service import Feedback
 from service.learner_process import Learners
 from service.metrics import LOOK_EVERY_SECONDS, Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
@@ -33,7 +34,7 @@ RETRY_SECONDS = 1.0
 
 
 class Backend:
-    """`models`, `updates` and `health` are there while it is open.
+    """`models`, `updates`, `feedback` and `health` are there while it is open.
 
     A Redis that does not answer at the start is waited for in the background; `prepared` says whether the
     server was found fit and the model `default` made sure of.
@@ -45,6 +46,7 @@ class Backend:
     snapshots: SnapshotStore
     aliases: Aliases
     _client: Redis
+    feedback: Feedback
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
         self.prepared = False
@@ -69,6 +71,8 @@ class Backend:
             stack.push_async_callback(self.updates.close)
             self.snapshots = SnapshotStore(settings)
             self.aliases = Aliases(self.models)
+            self.feedback = Feedback(client, settings, self.health, self._metrics)
+            stack.push_async_callback(self.feedback.close)
             learners = Learners(client, self.models, settings, self.health, self._metrics)
             await self._prepare()
             await stack.enter_async_context(background(self._work(learners)))

@@ -110,7 +110,7 @@ class ExampleLog:
             except (NotSent, BusyLoadingError):
                 pass
             except ResponseError as refusal:
-                _raise_unless_transient(refusal)
+                raise_unless_transient(refusal)
             except CONNECTION_FAILURES:
                 may_have_been_sent = True
             if time.monotonic() + pause >= deadline:
@@ -224,7 +224,7 @@ def _spelled(event_id: str) -> bytes:
         return b""
 
 
-def _raise_unless_transient(refusal: ResponseError) -> None:
+def raise_unless_transient(refusal: ResponseError) -> None:
     """An error reply means that nothing was appended; some are worth another attempt."""
     text = str(refusal)
     if is_out_of_memory(refusal):

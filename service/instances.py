@@ -9,12 +9,13 @@ from model_core.json_requests import ParsedPredict
 from service.schemas import PredictRequest, refuse_unknown
 
 _ONE = frozenset({"features", "id"})
-_MANY = frozenset({"context", "instances"})
+_ONLY_ONE = _ONE | {"log"}
+_MANY = frozenset({"context", "instances", "log"})
 
 
 def one_instance(encoder: FeatureEncoder, request: PredictRequest) -> ParsedPredict:
     """Raises InvalidInput."""
-    refuse_unknown(request, _ONE)
+    refuse_unknown(request, _ONLY_ONE)
     if "features" not in request:
         raise InvalidInput((), "send either `features`, or `instances` with or without a `context`")
     batch = ExampleBatch.from_encoded([encoder.encode(request["features"])])

@@ -16,6 +16,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # half of a scrape w
 REQUEST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SNAPSHOT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+DELAY_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
 COMMIT_SLOTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
 COMMIT_EXAMPLES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 
@@ -36,6 +37,7 @@ class Instruments:
         self.registry = CollectorRegistry()
         self._declare_http()
         self._declare_examples()
+        self._declare_feedback()
         self._declare_learner()
         self._declare_commits()
         self._declare_mirror()
@@ -76,6 +78,33 @@ class Instruments:
         )
         self.append_seconds = self._histogram(
             "ftrl_append_duration_seconds", "One append of a micro-batch.", COMMIT_SECONDS, "model"
+        )
+
+    def _declare_feedback(self) -> None:
+        self.feedback_predictions = self._counter(
+            "ftrl_feedback_predictions",
+            "Logged predictions by what happened to them; a label counts by what became of it.",
+            *("model", "fate"),
+        )
+        self.feedback_unlogged = self._counter(
+            "ftrl_feedback_unlogged", "Predictions served but not logged.", "model", "reason"
+        )
+        self.feedback_waiting = self._gauge(
+            "ftrl_feedback_waiting", "Logged predictions in Redis, by what they wait for.", "model", "stage"
+        )
+        self.feedback_bytes = self._gauge(
+            "ftrl_feedback_bytes", "What they take of Redis, all stages together.", "model"
+        )
+        self.feedback_limit_bytes = self._gauge(
+            "ftrl_feedback_limit_bytes", "Beyond it predictions are not logged.", "model"
+        )
+        self.feedback_oldest_seconds = self._gauge(
+            "ftrl_feedback_oldest_seconds",
+            "Age of the oldest impression that waits for its label: at most its window and a little.",
+            "model",
+        )
+        self.label_delay_seconds = self._histogram(
+            "ftrl_feedback_label_delay_seconds", "From an impression to its label.", DELAY_SECONDS, "model"
         )
 
     def _declare_learner(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from model_core.errors import InvalidInput
 from model_core.hashing import FeatureEncoder
@@ -17,6 +18,7 @@ from service.schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
 Path = tuple[str | int, ...]
 
 _EXAMPLE = frozenset({"features", "label", "weight", "sample_rate", "event_id", "event_time"})
+_LABEL = frozenset({"id", "label", "weight", "sample_rate"})
 _MANY = frozenset({"examples"})
 _MOST_ERRORS = 100
 _EXAMPLES_A_TURN = 256
@@ -24,24 +26,39 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)((?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
+class NewLabel(NamedTuple):
+    """A label for a logged prediction; `weight` is its weight over its sample rate."""
+
+    prediction_id: str
+    label: int
+    weight: float
+
+
+def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample | NewLabel:
+    """Raises InvalidInput."""
+    if "id" in request:
+        return _new_label(request, max_weight, ())
+    return one_example(encoder, request, max_weight)
+
+
 def one_example(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample:
     """Raises InvalidInput."""
     refuse_unknown(request, _EXAMPLE)
     for name in ("features", "label"):
         if name not in request:
-            raise InvalidInput((name,), "this field is required, or else `examples`")
+            raise InvalidInput((name,), "this field is required, or else `id` with a `label`, or `examples`")
     return _new_example(encoder, request, max_weight, ())
 
 
 async def many_examples(
     encoder: FeatureEncoder, request: UpdateRequest, max_weight: float, max_examples: int
-) -> list[NewExample]:
+) -> list[NewExample | NewLabel]:
     """Gives way to other requests now and then. Raises Unprocessable with an error for each bad example."""
     refuse_unknown(request, _MANY)
     examples = request["examples"]
     if len(examples) > max_examples:
         raise InvalidInput(("examples",), f"a request has at most {max_examples} examples")
-    checked: list[NewExample] = []
+    checked: list[NewExample | NewLabel] = []
     errors: list[FieldError] = []
     for start in range(0, len(examples), _EXAMPLES_A_TURN):
         if start:
@@ -59,16 +76,28 @@ def _check(
     start: int,
     encoder: FeatureEncoder,
     max_weight: float,
-    checked: list[NewExample],
+    checked: list[NewExample | NewLabel],
     errors: list[FieldError],
 ) -> None:
     for position, example in enumerate(examples, start):
         path = ("examples", position)
         try:
+            if "id" in example:
+                checked.append(_new_label(example, max_weight, path))
+                continue
             refuse_unknown(example, _EXAMPLE, *path)
+            if "features" not in example:
+                raise InvalidInput((*path, "features"), "this field is required, or else `id`")
             checked.append(_new_example(encoder, example, max_weight, path))
         except InvalidInput as wrong:
             errors.append(field_error(wrong.path, wrong.detail))
+
+
+def _new_label(example: Example | UpdateRequest, max_weight: float, path: Path) -> NewLabel:
+    refuse_unknown(example, _LABEL, *path)
+    if "label" not in example:
+        raise InvalidInput((*path, "label"), "this field is required")
+    return NewLabel(example["id"], _label(example["label"], path), _weight(example, max_weight, path))
 
 
 def _new_example(

@@ -15,12 +15,15 @@ from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
 from service.errors import ContractMismatch
+from service.feedback.sweeping import sweep_waiting
+from service.feedback.waiting import Swept
 from service.lease import Lease
 from service.live_evaluation import LiveEvaluation
 from service.log_reading import examples_of, gap_before
 from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
 from service.mirror import Mirror
+from service.model_config import ModelConfig
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import LogEntry, LogId, lease_key
 from service.replica import ModelGone, Replica, load_replica, stream_entries
@@ -86,11 +89,14 @@ class Learner:
             stack.push_async_callback(self._lease.release)
             keeping = asyncio.create_task(self._lease.keep())
             watching = asyncio.create_task(watch_log(self._client, self.model, self._show_lag))
-            stack.push_async_callback(cancel_all, [keeping, watching])
+            sweeping = asyncio.create_task(
+                sweep_waiting(self._client, self.model, self._settings, self._show_waiting)
+            )
+            stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
             stack.callback(self._metrics.learner_ended, self.model)
             stack.push_async_callback(self._save)
             try:
-                await first_to_end(self._work(), keeping, watching)
+                await first_to_end(self._work(), keeping, watching, sweeping)
             except ModelGone:
                 self._committer = None
                 log.info("learner of %s ends: the model was deleted", self.model)
@@ -231,6 +237,10 @@ class Learner:
     def _show_lag(self, lag: LogLag) -> None:
         if self.leading:
             self._metrics.lags(self.model, lag)
+
+    def _show_waiting(self, swept: Swept, config: ModelConfig) -> None:
+        if self.leading:
+            self._metrics.waits(self.model, swept, config.feedback.max_bytes)
 
     async def _wait_for_operator(self) -> None:
         """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""

@@ -47,6 +47,19 @@ class LogLag(Protocol):
     seconds: float
 
 
+class WaitingPredictions(Protocol):
+    """What waits for labels; `counts`: how many there ever were, by fate."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def oldest_seconds(self) -> float: ...
+    @property
+    def waiting(self) -> dict[str, int]: ...
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+
 class WrittenSnapshot(NamedTuple):
     """A snapshot in the store: `seconds` with the copy, for which the learner stood still."""
 
@@ -71,6 +84,7 @@ class Metrics(Instruments):
         self._predictions: dict[str, Counter] = {}
         self._shown: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}
         self._loads: dict[str, int] = {}
+        self._fates: dict[str, dict[str, int]] = {}
         self._collected = [(0, 0)] * 3
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
@@ -109,6 +123,26 @@ class Metrics(Instruments):
     def updated(self, model: str, statuses: Sequence[str]) -> None:
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))
+
+    def unlogged(self, model: str, *, away: int, full: int) -> None:
+        for reason, count in (("away", away), ("full", full)):
+            if count:
+                self.feedback_unlogged.labels(model, reason).inc(count)
+
+    def label_arrived(self, model: str, delay_seconds: float) -> None:
+        self.label_delay_seconds.labels(model).observe(delay_seconds)
+
+    def waits(self, model: str, waiting: WaitingPredictions, limit_bytes: int) -> None:
+        """The counts are Redis's, of the model's whole life: what is added to them is counted here."""
+        known = self._fates.setdefault(model, waiting.counts)
+        for fate, count in waiting.counts.items():
+            self.feedback_predictions.labels(model, fate).inc(max(0, count - known.get(fate, 0)))
+        self._fates[model] = waiting.counts
+        for stage, number in waiting.waiting.items():
+            self._show(self.feedback_waiting, number, model, stage)
+        self._show(self.feedback_bytes, waiting.bytes, model)
+        self._show(self.feedback_limit_bytes, limit_bytes, model)
+        self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
 
     def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int) -> None:
         self.mirror_age_seconds.labels(model).set(age_seconds)

@@ -14,9 +14,10 @@ from model_core.contract import HashContract, Limits
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters, refusal
-from model_core.learning import Learned, learn_batch, predict_probabilities
+from model_core.learning import Learned, learn_batch, predict_batch, predict_probabilities
 from model_core.state import ModelState
 from service.evaluation.config import EvaluationConfig
+from service.feedback.config import FeedbackConfig
 from service.settings import Settings
 
 DEFAULT_MODEL = "default"
@@ -29,6 +30,7 @@ class ModelConfig:
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
     hashing: HashContract = field(default_factory=HashContract)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ModelConfig:
@@ -45,6 +47,10 @@ class ModelConfig:
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
         return predict_probabilities(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+
+    def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Margins float64[r], of which `predict` gives the sigmoids."""
+        return predict_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
 
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
         """One round per example, in order; changes the state in place."""
@@ -69,6 +75,7 @@ _SECTIONS: Mapping[str, Callable[[Any], Any]] = {
     "hyper": Hyperparameters.from_json,
     "hashing": HashContract.from_json,
     "evaluation": EvaluationConfig.from_json,
+    "feedback": FeedbackConfig.from_json,
 }
 _ALWAYS_STORED = ("hyper", "hashing")
 

@@ -82,6 +82,10 @@ class OpenModel:
         """Probabilities float64[r] from the mirror: no network, and also while Redis is away."""
         return self.config.predict(self.mirror.replica.state, batch)
 
+    def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Margins float64[r], of which `predict` gives the sigmoids."""
+        return self.config.margins(self.mirror.replica.state, batch)
+
 
 class Models:
     def __init__(self, client: Redis, settings: Settings) -> None:
@@ -131,8 +135,8 @@ class Models:
                 raise UnknownModel(name) from None
             await delete_model(
                 channel,
-                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
-                *(keys.incarnation, keys.state_prefix),
+                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices, keys.feedback),
+                *(keys.incarnation, keys.state_prefix, keys.impressions_prefix),
             )
         self._forget(name, self._open.get(name))
 

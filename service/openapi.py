@@ -78,11 +78,23 @@ OF_A_BODY = {
 }
 MODEL_PROBLEMS = problems(**_OF_A_MODEL)
 CREATE_PROBLEMS = problems(**_OF_A_MODEL | OF_A_BODY | {"_409": "It exists with another configuration."})
-PREDICT_PROBLEMS = problems(**_OF_A_MODEL, **OF_A_BODY)
+PREDICT_PROBLEMS = problems(
+    **_OF_A_MODEL
+    | OF_A_BODY
+    | {
+        "_409": "The stored model was written under another contract, or one of the ids belongs to a logged"
+        " prediction with other features."
+    }
+)
+IMPRESSIONS_PROBLEMS = problems(
+    **_OF_A_MODEL | OF_A_BODY | {"_503": "Redis is away; the same request again has the same effect once."}
+)
 UPDATE_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY
     | {
+        "_404": "There is no such model, or no such prediction waits for a label.",
+        "_409": "The stored model was written under another contract, or the prediction has the other label.",
         "_429": "Too much waits to be learned, or Redis is nearly full.",
         "_503": "Redis is away; `outcome` says whether the examples may have been appended, `event_ids` under"
         " which ids a retry learns once.",

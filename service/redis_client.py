@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -178,29 +178,40 @@ async def masters(client: Redis) -> list[Node | None]:
 
 
 class Script:
-    """One Lua file of `service/lua`, run by its digest and sent whole only to a server that lacks it."""
+    """One Lua file of `service/lua`, run by its digest and sent whole only to a server that lacks it.
 
-    def __init__(self, name: str, keys: int) -> None:
-        self._text = resources.files("service").joinpath("lua", f"{name}.lua").read_bytes()
-        self._digest = hashlib.sha1(self._text, usedforsecurity=False).hexdigest()
+    `after`: further files, with what several scripts share, that come before it.
+    """
+
+    def __init__(self, name: str, keys: int, after: Sequence[str] = ()) -> None:
+        self.name = name
+        files = resources.files("service").joinpath("lua")
+        self.text = b"".join(files.joinpath(f"{part}.lua").read_bytes() for part in (*after, name))
+        self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._keys = keys
 
     async def __call__(self, channel: Channel, *keys_then_arguments: str | bytes | int | float) -> Any:
         try:
-            return await channel.call("EVALSHA", self._digest, self._keys, *keys_then_arguments)
+            return await channel.call("EVALSHA", self.digest, self._keys, *keys_then_arguments)
         except NoScriptError:  # it did not run
-            return await channel.call("EVAL", self._text, self._keys, *keys_then_arguments)
+            return await channel.call("EVAL", self.text, self._keys, *keys_then_arguments)
 
+
+_WAITING = ("log_writer", "waiting")
 
 read_head = Script("head", keys=2)
 read_lag = Script("log_lag", keys=2)
-append_examples = Script("append", keys=3)
+append_examples = Script("append", keys=3, after=("log_writer",))
 lost_entries = Script("lost_entries", keys=2)
 commit_learned = Script("commit", keys=5)
 read_evaluation = Script("evaluation", keys=3)
 store_figures = Script("figures", keys=2)
 create_model = Script("create_model", keys=1)
-delete_model = Script("delete_model", keys=6)
+delete_model = Script("delete_model", keys=7)
+log_predictions = Script("log_predictions", keys=3, after=_WAITING)
+expose_predictions = Script("expose", keys=3, after=_WAITING)
+label_predictions = Script("label", keys=3, after=_WAITING)
+sweep_predictions = Script("sweep", keys=3, after=_WAITING)
 new_generation = Script("new_generation", keys=1)
 fill_state = Script("fill_state", keys=1)
 switch_generation = Script("switch_generation", keys=5)

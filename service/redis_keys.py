@@ -36,6 +36,11 @@ FIGURES = b"figures"
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
+WAITING_HEAD = struct.Struct("<cIHId4s")
+"""Of a prediction that waits: state, when it was shown (s), generation and commit that were read, margin, the
+first 4 bytes of its id, whose others are the field; its flags and features follow.
+"""
+
 
 def meta_key(model: str) -> str:
     return f"ftrl:{{{model}}}:meta"
@@ -89,6 +94,16 @@ class ModelKeys:
     def events_prefix(self) -> str:
         """What the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")
+
+    @property
+    def feedback(self) -> str:
+        """The index of the buckets of predictions that wait, and how many there were of each fate."""
+        return self._of_incarnation("feedback")
+
+    @property
+    def impressions_prefix(self) -> str:
+        """What the scripts complete with the bucket: its kind and when it is due, in Unix seconds."""
+        return self._of_incarnation("impressions:")
 
     @property
     def state_prefix(self) -> str:

@@ -6,15 +6,41 @@ read by pydantic and FeatureEncoder, which alone define what is valid and say wh
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from pydantic import TypeAdapter
 
-from model_core.json_requests import ParsedPredict, ParsedUpdate
-from service.appending import NewExamples
+from model_core.examples import ExampleBatch
+from service.appending import NewExample, NewExamples
+from service.errors import Unprocessable
 from service.instances import many_instances, one_instance
-from service.labelled import many_examples, one_example
+from service.labelled import NewLabel, many_examples, one_item
 from service.models import OpenModel
-from service.schemas import PredictRequest, UpdateRequest
+from service.problems import field_error
+from service.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
 from service.settings import Settings
+
+_LOG_LAST = re.compile(rb',\s*"log"\s*:\s*(true|false)\s*}\s*$')
+_LOG_LAST_BYTES = 40  # of a body that ends so, in all likelihood
+
+
+class PredictCall(NamedTuple):
+    """`many`: whether the instances came as a list. `log`: what the request says, None where nothing."""
+
+    many: bool
+    batch: ExampleBatch
+    ids: Sequence[str | None] | None
+    log: bool | None
+
+
+class UpdateCall(NamedTuple):
+    """`many`: whether they came as a list. `labels`: those for logged predictions, by their place in it."""
+
+    many: bool
+    examples: NewExamples
+    labels: dict[int, NewLabel]
 
 
 class RequestReader:
@@ -22,28 +48,58 @@ class RequestReader:
         self._settings = settings
         self._predict_request = TypeAdapter[PredictRequest](PredictRequest).validator.validate_json
         self._update_request = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
+        self._impressions = TypeAdapter[ImpressionsRequest](ImpressionsRequest).validator.validate_json
 
-    def predict(self, model: OpenModel, body: bytes) -> ParsedPredict:
+    def predict(self, model: OpenModel, body: bytes) -> PredictCall:
         """Raises pydantic.ValidationError, InvalidInput."""
-        return model.parser.predict(body) or self._read_predict(model, body)
+        rest, log = _without_log(body)
+        parsed = model.parser.predict(rest)
+        return self._read_predict(model, body) if parsed is None else PredictCall(*parsed, log)
 
-    async def update(self, model: OpenModel, body: bytes) -> ParsedUpdate:
+    async def update(self, model: OpenModel, body: bytes) -> UpdateCall:
         """Raises pydantic.ValidationError, InvalidInput, Unprocessable."""
-        return model.parser.update(body) or await self._read_update(model, body)
+        parsed = model.parser.update(body)
+        if parsed is None:
+            return await self._read_update(model, body)
+        return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})
 
-    def _read_predict(self, model: OpenModel, body: bytes) -> ParsedPredict:
+    def impressions(self, body: bytes) -> list[str]:
+        """Raises pydantic.ValidationError, InvalidInput, Unprocessable."""
+        request: ImpressionsRequest = self._impressions(body)
+        refuse_unknown(request, frozenset({"ids"}))
+        if len(request["ids"]) > self._settings.max_examples:
+            detail = f"a request has at most {self._settings.max_examples} ids"
+            raise Unprocessable([field_error(("ids",), detail)])
+        return request["ids"]
+
+    def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
         request: PredictRequest = self._predict_request(body)
         if "instances" in request or "context" in request:
-            return many_instances(model.encoder, request, self._settings.max_instances)
-        return one_instance(model.encoder, request)
+            parsed = many_instances(model.encoder, request, self._settings.max_instances)
+        else:
+            parsed = one_instance(model.encoder, request)
+        return PredictCall(*parsed, request.get("log"))
 
-    async def _read_update(self, model: OpenModel, body: bytes) -> ParsedUpdate:
+    async def _read_update(self, model: OpenModel, body: bytes) -> UpdateCall:
         request: UpdateRequest = self._update_request(body)
         settings = self._settings
         many = "examples" in request
         if many:
-            examples = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
+            items = await many_examples(model.encoder, request, settings.max_weight, settings.max_examples)
         else:
-            examples = [one_example(model.encoder, request, settings.max_weight)]
-        new = NewExamples.of(examples)
-        return ParsedUpdate(many, new.batch, new.event_ids)
+            items = [one_item(model.encoder, request, settings.max_weight)]
+        labels = {place: item for place, item in enumerate(items) if isinstance(item, NewLabel)}
+        examples = [item for item in items if isinstance(item, NewExample)]
+        return UpdateCall(many, NewExamples.of(examples), labels)
+
+
+def _without_log(body: bytes) -> tuple[bytes, bool | None]:
+    """A body that ends in the field `log`, without it: the kernel, which does not know it, may read the rest.
+
+    Such an end is a field of the body itself wherever the body is JSON at all, and what is not JSON does not
+    become an ordinary body: the quote before `log` opens a name, or else no JSON ends like this.
+    """
+    found = _LOG_LAST.search(body, max(0, len(body) - _LOG_LAST_BYTES))
+    if found is None:
+        return body, None
+    return body[: found.start()] + b"}", found[1] == b"true"

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Body, Path, Query
 
 from model_core.errors import InvalidInput
-from service.appending import NewExamples
+from model_core.numerics import sigmoids
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import InvalidModelName, StateUnavailable, UnknownModel, UpdateUnavailable
+from service.feedback.serving import SHOWN_STATUS, keep_predictions, refuse_single, take_labels
 from service.metrics import Metrics
 from service.models import OpenModel
-from service.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS, UPDATE_EXAMPLES, UPDATE_PROBLEMS
+from service.openapi import (
+    IMPRESSIONS_PROBLEMS,
+    PREDICT_EXAMPLES,
+    PREDICT_PROBLEMS,
+    UPDATE_EXAMPLES,
+    UPDATE_PROBLEMS,
+)
 from service.raw_routes import RawReply, RawRequest, RawRoute
-from service.replies import prediction_reply, predictions_reply, update_reply, updates_reply
+from service.replies import (
+    impressions_reply,
+    prediction_reply,
+    predictions_reply,
+    update_reply,
+    updates_reply,
+)
 from service.request_reader import RequestReader
 from service.schemas import (
     MODEL_NAME_PATTERN,
+    ImpressionsReply,
+    ImpressionsRequest,
     PredictInstancesReply,
     PredictReply,
     PredictRequest,
@@ -53,15 +69,21 @@ class HotRoutes:
     def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
         self._backend = backend
         self._metrics = metrics
+        self._settings = settings
         self._reader = RequestReader(settings)
 
     async def predict(self, call: RawRequest) -> RawReply:
         model = await self._model(call.model)
-        many, batch, ids = self._reader.predict(model, call.body)
-        probabilities: list[float] = model.predict(batch).tolist()
-        self._metrics.predicted(model.name, len(probabilities))
+        many, batch, ids, log = self._reader.predict(model, call.body)
         reply = predictions_reply if many else prediction_reply
-        return RawReply(200, reply(model.name, model.revision, probabilities, ids))
+        self._metrics.predicted(model.name, len(batch))
+        if not (model.config.feedback.log if log is None else log):
+            probabilities: list[float] = model.predict(batch).tolist()
+            return RawReply(200, reply(model.name, model.revision, probabilities, ids))
+        margins, revision = model.margins(batch), model.revision
+        probabilities = sigmoids(margins).tolist()
+        kept = await keep_predictions(self._backend.feedback, model, batch, margins, ids)
+        return RawReply(200, reply(model.name, revision, probabilities, kept.ids, kept.logged))
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
@@ -69,13 +91,27 @@ class HotRoutes:
             model = await self._model(call.model)
         except StateUnavailable as away:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
-        many, batch, event_ids = await self._reader.update(model, call.body)
-        names = model.slices.found_in(call.body)
-        results = await self._backend.updates.submit(model, NewExamples(batch, event_ids, names), wait)
+        many, examples, labels = await self._reader.update(model, call.body)
+        examples = examples._replace(slice_names=model.slices.found_in(call.body))
+        # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
+        labelled = await take_labels(
+            self._backend.feedback, model, list(labels.values()), self._settings, wait
+        )
+        results = await self._backend.updates.submit(model, examples, wait)
+        for place, result in zip(labels, labelled, strict=True):
+            results.insert(place, result)
         statuses = [result.status for result in results]
         self._metrics.updated(model.name, statuses)
-        status = 202 if "appended" in statuses else 200
-        return RawReply(status, updates_reply(results) if many else update_reply(results[0]))
+        if many:
+            return RawReply(_status_of(statuses), updates_reply(results))
+        refuse_single(results[0])
+        return RawReply(_status_of(statuses), update_reply(results[0]))
+
+    async def impressions(self, call: RawRequest) -> RawReply:
+        model = await self._model(call.model)
+        ids = self._reader.impressions(call.body)
+        letters = await self._backend.feedback.expose(model, ids)
+        return RawReply(200, impressions_reply(ids, [SHOWN_STATUS[letter] for letter in letters]))
 
     async def _model(self, name: str) -> OpenModel:
         """The model of that name, or that the alias means."""
@@ -85,6 +121,10 @@ class HotRoutes:
         except UnknownModel:
             await aliases.refresh()  # it may be an alias that this process has not heard of
             return await models.get(aliases.resolve(name))
+
+
+def _status_of(statuses: Sequence[str]) -> int:
+    return 202 if "appended" in statuses or "waiting" in statuses else 200
 
 
 def _wait(query: bytes) -> bool:
@@ -115,11 +155,20 @@ def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> l
         "response_description": "Durable and learned.",
         "tags": ["update"],
     }
+    impressions: dict[str, Any] = {
+        "handler": handlers.impressions,
+        "most_bytes": settings.max_update_body_bytes,
+        "bodies": bodies,
+        "responses": IMPRESSIONS_PROBLEMS,
+        "tags": ["feedback"],
+    }
     return [
         RawRoute("POST", "/predict", _predict, **predict),
         RawRoute("POST", "/update", _update, **update),
         RawRoute("POST", "/models/{name}/predict", _predict_with, **predict),
         RawRoute("POST", "/models/{name}/update", _update_of, **update),
+        RawRoute("POST", "/impressions", _impressions, **impressions),
+        RawRoute("POST", "/models/{name}/impressions", _impressions_of, **impressions),
     ]
 
 
@@ -146,4 +195,14 @@ async def _update_of(name: ModelName, body: UpdateBody, wait: Wait = True) -> Up
 
     Durable when answered. 200: learned before the reply. 202: not yet.
     """
+    raise NotImplementedError
+
+
+async def _impressions(body: ImpressionsRequest) -> ImpressionsReply:
+    """Says which logged predictions of the model `default` were really shown: their windows begin."""
+    raise NotImplementedError
+
+
+async def _impressions_of(name: ModelName, body: ImpressionsRequest) -> ImpressionsReply:
+    """Says which logged predictions were really shown: their windows begin."""
     raise NotImplementedError

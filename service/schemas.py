@@ -8,7 +8,7 @@ code that needs the value and only described here: a million wrong items must no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
 from typing_extensions import TypedDict
@@ -114,6 +114,7 @@ class PredictRequest(TypedDict, total=False):
 
     features: Features
     id: Identifier | None
+    log: Annotated[bool, Field(description="Whether to keep what is predicted until its label comes.")]
     context: Features
     instances: Annotated[list[Instance], FailFast(), Field(json_schema_extra={"maxItems": 1000})]
 
@@ -125,31 +126,52 @@ class _ExampleOptions(TypedDict, total=False):
     event_time: EventTime
 
 
-@with_config(_documented())
-class Example(_ExampleOptions):
-    """An impression and whether it was clicked."""
-
-    features: Features
-    label: Label
-
-
 _ONE_EXAMPLE = ("features", "label", "weight", "sample_rate", "event_id", "event_time")
+_NOT_OF_A_LABEL = ("features", "event_id", "event_time")
 
 
 @with_config(
     _documented(
         oneOf=[
-            {"required": ["features", "label"], "properties": {"examples": False}},
-            {"required": ["examples"], "properties": dict.fromkeys(_ONE_EXAMPLE, False)},
+            {"required": ["features"], "properties": {"id": False}},
+            {"required": ["id"], "properties": dict.fromkeys(_NOT_OF_A_LABEL, False)},
+        ]
+    )
+)
+class Example(_ExampleOptions, total=False):
+    """An impression and whether it was clicked, or the label of a logged prediction."""
+
+    features: Features
+    label: Required[Label]
+    id: Identifier
+
+
+@with_config(
+    _documented(
+        oneOf=[
+            {"required": ["features", "label"], "properties": {"examples": False, "id": False}},
+            {
+                "required": ["id", "label"],
+                "properties": dict.fromkeys((*_NOT_OF_A_LABEL, "examples"), False),
+            },
+            {"required": ["examples"], "properties": dict.fromkeys((*_ONE_EXAMPLE, "id"), False)},
         ]
     )
 )
 class UpdateRequest(_ExampleOptions, total=False):
-    """Either one example, or a list of them in order."""
+    """Either one example, or the label of a logged prediction, or a list of them in order."""
 
     features: Features
     label: Label
+    id: Identifier
     examples: Annotated[list[Example], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
+
+
+@with_config(_documented())
+class ImpressionsRequest(TypedDict):
+    """Logged predictions that were really shown."""
+
+    ids: Annotated[list[Identifier], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
 
 
 @with_config(_documented())
@@ -170,10 +192,23 @@ class ModelSpecification(TypedDict, total=False):
         dict[str, Any],
         Field(description="Features that are evaluated value by value (slices), and how many values (most)."),
     ]
+    feedback: Annotated[
+        dict[str, Any],
+        Field(
+            description=(
+                "How labels of logged predictions are waited for: log, wait, exposure, window_seconds,"
+                " learn_at, late, late_seconds, unshown_seconds, grace_seconds, negative_sample_rate,"
+                " max_bytes."
+            )
+        ),
+    ]
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-UpdateStatus = Literal["learned", "appended", "duplicate", "skipped"]
+UpdateStatus = Literal[
+    "learned", "appended", "duplicate", "skipped", "waiting", "sampled_out", "late", "conflict", "unknown"
+]
+ImpressionStatus = Literal["shown", "duplicate", "unknown"]
 
 
 class Reply(BaseModel):
@@ -192,26 +227,42 @@ class PredictReply(Reply):
     model: str
     revision: str = Field(description="State that was read: incarnation, generation and commit number.")
     id: str | None = None
+    logged: bool | None = Field(None, description="Whether it waits for its label now.")
 
 
 class PredictInstancesReply(Reply):
     predictions: list[Prediction]
     model: str
     revision: str
+    logged: bool | None = Field(None, description="Whether all of them wait for their labels now.")
 
 
 class UpdateReply(Reply):
     status: UpdateStatus = Field(
-        description="`appended`: durable, not yet learned. `skipped`: would have made the state non-finite."
+        description=(
+            "`appended`: durable, not yet learned. `skipped`: would have made the state non-finite. Of"
+            " labels: `waiting`: durable, learned when its window closes. `sampled_out`: not among the labels"
+            " 0 that are learned. `late`: after its window, not learned. In lists also `conflict`, `unknown`."
+        )
     )
     probability: Probability | None = Field(description="What was predicted just before learning.")
     loss: float | None
     revision: str | None
-    event_id: str
+    event_id: str | None = Field(None, description="Of an example with features.")
+    id: str | None = Field(None, description="Of a label for a logged prediction.")
 
 
 class UpdateExamplesReply(Reply):
     results: list[UpdateReply]
+
+
+class Impression(Reply):
+    id: str
+    status: ImpressionStatus
+
+
+class ImpressionsReply(Reply):
+    results: list[Impression]
 
 
 class ModelDescription(Reply):
@@ -219,6 +270,7 @@ class ModelDescription(Reply):
     hyper: dict[str, Any]
     hashing: dict[str, Any]
     evaluation: dict[str, Any]
+    feedback: dict[str, Any]
     t: int = Field(description="Completed rounds.")
     revision: str
     features_seen: int

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from redis.asyncio import Redis
 
 from model_core.numerics import log_losses, sigmoids
@@ -20,17 +21,22 @@ from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
 
-Status = Literal["learned", "appended", "duplicate", "skipped"]
+Status = Literal[
+    "learned", "appended", "duplicate", "skipped", "waiting", "sampled_out", "late", "conflict", "unknown"
+]
 
 
 class UpdateResult(NamedTuple):
-    """`probability` and `loss` are progressive: of the state just before the example was learned."""
+    """`probability` and `loss` are progressive: of the state just before the example was learned. Of a label
+    for a logged prediction there is `prediction_id` in place of `event_id`.
+    """
 
     status: Status
     probability: float | None
     loss: float | None
-    event_id: str
+    event_id: str | None
     revision: str | None
+    prediction_id: str | None = None
 
 
 class Updates:
@@ -64,7 +70,7 @@ class Updates:
         if wait:
             for entry in {place.entry for place, _ in placed if place.entry is not None}:
                 await model.outcomes.learned(entry, deadline)
-        return _results(model, placed, examples)
+        return results_of(model, placed, examples.batch.labels)
 
     def _appender(self, model: OpenModel) -> Appender:
         keys = model.mirror.replica.keys
@@ -85,7 +91,10 @@ class Updates:
             await self._close_appender(incarnation)
 
 
-def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) -> list[UpdateResult]:
+def results_of(
+    model: OpenModel, placed: Sequence[Placed], labels: npt.NDArray[np.uint8]
+) -> list[UpdateResult]:
+    """What is known of examples in the log by now; labels uint8[r]."""
     held = model.outcomes.held
     outcomes = [None if place.entry is None else held(place.entry) for place, _ in placed]
     margins = np.array(
@@ -95,7 +104,7 @@ def _results(model: OpenModel, placed: Sequence[Placed], examples: NewExamples) 
         ]
     )
     probabilities = sigmoids(margins).tolist()
-    losses = log_losses(margins, examples.batch.labels).tolist()
+    losses = log_losses(margins, labels).tolist()
     return [
         _untold(model, place, event_id)
         if outcome is None

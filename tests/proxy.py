@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from service import redis_client
 from service.tasks import cancel_all
 
 SCRIPTS = {
-    text: path.name.removesuffix(".lua")
-    for path in resources.files("service").joinpath("lua").iterdir()
-    for source in [path.read_bytes()]
-    for text in (source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
+    text: script.name
+    for script in vars(redis_client).values()
+    if isinstance(script, redis_client.Script)
+    for text in (script.text, script.digest.encode())
 }
 """Names of the scripts by their texts and by their digests."""
 

@@ -1,5 +1,6 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
+-- After: log_writer
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 most examples the backlog may hold,
 --       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
@@ -55,8 +56,7 @@ end
 if seconds * 1000 + math.floor(tonumber(time[2]) / 1000) > deadline then
   return {'LATE'}
 end
-local appended = tonumber(meta[2])
-local backlog = appended - tonumber(meta[3])
+local backlog = tonumber(meta[2]) - tonumber(meta[3])
 if backlog + count > most_backlog then
   return {'FULL', backlog}
 end
@@ -94,50 +94,37 @@ local slices = redis.call('HLEN', KEYS[3])
 -- Whoever learns the next entry has to know those that were told since the entry before.
 local to_tell = slices > tonumber(meta[4] or 0)
 
-local entries, duplicates, new_claims, own = {}, {}, {}, {}
-local entry, bytes, offsets = {}, 0, {}
-local function flush()
-  if #entry == 0 then return end
-  local id
-  if to_tell then
-    id = redis.call('XADD', KEYS[2], '*', 'n', appended, 's', slices, unpack(entry))
-    redis.call('HSET', KEYS[1], 'slices', slices)
-    to_tell = false
-  else
-    id = redis.call('XADD', KEYS[2], '*', 'n', appended, unpack(entry))
-  end
-  entries[#entries + 1] = id .. ':' .. (#entry / 2)
-  for event, offset in pairs(offsets) do
-    local position = id .. ':' .. offset
-    new_claims[#new_claims + 1] = event
-    new_claims[#new_claims + 1] = position
-    own[event] = position
-  end
-  appended = appended + #entry / 2
-  entry, bytes, offsets = {}, 0, {}
-end
+local duplicates, new_claims, unplaced, own = {}, {}, {}, {}
+local writer = log_writer(KEYS[2], tonumber(meta[2]), most_bytes, most_examples, function(event, position)
+  new_claims[#new_claims + 1] = event
+  new_claims[#new_claims + 1] = position
+  own[event], unplaced[event] = position, nil
+end)
+if to_tell then writer.told = {'s', slices} end
 for i = 0, count - 1 do
   local event, record = event_of(i), record_of(i)
-  if event ~= '' and offsets[event] then flush() end -- so that its position is known
+  if unplaced[event] then writer.flush() end -- so that its position is known
   local position = position_of[i] or own[event]
   if position then
     duplicates[#duplicates + 1] = i .. '=' .. position
+  elseif event == '' then
+    writer.add(record)
   else
-    if bytes + #record > most_bytes or #entry / 2 >= most_examples then flush() end
-    if event ~= '' then offsets[event] = #entry / 2 end
-    entry[#entry + 1] = 'e'
-    entry[#entry + 1] = record
-    bytes = bytes + #record
+    unplaced[event] = true
+    writer.add(record, event)
   end
 end
-flush()
+writer.flush()
 
-receipt = table.concat(entries, ',') .. '|' .. table.concat(duplicates, ',')
+receipt = table.concat(writer.entries, ',') .. '|' .. table.concat(duplicates, ',')
 new_claims[#new_claims + 1] = batch_id
 new_claims[#new_claims + 1] = receipt
 for start = 1, #new_claims, CHUNK do
   redis.call('HSET', buckets .. hour, unpack(new_claims, start, math.min(start + CHUNK - 1, #new_claims)))
 end
 redis.call('EXPIRE', buckets .. hour, retention + 3600)
-redis.call('HSET', KEYS[1], 'appended', appended)
+redis.call('HSET', KEYS[1], 'appended', writer.appended)
+if to_tell and #writer.entries > 0 then
+  redis.call('HSET', KEYS[1], 'slices', slices)
+end
 return {'APPENDED', receipt}

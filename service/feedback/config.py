@@ -1,0 +1,101 @@
+"""How the labels of logged predictions are waited for: the section `feedback` of a model's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from model_core.errors import InvalidInput
+
+MOST_SECONDS = 30 * 86_400
+MOST_BYTES = 1 << 40
+LEAST_BYTES = 1 << 16
+LEAST_RATE = 1e-6
+
+
+@dataclass(frozen=True)
+class FeedbackConfig:
+    """log: whether /predict keeps predictions unless the request says otherwise.
+    wait: whether its reply waits until they are kept.
+    exposure: whether POST /impressions says what was shown, or every logged prediction counts as shown.
+    window_seconds: from exposure until no click becomes a label 0.
+    learn_at: whether a label is learned at the end of its window, as label 0 is, or when it arrives.
+    late: what becomes of a click after the window.
+    late_seconds: how long after the window it is known whose click it is.
+    unshown_seconds: how long a prediction waits to be shown.
+    grace_seconds: how long a label waits for the exposure of its prediction.
+    negative_sample_rate: share of the labels 0 that is learned, each with the inverse weight.
+    max_bytes: what all that waits may take of Redis; beyond, predictions are served and not logged.
+    """
+
+    log: bool = False
+    wait: bool = True
+    exposure: Literal["explicit", "on_predict"] = "explicit"
+    window_seconds: float = 1800.0
+    learn_at: Literal["window_close", "arrival"] = "window_close"
+    late: Literal["drop", "append"] = "drop"
+    late_seconds: float = 1800.0
+    unshown_seconds: float = 600.0
+    grace_seconds: float = 60.0
+    negative_sample_rate: float = 1.0
+    max_bytes: int = 1 << 28
+
+    @classmethod
+    def from_json(cls, body: object) -> FeedbackConfig:
+        """Raises InvalidInput with the path."""
+        if not isinstance(body, Mapping):
+            raise InvalidInput((), "must be an object")
+        for name in body:
+            if name not in _CHECKS:
+                known = ", ".join(field.name for field in fields(cls))
+                raise InvalidInput((name,), f"unknown field; a feedback has {known}")
+        return cls(**{name: _CHECKS[name](value, name) for name, value in body.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput((name,), "must be true or false")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[object, str], str]:
+    def check(value: object, name: str) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise InvalidInput((name,), f"must be one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def _number(least: float, most: float) -> Callable[[object, str], float]:
+    def check(value: object, name: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise InvalidInput((name,), f"must be a number from {least:g} to {most:g}")
+        return float(value)
+
+    return check
+
+
+def _bytes(value: object, name: str) -> int:
+    if type(value) is not int or not LEAST_BYTES <= value <= MOST_BYTES:
+        raise InvalidInput((name,), f"must be an integer from {LEAST_BYTES} to {MOST_BYTES}")
+    return value
+
+
+_CHECKS: dict[str, Callable[[object, str], Any]] = {
+    "log": _flag,
+    "wait": _flag,
+    "exposure": _one_of("explicit", "on_predict"),
+    "window_seconds": _number(1, MOST_SECONDS),
+    "learn_at": _one_of("window_close", "arrival"),
+    "late": _one_of("drop", "append"),
+    "late_seconds": _number(1, MOST_SECONDS),
+    "unshown_seconds": _number(1, MOST_SECONDS),
+    "grace_seconds": _number(1, MOST_SECONDS),
+    "negative_sample_rate": _number(LEAST_RATE, 1),
+    "max_bytes": _bytes,
+}

@@ -1,0 +1,99 @@
+"""What /predict, /update and /impressions do about predictions that wait: from texts to texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.examples import ExampleBatch
+from service.example_log import Place
+from service.feedback.errors import LabelConflict, PredictionConflict, UnknownPrediction
+from service.feedback.identity import new_id, packed_id
+from service.feedback.service import Feedback, Served
+from service.feedback.waiting import Labelled
+from service.labelled import NewLabel
+from service.models import OpenModel
+from service.settings import Settings
+from service.updates import Status, UpdateResult, results_of
+
+SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
+_STATUS: Mapping[str, Status] = {
+    "W": "waiting",
+    "G": "waiting",
+    "N": "sampled_out",
+    "T": "late",
+    "D": "duplicate",
+    "C": "conflict",
+    "U": "unknown",
+}
+
+
+class Kept(NamedTuple):
+    """Under which ids, and whether they all wait for their labels now."""
+
+    ids: list[str]
+    logged: bool
+
+
+async def keep_predictions(
+    feedback: Feedback,
+    model: OpenModel,
+    batch: ExampleBatch,
+    margins: npt.NDArray[np.float64],
+    ids: Sequence[str | None] | None,
+) -> Kept:
+    """Raises PredictionConflict where other predictions were kept under some of the ids."""
+    texts = [text or new_id() for text in ids or [None] * len(batch)]
+    replica = model.mirror.replica
+    served = Served(
+        batch,
+        margins,
+        [packed_id(text) for text in texts],
+        replica.generation,
+        replica.commit,
+        any(ids or ()),
+    )
+    if not model.config.feedback.wait:
+        return Kept(texts, feedback.keep_soon(model, served))
+    letters = await feedback.keep(model, served)
+    if conflicts := [text for text, letter in zip(texts, letters, strict=True) if letter == "X"]:
+        raise PredictionConflict(conflicts)
+    return Kept(texts, set(letters) <= {"L", "S"})
+
+
+async def take_labels(
+    feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], settings: Settings, wait: bool
+) -> list[UpdateResult]:
+    """Durable when it returns. Raises what Feedback.label raises."""
+    if not labels:
+        return []
+    deadline = time.monotonic() + settings.update_timeout_seconds
+    answers = await feedback.label(model, labels, deadline)
+    if wait:
+        for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JP"}:
+            await model.outcomes.learned(entry, deadline)
+    placed = [(_place(answer), label.prediction_id) for answer, label in zip(answers, labels, strict=True)]
+    known = results_of(model, placed, np.array([label.label for label in labels], np.uint8))
+    return [
+        result._replace(
+            status=_STATUS.get(answer.letter, result.status), event_id=None, prediction_id=result.event_id
+        )
+        for result, answer in zip(known, answers, strict=True)
+    ]
+
+
+def refuse_single(result: UpdateResult) -> None:
+    """A label that comes alone and is not taken is an error. Raises UnknownPrediction, LabelConflict."""
+    if result.status == "unknown":
+        raise UnknownPrediction(str(result.prediction_id))
+    if result.status == "conflict":
+        raise LabelConflict(str(result.prediction_id))
+
+
+def _place(answer: Labelled) -> Place:
+    entry, offset = answer.place or (None, 0)
+    return Place(entry, offset, duplicate=answer.letter == "D")

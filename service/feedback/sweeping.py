@@ -1,0 +1,57 @@
+"""Closing what is due, whoever does it: any number of processes may, each impression is closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from service.feedback.waiting import Swept, Waiting
+from service.model_config import ModelConfig
+from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_keys import ModelKeys
+from service.replica import ModelGone, checked_config, read_meta
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+AGAIN_SECONDS = 0.02
+MOST_A_SWEEP = 500  # takes the server a few milliseconds
+
+
+async def sweep_waiting(
+    client: Redis, model: str, settings: Settings, show: Callable[[Swept, ModelConfig], None]
+) -> None:
+    """Sweeps until the model is gone. Raises ContractMismatch.
+
+    Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
+    """
+    channel = Channel(client)
+    opened: tuple[Waiting, ModelConfig] | None = None
+    pause = EVERY_SECONDS
+    try:
+        while True:
+            await asyncio.sleep(pause)
+            pause = EVERY_SECONDS
+            try:
+                opened = opened or await _open(channel, model, settings)
+                swept = await opened[0].sweep(channel, MOST_A_SWEEP)
+            except ModelGone:
+                return
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.debug("no sweep of %s: %s", model, failure)
+                continue
+            show(swept, opened[1])
+            pause = AGAIN_SECONDS if swept.more else EVERY_SECONDS
+    finally:
+        await channel.close()
+
+
+async def _open(channel: Channel, model: str, settings: Settings) -> tuple[Waiting, ModelConfig]:
+    meta = await read_meta(channel, model)
+    config = checked_config(model, meta)
+    return Waiting(ModelKeys(model, meta.incarnation), config.feedback, settings), config

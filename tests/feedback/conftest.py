@@ -1,0 +1,97 @@
+"""A model whose predictions wait, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from model_core.examples import ExampleBatch
+from service.feedback.config import FeedbackConfig
+from service.feedback.waiting import Label, Labelled, Swept, Waiting, key_of, value_of
+from service.redis_client import Channel, connect, create_model
+from service.redis_keys import LogEntry, ModelKeys
+from tests.conftest import SettingsFactory
+from tests.servers import ServerProcess
+
+KEYS = ModelKeys("clicks", "0123456789abcdef")
+META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
+MARGIN = -1.25
+
+
+def id_of(number: int) -> bytes:
+    return number.to_bytes(12, "big") + (number * 2654435761 % 2**32).to_bytes(4, "little")
+
+
+def prediction(number: int, features: Sequence[int]) -> tuple[bytes, bytes]:
+    record = ExampleBatch.from_encoded([([*features, number], None)]).to_records()[0]
+    return key_of(id_of(number)), value_of(id_of(number), 0, 7, MARGIN, record)
+
+
+class Bench:
+    """The verbs over one connection; `restart` comes with another configuration."""
+
+    def __init__(self, client: Redis, settings: Any, **config: Any) -> None:
+        self.channel = Channel(client)
+        self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
+
+    async def log(self, *numbers: int, look: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
+        values = [prediction(number, features) for number in numbers]
+        return await self._waiting.log(self.channel, values, look)
+
+    async def expose(self, *numbers: int) -> str:
+        return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
+
+    async def label(self, *labels: tuple[int, int], weight: float = 1.0) -> str:
+        return "".join(one.letter for one in await self.labelled(*labels, weight=weight))
+
+    async def labelled(self, *labels: tuple[int, int], weight: float = 1.0) -> list[Labelled]:
+        asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
+        return await self._waiting.label(self.channel, asked)
+
+    async def sweep(self, most: int = 500) -> Swept:
+        return await self._waiting.sweep(self.channel, most)
+
+    async def swept(self, stage: str) -> Swept:
+        """Sweeps until nothing is left at the stage."""
+        async with asyncio.timeout(10):
+            while (swept := await self.sweep()).waiting[stage]:  # noqa: ASYNC110  due by the server's clock
+                await asyncio.sleep(0.05)
+        return swept
+
+    async def logged(self) -> ExampleBatch:
+        """The examples of the log."""
+        found = await self.channel.call("XRANGE", KEYS.log, "-", "+")
+        entries = [LogEntry.parse(entry, fields) for entry, fields in found]
+        numbers = [entry.first_number for entry in entries]
+        counts = [len(entry.records) for entry in entries]
+        assert numbers == [sum(counts[:k]) for k in range(len(counts))], "the numbers are dense"
+        assert int(await self.channel.call("HGET", KEYS.meta, "appended")) == sum(counts)
+        return ExampleBatch.from_records([record for entry in entries for record in entry.records])
+
+    async def keys(self) -> list[bytes]:
+        return sorted(await self.channel.call("KEYS", f"{KEYS.impressions_prefix}*"))
+
+
+@pytest.fixture
+async def make_bench(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    client = connect(make_settings(valkey), valkey.url)
+    made: list[Bench] = []
+
+    def make(settings: dict[str, Any] | None = None, **config: Any) -> Bench:
+        made.append(Bench(client, make_settings(valkey, **(settings or {})), **config))
+        return made[-1]
+
+    channel = Channel(client)
+    await create_model(channel, KEYS.meta, *META)
+    await channel.close()
+    yield make
+    for bench in made:
+        await bench.channel.close()
+    await client.aclose()

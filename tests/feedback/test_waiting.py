@@ -1,0 +1,239 @@
+"""What waits in Redis: each verb against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import pytest
+
+from model_core.examples import ExampleBatch
+from service.errors import LogFull
+from service.replica import ModelGone
+from tests.feedback.conftest import KEYS, MARGIN, Bench, id_of
+
+MakeBench = Callable[..., Bench]
+
+
+async def test_of_a_hundred_candidates_the_one_that_was_shown_becomes_one_example(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench()
+    assert await bench.log(*range(100)) == "L" * 100
+    assert await bench.expose(42) == "S"
+    await bench.swept("open")
+    swept = await bench.swept("unshown")
+    examples = await bench.logged()
+    assert examples.prediction_ids == [id_of(42)]
+    assert examples.labels.tolist() == [0]
+    assert examples.served_margins.tolist() == [MARGIN]
+    assert examples.hashes.tolist() == [1, 2, 3, 42]
+    assert (swept.counts["never_shown"], swept.counts["negative"]) == (99, 1)
+
+
+async def test_a_click_is_learned_at_the_end_of_its_window_with_its_weight(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict")
+    await bench.log(1, 2, 3)
+    assert await bench.label((1, 1)) == "W"
+    assert await bench.label((3, 1), weight=2.5) == "W"
+    assert not len(await bench.logged())
+    swept = await bench.swept("open")
+    examples = await bench.logged()
+    rows = zip(
+        examples.prediction_ids or [], examples.labels.tolist(), examples.weights.tolist(), strict=True
+    )
+    assert sorted(rows) == [(id_of(1), 1, 1.0), (id_of(2), 0, 1.0), (id_of(3), 1, 2.5)]
+    assert (swept.counts["joined"], swept.counts["negative"]) == (2, 1)
+
+
+async def test_a_click_can_be_learned_when_it_arrives(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", learn_at="arrival")
+    await bench.log(1, 2)
+    (labelled,) = await bench.labelled((1, 1))
+    assert labelled.letter == "J"
+    assert labelled.place is not None
+    assert labelled.delay == pytest.approx(0, abs=10)
+    assert (await bench.logged()).labels.tolist() == [1]
+    await bench.swept("open")
+    assert (await bench.logged()).labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("learn_at", ["window_close", "arrival"])
+async def test_a_label_counts_once_and_the_first_one_stands(make_bench: MakeBench, learn_at: str) -> None:
+    bench = make_bench(exposure="on_predict", learn_at=learn_at, late_seconds=60)
+    await bench.log(1)
+    first = "J" if learn_at == "arrival" else "W"
+    assert await bench.label((1, 1), (1, 1), (1, 0)) == first + "DC"
+    assert await bench.label((1, 1), (1, 0), (9, 1)) == "DCU"
+    await bench.swept("open")
+    repeated, contrary = await bench.labelled((1, 1), (1, 0))
+    assert (repeated.letter, contrary.letter) == ("D", "C")
+    assert repeated.place is not None, "where the first stands in the log"
+    assert (await bench.logged()).labels.tolist() == [1]
+
+
+async def test_an_explicit_label_0_is_not_a_late_click(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=60)
+    await bench.log(1)
+    assert await bench.label((1, 0)) == "W"
+    assert await bench.label((1, 1)) == "C"
+    await bench.swept("open")
+    assert await bench.label((1, 0), (1, 1)) == "DC"
+
+
+@pytest.mark.parametrize("learn_at", ["window_close", "arrival"])
+async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench, learn_at: str) -> None:
+    bench = make_bench(learn_at=learn_at, grace_seconds=60)
+    await bench.log(1)
+    assert await bench.label((1, 1)) == "G"
+    assert await bench.label((1, 1), (1, 0)) == "DC"
+    assert (await bench.sweep()).waiting["early"] == 1
+    assert await bench.expose(1) == "S"
+    await bench.swept("open")
+    assert (await bench.logged()).labels.tolist() == [1]
+
+
+async def test_a_label_whose_impression_never_comes_is_an_orphan(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    await bench.log(1)
+    await bench.label((1, 1))
+    swept = await bench.swept("early")
+    assert swept.counts["orphan"] == 1
+    assert await bench.label((1, 1)) == "U"
+    assert await bench.expose(1) == "U"
+    assert not len(await bench.logged())
+
+
+async def test_a_late_click_is_counted_and_dropped(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=60)
+    await bench.log(1)
+    await bench.swept("open")
+    assert await bench.label((1, 1), (1, 1), (1, 0)) == "TDC"
+    assert (await bench.logged()).labels.tolist() == [0]
+    assert (await bench.sweep()).counts["late"] == 1
+
+
+async def test_a_late_click_can_be_learned_beside_its_negative(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late="append", late_seconds=60)
+    await bench.log(1, 2)
+    await bench.swept("open")
+    assert await bench.label((1, 1), (1, 1)) == "PD"
+    assert await bench.label((1, 1), (1, 0), (2, 0)) == "DCD"
+    examples = await bench.logged()
+    assert sorted(examples.labels.tolist()) == [0, 0, 1]
+    assert (examples.prediction_ids or []).count(id_of(1)) == 2
+
+
+async def test_what_is_closed_is_forgotten_and_no_key_stays(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict")
+    await bench.log(1, 2)
+    await bench.swept("open")
+    swept = await bench.swept("closed")
+    assert await bench.label((1, 1)) == "U"
+    assert (swept.bytes, await bench.keys()) == (0, [])
+
+
+async def test_the_same_id_again_keeps_the_first_features(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    assert await bench.log(1) == "L"
+    assert await bench.log(1, 1, 2) == "SSL"
+    assert await bench.log(1, features=(9,)) == "X"
+    await bench.label((1, 1), weight=3.0)
+    assert await bench.log(1) == "S"
+    await bench.expose(1, 2)
+    assert await bench.log(1, 2) == "SS"
+    await bench.swept("open")
+    assert len(await bench.logged()) == 2
+
+
+async def test_shown_twice_is_shown_once(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    await bench.log(1)
+    assert await bench.expose(1, 1, 5) == "SAU"
+    await bench.swept("open")
+    assert await bench.expose(1) in ("A", "U")
+    assert len(await bench.logged()) == 1
+
+
+async def test_sampled_negatives_are_chosen_by_id_and_weigh_the_inverse(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", negative_sample_rate=0.25)
+    await bench.log(*range(400))
+    await bench.label(*((number, 1) for number in range(10)))
+    swept = await bench.swept("open")
+    examples = await bench.logged()
+    negatives = examples.labels == 0
+    kept = int(negatives.sum())
+    assert swept.counts["negative"] == 390
+    assert kept == 390 - swept.counts["unsampled"]
+    assert abs(kept - 97.5) < 5 * math.sqrt(390 * 0.25 * 0.75)
+    assert set(examples.weights[negatives].tolist()) == {4.0}
+    assert examples.weights[~negatives].tolist() == [1.0] * 10
+    chosen = {i for i in examples.prediction_ids or [] if int.from_bytes(i[12:], "little") < 2**30}
+    assert {
+        i for i, negative in zip(examples.prediction_ids or [], negatives, strict=True) if negative
+    } <= chosen
+
+
+async def test_beyond_the_limit_nothing_is_logged_until_there_is_room(make_bench: MakeBench) -> None:
+    bench = make_bench(max_bytes=1 << 16)
+    answers = await bench.log(*range(1000))
+    kept = answers.count("L")
+    assert answers == "L" * kept + "F" * (1000 - kept)
+    assert 0 < kept < 1000
+    await bench.swept("unshown")
+    assert await bench.log(5000) == "L"
+
+
+async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learned_at_once(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench({"backlog_limit_examples": 3}, exposure="on_predict", learn_at="arrival")
+    await bench.log(*range(5))
+    await asyncio.sleep(2.1)
+    swept = await bench.sweep()
+    assert (swept.more, swept.waiting["open"]) == (True, 2)
+    with pytest.raises(LogFull, match="no label was taken"):
+        await bench.label((4, 1))
+    await bench.channel.call("HSET", KEYS.meta, "applied_number", 3)
+    await bench.swept("open")
+    assert sorted((await bench.logged()).prediction_ids or []) == [id_of(i) for i in range(5)]
+
+
+async def test_two_sweepers_at_once_close_each_impression_once(make_bench: MakeBench) -> None:
+    benches = [make_bench(exposure="on_predict") for _ in range(2)]
+    await benches[0].log(*range(2000))
+    await asyncio.sleep(2.1)
+    swept = [False, False]
+
+    async def sweep(number: int) -> None:
+        while not swept[number]:
+            swept[number] = not (await benches[number].sweep(100)).waiting["open"]
+
+    await asyncio.gather(sweep(0), sweep(1))
+    examples = await benches[0].logged()
+    assert sorted(examples.prediction_ids or []) == [id_of(i) for i in range(2000)]
+
+
+async def test_a_deleted_model_takes_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    await bench.channel.call("HSET", KEYS.meta, "incarnation", "another")
+    for verb in (bench.log(1), bench.expose(1), bench.label((1, 1)), bench.sweep()):
+        with pytest.raises(ModelGone):
+            await verb
+
+
+async def test_an_impression_of_39_categories_takes_at_most_250_bytes(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", window_seconds=1800, max_bytes=1 << 28)
+    before = int((await bench.channel.call("INFO", "memory")).split(b"used_memory:")[1].split(b"\r")[0])
+    count = 40_000
+    for start in range(0, count, 1000):
+        assert await bench.log(*range(start, start + 1000), features=range(38), look=False) == "L" * 1000
+    after = int((await bench.channel.call("INFO", "memory")).split(b"used_memory:")[1].split(b"\r")[0])
+    taken, counted = (after - before) / count, (await bench.sweep()).bytes / count
+    assert taken <= 250, counted
+    assert taken <= counted + 5, "the limit is kept in bytes that are really taken"
+
+
+def test_a_batch_without_examples_has_none() -> None:
+    assert not len(ExampleBatch.from_records([]))

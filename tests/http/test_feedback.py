@@ -1,0 +1,186 @@
+"""Clicks that come later, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.feedback.identity import new_id, packed_id
+from tests.servers import ServerProcess
+
+FEATURES = {"user": "u1", "ad": "a7", "hour": 14}
+SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 60}
+
+
+class Model:
+    def __init__(self, http: httpx.Client, path: str, **feedback: Any) -> None:
+        self.http, self.path = http, path
+        body = {"hashing": {"bits": 12}, "feedback": SHORT | feedback}
+        http.put(path, json=body).raise_for_status()
+
+    def post(self, verb: str, body: Any) -> httpx.Response:
+        return self.http.post(f"{self.path}/{verb}", json=body)
+
+    def predict(self, **fields: Any) -> dict[str, Any]:
+        answer = self.post("predict", {"features": FEATURES, **fields})
+        assert answer.status_code == 200, answer.text
+        reply: dict[str, Any] = answer.json()
+        return reply
+
+    def rounds(self, at_least: int) -> int:
+        deadline = time.monotonic() + 20
+        while (t := self.http.get(self.path).json()["t"]) < at_least:
+            assert time.monotonic() < deadline, t
+            time.sleep(0.05)
+        return int(t)
+
+
+@pytest.fixture
+def make_model(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[Any]:
+    path = f"/models/{abs(hash(request.node.nodeid)):x}"
+    yield lambda **feedback: Model(api, path, **feedback)
+    api.delete(path)
+
+
+def test_a_prediction_is_logged_where_it_says_so_and_gets_an_id(make_model: Any) -> None:
+    model = make_model()
+    assert "logged" not in model.predict()
+    first, second = model.predict(log=True), model.predict(log=True)
+    assert first["logged"] is True
+    assert first["id"] < second["id"], "ids sort by time"
+    assert model.predict(log=True, id="mine")["id"] == "mine"
+    body = {"instances": [{"features": FEATURES}, {"features": {}, "id": "b"}], "log": True}
+    many = model.post("predict", body).json()
+    assert many["logged"] is True
+    assert many["predictions"][1]["id"] == "b"
+
+
+def test_a_model_can_log_by_default(make_model: Any) -> None:
+    model = make_model(log=True)
+    assert model.predict()["logged"] is True
+    assert "logged" not in model.predict(log=False)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_logged_prediction_has_the_probability_of_one_that_is_not(make_model: Any, wait: bool) -> None:
+    model = make_model(wait=wait)
+    model.post("update", {"features": FEATURES, "label": 1})
+    assert model.predict(log=True)["probability"] == model.predict()["probability"]
+
+
+def test_a_click_joins_its_impression_and_is_learned_at_the_end_of_the_window(make_model: Any) -> None:
+    model = make_model()
+    one = model.predict(log=True)["id"]
+    shown = model.post("impressions", {"ids": [one, "never logged"]})
+    assert shown.json() == {
+        "results": [{"id": one, "status": "shown"}, {"id": "never logged", "status": "unknown"}]
+    }
+    click = model.post("update", {"id": one, "label": 1})
+    assert click.status_code == 202
+    assert click.json() == {
+        "status": "waiting",
+        "probability": None,
+        "loss": None,
+        "revision": None,
+        "id": one,
+    }
+    assert model.rounds(1) == 1
+    assert model.predict()["probability"] > 0.5
+    again = model.post("update", {"id": one, "label": 1}).json()
+    assert again["status"] == "duplicate"
+    assert again["probability"] is not None, "what was predicted when the first was learned"
+
+
+def test_a_click_can_be_learned_before_the_reply(make_model: Any) -> None:
+    model = make_model(learn_at="arrival", exposure="on_predict")
+    served = model.predict(log=True)
+    click = model.post("update", {"id": served["id"], "label": 1})
+    assert click.status_code == 200
+    assert (click.json()["status"], click.json()["probability"]) == ("learned", served["probability"])
+
+
+def test_a_label_that_cannot_be_taken_says_why(make_model: Any) -> None:
+    model = make_model(exposure="on_predict")
+    one = model.predict(log=True)["id"]
+    model.post("update", {"id": one, "label": 1}).raise_for_status()
+    assert model.post("update", {"id": one, "label": 1}).json()["status"] == "duplicate"
+    conflict, unknown = (
+        model.post("update", {"id": one, "label": 0}),
+        model.post("update", {"id": "x", "label": 0}),
+    )
+    assert (conflict.status_code, unknown.status_code) == (409, 404)
+    assert (conflict.json()["id"], unknown.json()["id"]) == (one, "x")
+    for body in (
+        {"id": one},
+        {"id": one, "label": 2},
+        {"id": one, "label": 1, "features": {}},
+        {"id": "", "label": 1},
+    ):
+        assert model.post("update", body).status_code == 422, body
+
+
+def test_labels_and_examples_come_in_one_list(make_model: Any) -> None:
+    model = make_model(learn_at="arrival", exposure="on_predict")
+    one = model.predict(log=True)["id"]
+    items = [
+        {"features": FEATURES, "label": 0, "event_id": "e1"},
+        {"id": one, "label": 1},
+        {"id": "nobody", "label": 1},
+        {"features": FEATURES, "label": 1, "event_id": "e2"},
+        {"id": one, "label": 0},
+    ]
+    answer = model.post("update", {"examples": items})
+    results = answer.json()["results"]
+    assert [one.get("id", one.get("event_id")) for one in results] == ["e1", one, "nobody", "e2", one]
+    assert [one["status"] for one in results] == ["learned", "learned", "unknown", "learned", "conflict"]
+
+
+def test_another_prediction_under_the_same_id_is_a_conflict(make_model: Any) -> None:
+    model = make_model()
+    model.predict(log=True, id="a")
+    assert model.predict(log=True, id="a")["logged"] is True
+    other = model.post("predict", {"features": {"user": "u2"}, "id": "a", "log": True})
+    assert other.status_code == 409
+    assert other.json()["ids"] == ["a"]
+
+
+def test_what_came_of_predictions_is_counted(make_model: Any, api: httpx.Client) -> None:
+    model = make_model()
+    name = model.path.rpartition("/")[2]
+    ids = [model.predict(log=True)["id"] for _ in range(3)]
+    model.post("impressions", {"ids": ids[:2]})
+    model.post("update", {"id": ids[0], "label": 1})
+    model.rounds(2)
+    deadline = time.monotonic() + 10
+    wanted = [
+        f'ftrl_feedback_predictions_total{{fate="{fate}",model="{name}"}}' for fate in ("joined", "negative")
+    ]
+    while not all(f"{one} 1.0" in (text := api.get("/metrics").text) for one in wanted):
+        assert time.monotonic() < deadline, [line for line in text.splitlines() if "feedback" in line]
+        time.sleep(0.1)
+    assert f'ftrl_feedback_label_delay_seconds_count{{model="{name}"}} 1.0' in text
+
+
+def test_without_redis_predictions_are_served_and_not_logged(
+    start_api: Any, fresh_valkey: ServerProcess
+) -> None:
+    api = start_api(fresh_valkey)
+    assert api.client.post("/predict", json={"features": FEATURES, "log": True}).json()["logged"] is True
+    fresh_valkey.pause()
+    answer = api.client.post("/predict", json={"features": FEATURES, "log": True})
+    label = api.client.post("/update", json={"id": answer.json()["id"], "label": 1})
+    fresh_valkey.resume()
+    assert answer.json()["logged"] is False
+    assert label.status_code == 503
+    assert label.json()["ids"] == [answer.json()["id"]]
+
+
+def test_a_made_id_is_the_bytes_that_it_spells() -> None:
+    text = new_id()
+    assert packed_id(text).hex() == text.replace("-", "")
+    assert len(packed_id("any other text")) == 16
+    assert packed_id(text.upper()) != packed_id(text)
