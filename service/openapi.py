@@ -48,6 +48,10 @@ UPDATE_EXAMPLES: dict[str, Example] = {
     ),
 }
 
+IMPRESSIONS_EXAMPLES: dict[str, Example] = {
+    "one": Example(summary="One of the candidates was shown", value={"ids": ["a17"]}),
+}
+
 MODEL_EXAMPLES: dict[str, Example] = {
     "defaults": Example(summary="All defaults", value={}),
     "crosses": Example(

@@ -18,6 +18,7 @@ from service.feedback.serving import SHOWN_STATUS, keep_predictions, refuse_sing
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.openapi import (
+    IMPRESSIONS_EXAMPLES,
     IMPRESSIONS_PROBLEMS,
     PREDICT_EXAMPLES,
     PREDICT_PROBLEMS,
@@ -52,6 +53,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
 PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
+ImpressionsBody = Annotated[ImpressionsRequest, Body(openapi_examples=IMPRESSIONS_EXAMPLES)]
 UpdateAnswer = UpdateReply | UpdateExamplesReply
 Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
 
@@ -198,11 +200,11 @@ async def _update_of(name: ModelName, body: UpdateBody, wait: Wait = True) -> Up
     raise NotImplementedError
 
 
-async def _impressions(body: ImpressionsRequest) -> ImpressionsReply:
+async def _impressions(body: ImpressionsBody) -> ImpressionsReply:
     """Says which logged predictions of the model `default` were really shown: their windows begin."""
     raise NotImplementedError
 
 
-async def _impressions_of(name: ModelName, body: ImpressionsRequest) -> ImpressionsReply:
+async def _impressions_of(name: ModelName, body: ImpressionsBody) -> ImpressionsReply:
     """Says which logged predictions were really shown: their windows begin."""
     raise NotImplementedError

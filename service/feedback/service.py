@@ -16,9 +16,8 @@ from redis.exceptions import BusyLoadingError, ResponseError
 
 from model_core.examples import ExampleBatch
 from service.coalescing import Coalescer
-from service.errors import StateUnavailable
+from service.errors import LabelsUnavailable, StateUnavailable
 from service.example_log import raise_unless_transient
-from service.feedback.errors import LabelsUnavailable
 from service.feedback.identity import packed_id
 from service.feedback.waiting import Label, Labelled, Waiting, key_of, value_of
 from service.metrics import Metrics

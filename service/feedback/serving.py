@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model_core.examples import ExampleBatch
+from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.example_log import Place
-from service.feedback.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.feedback.identity import new_id, packed_id
 from service.feedback.service import Feedback, Served
 from service.feedback.waiting import Labelled
