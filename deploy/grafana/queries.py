@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 SECONDS = "ftrl_http_request_duration_seconds"
-HEALTH = 'route!~"/livez|/readyz|/metrics"'
+# Probes, and the built-in page: neither is traffic.
+HEALTH = 'route!~"/livez|/readyz|/metrics|/|/dashboard/.*|.*/live"'
 RATE = "[$__rate_interval]"
 OF_MODEL = 'model=~"$model"'
 
