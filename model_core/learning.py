@@ -70,7 +70,7 @@ def learn_batch(
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
     untouched = state.features_seen if c.dense else 0
     state.make_room_for_changes(batch.hashes.size + 1 + untouched)
-    state.changes, state.features_seen = _learn(
+    state.changes, features_seen = _learn(
         state.rows,
         state.marks,
         state.changed,
@@ -85,6 +85,7 @@ def learn_batch(
         batch.weights,
         *learned,
     )
+    state.now_seen(features_seen)
     state.t += len(batch)
     return learned
 

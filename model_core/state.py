@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from model_core.compiled import kernel
 from model_core.hyperparameters import Hyperparameters
 from model_core.prefetch import prefetch_row
+from model_core.table_memory import TableMemory
 from model_core.updates.coefficients import Coefficients, coefficients
 from model_core.updates.coordinate import Psi, curvature, prox, psi_in_force, without_penalty
 
@@ -31,8 +32,9 @@ class ModelState:
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        self.rows: NDArray[np.float64] = np.zeros((2**bits + 1, 2))
-        self.marks: NDArray[np.uint8] = np.zeros(2**bits + 1, np.uint8)
+        self._memory = TableMemory(2**bits)
+        self.rows: NDArray[np.float64] = self._memory.rows
+        self.marks: NDArray[np.uint8] = self._memory.marks
         self.t = 0
         self.features_seen = 0
         self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
@@ -50,7 +52,14 @@ class ModelState:
 
     def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
         """Take over rows float64[k, 2] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
-        self.features_seen += _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+        self.now_seen(
+            self.features_seen + _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+        )
+
+    def now_seen(self, features: int) -> None:
+        """Note how many slots are marked SEEN."""
+        self.features_seen = features
+        self._memory.settle(features)
 
     def make_room_for_changes(self, more: int) -> None:
         """Let `changed` take this many more slots: it grows by doubling, to the size of the model at most."""
