@@ -84,7 +84,8 @@ class HotRoutes:
             return RawReply(200, reply(model.name, model.revision, probabilities, ids))
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
-        kept = await keep_predictions(self._backend.feedback, model, batch, margins, ids)
+        names = model.slices.found_in(call.body)
+        kept = await keep_predictions(self._backend.feedback, model, batch, margins, ids, names)
         return RawReply(200, reply(model.name, revision, probabilities, kept.ids, kept.logged))
 
     async def update(self, call: RawRequest) -> RawReply:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from model_core.examples import ExampleBatch
 from service.coalescing import Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
+from service.evaluation.slice_names import SliceName
 from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
 from service.feedback.waiting import Label, Labelled, Waiting, key_of, value_of
@@ -32,7 +34,9 @@ Reply = TypeVar("Reply")
 
 
 class Served(NamedTuple):
-    """Predictions to be kept. `ids`: 16 bytes each; `look`: whether some may have been kept before."""
+    """Predictions to be kept. `ids`: 16 bytes each; `look`: whether some may have been kept before;
+    `slice_names`: values of sliced features that are new here.
+    """
 
     batch: ExampleBatch
     margins: npt.NDArray[np.float64]
@@ -40,6 +44,7 @@ class Served(NamedTuple):
     generation: int
     commit: int
     look: bool
+    slice_names: Mapping[int, SliceName] = MappingProxyType({})
 
 
 class _Timed(NamedTuple):
@@ -79,6 +84,8 @@ class ModelFeedback:
             for served in requests
             for i, margin in zip(served.ids, served.margins.tolist(), strict=True)
         ]
+        if names := {hashed: name for served in requests for hashed, name in served.slice_names.items()}:
+            await self._waiting.note_slices(channel, names)
         letters = await self._waiting.log(channel, values, any(served.look for served in requests))
         return [letters[a:b] for a, b in pairwise(accumulate((len(s.ids) for s in requests), initial=0))]
 
@@ -104,7 +111,9 @@ class Feedback:
         if self._health.shedding or not self._health.up:
             return self._kept(model, lost)
         try:
-            return self._kept(model, await self._of(model).log.submit(served))
+            letters = await self._of(model).log.submit(served)
+            model.slices.told(served.slice_names)
+            return self._kept(model, letters)
         except (*CONNECTION_FAILURES, ResponseError, ModelGone, StateUnavailable):
             return self._kept(model, lost)
 

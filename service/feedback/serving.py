@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from model_core.examples import ExampleBatch
 from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
+from service.evaluation.slice_names import SliceName
 from service.example_log import Place
 from service.feedback.identity import new_id, packed_id
 from service.feedback.service import Feedback, Served
@@ -45,6 +46,7 @@ async def keep_predictions(
     batch: ExampleBatch,
     margins: npt.NDArray[np.float64],
     ids: Sequence[str | None] | None,
+    slice_names: Mapping[int, SliceName],
 ) -> Kept:
     """Raises PredictionConflict where other predictions were kept under some of the ids."""
     texts = [text or new_id() for text in ids or [None] * len(batch)]
@@ -56,6 +58,7 @@ async def keep_predictions(
         replica.generation,
         replica.commit,
         any(ids or ()),
+        slice_names,
     )
     if not model.config.feedback.wait:
         return Kept(texts, feedback.keep_soon(model, served))

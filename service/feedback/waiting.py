@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model_core.example_records import HEADER_BYTES
 from service.errors import LogFull
+from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.example_log import MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES
 from service.feedback.config import FeedbackConfig
 from service.redis_client import (
@@ -16,6 +17,7 @@ from service.redis_client import (
     expose_predictions,
     label_predictions,
     log_predictions,
+    note_slices,
     sweep_predictions,
 )
 from service.redis_keys import WAITING_HEAD, LogId, ModelKeys
@@ -66,7 +68,8 @@ class Waiting:
         self._keys = keys
         self._kind = "i" if config.exposure == "on_predict" else "u"
         self._common: tuple[str | bytes | int | float, ...] = (
-            *(keys.meta, keys.log, keys.feedback, keys.incarnation, keys.impressions_prefix),
+            *(keys.meta, keys.log, keys.feedback, keys.slices),
+            *(keys.incarnation, keys.impressions_prefix),
             *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
             *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
             *(settings.backlog_limit_examples, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
@@ -77,6 +80,13 @@ class Waiting:
         flat = [part for pair in predictions for part in pair]
         (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *flat)
         return str(letters, "ascii")
+
+    async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:
+        """Values of sliced features, before predictions that have them are kept."""
+        keys = self._keys
+        await note_slices(
+            channel, *(keys.slices, keys.meta, keys.incarnation, pack_names(names), MOST_VALUES_A_FEATURE)
+        )
 
     async def expose(self, channel: Channel, keys: Sequence[bytes]) -> str:
         """A letter as expose.lua says for each key."""

@@ -1,6 +1,6 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
--- After: log_writer
+-- After: log_writer, slice_names
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 most examples the backlog may hold,
 --       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
@@ -79,17 +79,7 @@ for k, claim in pairs(claims(ids)) do
   end
 end
 
--- Values of sliced features, told once: a field each, and for each feature how many there are.
-local start = 1
-while start < #slice_names do
-  local category, length = string.sub(slice_names, start, start + 3), string.byte(slice_names, start + 4)
-  local count_of = '#' .. string.byte(slice_names, start + 5)
-  if tonumber(redis.call('HGET', KEYS[3], count_of) or 0) < most_slice_names
-    and redis.call('HSETNX', KEYS[3], category, string.sub(slice_names, start + 5, start + 4 + length)) == 1 then
-    redis.call('HINCRBY', KEYS[3], count_of, 1)
-  end
-  start = start + 5 + length
-end
+note_slice_names(KEYS[3], slice_names, most_slice_names)
 local slices = redis.call('HLEN', KEYS[3])
 -- Whoever learns the next entry has to know those that were told since the entry before.
 local to_tell = slices > tonumber(meta[4] or 0)

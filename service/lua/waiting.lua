@@ -1,7 +1,7 @@
 -- Part of the scripts of logged predictions: what waits, in buckets by the time at which it is due.
 --
 -- KEYS: 1 meta, 2 log, 3 index of the buckets (hash: bucket -> bytes; '#bytes' their sum; '#joined' and so on:
---       how many ever), 4.. none: the keys of buckets follow from their names and share the hash tag
+--       how many ever), 4 slices; the keys of buckets follow from their names and share the hash tag
 -- ARGV: 1 incarnation, 2 prefix of the buckets, how long each kind of bucket waits (s): 3 u, 4 g, 5 i, 6 c,
 --       7 most bytes that may wait, 8 learn_at, 9 late, 10 negative_sample_rate,
 --       11 most examples the backlog may hold, 12 most bytes and 13 most examples in one log entry
@@ -24,7 +24,7 @@ local FIELD_BYTES = 60 -- id and value in a hash, beyond the value's own bytes: 
 local STATE, SHOWN, MARGIN, PREFIX, BODY = 1, 2, 12, 20, 24 -- where the parts of a value begin
 local VERSION, SERVED, VALUES, WEIGHTED, WIDTHS = 1, 32, 4, 2, 30
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
@@ -145,6 +145,9 @@ local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumb
   put(closed, id, string.sub(char, 1, 1) == 'n' and char or char .. position)
   closing[id] = {closed, char .. position}
 end)
+-- Whoever learns the next entry has to know the values of sliced features that were noted since the one before.
+local slices = redis.call('HLEN', KEYS[4])
+if slices > tonumber(meta[4] or 0) then writer.told = {'s', slices} end
 local room = most_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take
 
 -- Appends the example, and remembers under `char` what became of it. `value` has been taken already.
@@ -165,7 +168,7 @@ end
 local function finish()
   writer.flush()
   if writer.appended > tonumber(meta[2]) then
-    redis.call('HSET', KEYS[1], 'appended', integer(writer.appended))
+    redis.call('HSET', KEYS[1], 'appended', integer(writer.appended), 'slices', slices)
   end
   settle()
 end

@@ -110,3 +110,31 @@ def test_slices_are_told_by_the_values_that_were_sent(api: httpx.Client, name: s
     hours = reply["slices"]["hour"]
     assert len(hours) == 4
     assert sum(windows["all"]["examples"] for windows in hours.values()) == 3000
+
+
+def test_predictions_that_were_served_have_figures_of_their_own(api: httpx.Client, name: str) -> None:
+    config = {
+        "hashing": {"bits": 12},
+        "evaluation": {"slices": ["device"]},
+        "feedback": {"log": True, "exposure": "on_predict", "learn_at": "arrival"},
+    }
+    api.put(f"/models/{name}", json=config).raise_for_status()
+    examples, losses = clicks(600), []
+    for start in range(0, 600, 100):
+        part = examples[start : start + 100]
+        body = {"instances": [{"features": e["features"]} for e in part]}
+        served = api.post(f"/models/{name}/predict", json=body).json()["predictions"]
+        labels = [{"id": s["id"], "label": e["label"]} for s, e in zip(served, part, strict=True)]
+        api.post(f"/models/{name}/update", json={"examples": labels}).raise_for_status()
+        losses += [
+            -np.log(s["probability"] if e["label"] else 1 - s["probability"])
+            for s, e in zip(served, part, strict=True)
+        ]
+    reply = told(api, name, 600)
+    EvaluationReply.model_validate(reply)
+    window = reply["sources"]["served"]["windows"]["1h"]
+    assert (window["examples"], window["clicks"]) == (600, sum(e["label"] for e in examples))
+    assert window["log_loss"] == pytest.approx(np.mean(losses))
+    assert window["log_loss"] > reply["sources"]["progressive"]["windows"]["1h"]["log_loss"]
+    phones = [e["label"] for e in examples if e["features"]["device"] == "phone"]
+    assert reply["slices"]["device"]["phone"]["1h"]["clicks"] == sum(phones)
