@@ -11,24 +11,23 @@ from collections import deque
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from model_core.errors import FormatError
-from model_core.examples import ExampleBatch
 from service.committing import Committer, Work
 from service.errors import ContractMismatch
 from service.feedback.sweeping import sweep_waiting
 from service.feedback.waiting import Swept
 from service.lease import Lease
 from service.live_evaluation import LiveEvaluation
-from service.log_reading import examples_of, gap_before
+from service.log_reading import LogBlocked, decode
 from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.model_config import ModelConfig
 from service.redis_client import CONNECTION_FAILURES, Channel
-from service.redis_keys import LogEntry, LogId, lease_key
+from service.redis_keys import LogEntry, lease_key
 from service.replica import ModelGone, Replica, load_replica, stream_entries
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.snapshots.gate import RollbackGate
 from service.snapshots.store import SnapshotStore
 from service.snapshots.taking import Snapshots
 from service.tasks import cancel_all, first_to_end
@@ -37,14 +36,6 @@ log = logging.getLogger(__name__)
 
 ENTRIES_A_READ = 128
 TRIM_EVERY_SECONDS = 1.0
-
-
-class LogBlocked(Exception):
-    """The log cannot be read on from here: an operator has to decide (`ftrl log skip`)."""
-
-    def __init__(self, entry: LogId, detail: str) -> None:
-        super().__init__(f"log entry {entry}: {detail}")
-        self.entry = entry
 
 
 class Learner:
@@ -70,6 +61,7 @@ class Learner:
         self._lease = Lease(client, lease_key(model), settings.lease_seconds)
         self._mirror = Mirror(client, model, settings)
         self._snapshots = Snapshots(client, model, settings, store, metrics)
+        self._gate = RollbackGate(client, model, settings, store, metrics)
         self._settled = False  # whether the arrays are exactly those of the replica's commit
         self._evaluation = LiveEvaluation(model, metrics)
         self._committer: Committer | None = None  # while leading
@@ -84,6 +76,7 @@ class Learner:
         """Learns until the model is gone. Raises ContractMismatch."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._snapshots.close)
+            stack.push_async_callback(self._gate.close)
             stack.push_async_callback(self._log_channel.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
@@ -129,6 +122,7 @@ class Learner:
     async def _lead(self, committer: Committer) -> None:
         if self._settled:
             await self._snapshots.look(self._mirror.replica)
+            self._gate.judge(self._mirror.replica)
         if self._blocked:
             await self._wait_for_operator()
         else:
@@ -181,6 +175,7 @@ class Learner:
             committed = await committer.commit(work)
             self._settled = True
             if not committed:
+                self._gate.forget()
                 return  # loaded again: what was read follows from another state
             seconds, state = time.monotonic() - started, self._mirror.replica.state
             self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)
@@ -209,7 +204,7 @@ class Learner:
         number = replica.applied_number
         while entries and not self._enough(work, replica):
             try:
-                batch = _decode(entries[0], number)
+                batch = decode(entries[0], number)
             except LogBlocked:
                 if work.entries:
                     break
@@ -218,6 +213,7 @@ class Learner:
             learned = replica.config.learn(replica.state, batch)
             if entry.id > replica.evaluated:
                 self._evaluation.add(entry, batch, learned)
+                self._gate.add(replica, entry, batch, learned)
             work.add(entry, batch, learned)
             number += len(batch)
         return work
@@ -251,14 +247,3 @@ class Learner:
         before = self._mirror.replica.token
         await self._mirror.advance(block_ms)
         return self._mirror.replica.token != before
-
-
-def _decode(entry: LogEntry, number: int) -> ExampleBatch:
-    """The examples of the entry that is to begin with that dense number. Raises LogBlocked."""
-    gap = gap_before(entry, number)
-    if gap:
-        raise LogBlocked(entry.id.before(), gap)
-    try:
-        return examples_of(entry)
-    except FormatError as wrong:
-        raise LogBlocked(entry.id, str(wrong)) from wrong

@@ -199,8 +199,20 @@ class Metrics(Instruments):
         ):
             self._show(gauge, value, model)
 
+    def counts_snapshots(self, model: str, failures: Iterable[str]) -> None:
+        """From zero on, or nobody would see the first of them."""
+        for reason in failures:
+            self.snapshot_failures.labels(model, reason)
+        for counter in (self.restores, self.rollbacks):
+            counter.labels(model)
+        for histogram in (self.snapshot_seconds, self.snapshot_copy_seconds):
+            histogram.labels(model)
+
+    def newest_snapshot(self, model: str, written: datetime) -> None:
+        self._show(self.snapshot_success, written.timestamp(), model)
+
     def snapshot_taken(self, model: str, snapshot: WrittenSnapshot) -> None:
-        self._show(self.snapshot_success, snapshot.written.timestamp(), model)
+        self.newest_snapshot(model, snapshot.written)
         self._show(self.snapshot_bytes, snapshot.bytes, model)
         self._show(self.snapshot_slots, snapshot.slots, model)
         self.snapshot_seconds.labels(model).observe(snapshot.seconds)

@@ -19,6 +19,7 @@ from model_core.state import ModelState
 from service.evaluation.config import EvaluationConfig
 from service.feedback.config import FeedbackConfig
 from service.settings import Settings
+from service.snapshots.config import SnapshotsConfig
 
 DEFAULT_MODEL = "default"
 
@@ -31,6 +32,7 @@ class ModelConfig:
     hashing: HashContract = field(default_factory=HashContract)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    snapshots: SnapshotsConfig = field(default_factory=SnapshotsConfig)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ModelConfig:
@@ -76,6 +78,7 @@ _SECTIONS: Mapping[str, Callable[[Any], Any]] = {
     "hashing": HashContract.from_json,
     "evaluation": EvaluationConfig.from_json,
     "feedback": FeedbackConfig.from_json,
+    "snapshots": SnapshotsConfig.from_json,
 }
 _ALWAYS_STORED = ("hyper", "hashing")
 

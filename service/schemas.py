@@ -202,6 +202,9 @@ class ModelSpecification(TypedDict, total=False):
             )
         ),
     ]
+    snapshots: Annotated[
+        dict[str, Any], Field(description="When to go back to a good snapshot by itself: auto_rollback.")
+    ]
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -271,6 +274,7 @@ class ModelDescription(Reply):
     hashing: dict[str, Any]
     evaluation: dict[str, Any]
     feedback: dict[str, Any]
+    snapshots: dict[str, Any]
     t: int = Field(description="Completed rounds.")
     revision: str
     features_seen: int

@@ -92,3 +92,35 @@ MIRRORS = [
         (f"sum by (model) (increase(ftrl_mirror_loads_total{{{OF_MODEL}}}[1h]))", "{{model}}"),
     ),
 ]
+
+SNAPSHOTS = [
+    graph(
+        "Age of the newest snapshot",
+        "Since the model was last saved. It rises while nothing is learned.",
+        "s",
+        (f"time() - max by (model) (ftrl_snapshot_success_timestamp_seconds{{{OF_MODEL}}})", "{{model}}"),
+        limits=thresholds(GREEN, (3600, RED)),
+    ),
+    graph(
+        "Time of a snapshot",
+        "Mean of all of it, and of the copy, for which the learner stands still.",
+        "s",
+        (mean("ftrl_snapshot_duration_seconds"), "{{model}}"),
+        (mean("ftrl_snapshot_copy_duration_seconds"), "{{model}} copy"),
+    ),
+    graph(
+        "Size of a snapshot",
+        "Of the newest file.",
+        "bytes",
+        (worst("ftrl_snapshot_bytes"), "{{model}}"),
+    ),
+    graph(
+        "Failures, restores, rollbacks",
+        "Snapshots that could not be written, states that were replaced, and those of them by the learner.",
+        "none",
+        (f"sum by (model, reason) (ftrl_snapshot_failures_total{{{OF_MODEL}}})", "{{model}} {{reason}}"),
+        (f"sum by (model) (ftrl_restores_total{{{OF_MODEL}}})", "{{model}} restores"),
+        (f"sum by (model) (ftrl_rollbacks_total{{{OF_MODEL}}})", "{{model}} rollbacks"),
+        min=0,
+    ),
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner_panels import LEARNER, MIRRORS
+from learner_panels import LEARNER, MIRRORS, SNAPSHOTS
 from panels import (
     GREEN,
     ONE_IS_BAD,
@@ -240,6 +240,7 @@ SERVICE: Json = dashboard(
         "Errors": ERRORS,
         "Learner": LEARNER,
         "Mirrors": MIRRORS,
+        "Snapshots": SNAPSHOTS,
         "Redis": REDIS,
         "Processes": PROCESSES,
     },

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS = 0.25
 TRY_AGAIN_SECONDS = 60.0
 SCHEDULE, SHUTDOWN = "schedule", "shutdown"
+FAILURES = ("full", "store")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -61,6 +62,7 @@ class Snapshots:
         self._due = time.monotonic() + self._settings.snapshot_seconds
         self._last, self._last_number = None, replica.applied_number
         self._generation = replica.generation
+        self._metrics.counts_snapshots(self._model, FAILURES)
         self._asking = asyncio.create_task(self._ask_for_newest(replica.revision))
 
     async def look(self, replica: Replica) -> None:
@@ -160,6 +162,7 @@ class Snapshots:
             return
         if newest is None or self._last is not None:
             return
+        self._metrics.newest_snapshot(self._model, newest.written)
         age = (datetime.now(UTC) - newest.written).total_seconds()
         self._due -= min(max(age, 0.0), self._settings.snapshot_seconds)
         if newest.id.endswith(f"-{revision}"):

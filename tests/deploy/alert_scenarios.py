@@ -36,6 +36,7 @@ def of_api(name: str, labels: str = "") -> str:
 
 
 PREDICTIONS = of_api("ftrl_predictions_total", ', model="default"')
+SNAPSHOT_FAILURES = f'ftrl_snapshot_failures_total{{{OF_MODEL}, reason="full"}}'
 MIRROR_AGE = of_api("ftrl_mirror_age_seconds", ', model="default"')
 
 HEALTHY: dict[str, str] = {
@@ -73,6 +74,9 @@ HEALTHY: dict[str, str] = {
     of_api("ftrl_redis_persists"): "1x200",
     of_api("ftrl_redis_persistence_ok"): "1x200",
     of_api("ftrl_redis_policy_ok"): "1x200",
+    of_model("ftrl_snapshot_success_timestamp_seconds"): "1000000x200",
+    SNAPSHOT_FAILURES: "0x200",
+    of_model("ftrl_rollbacks_total"): "0x200",
 }
 """Samples of each minute, or of each ten minutes where there is a day of them, as promtool writes them:
 value, or first+step, x how many more.
@@ -186,6 +190,25 @@ SCENARIOS = (
     Scenario("no persistence", {of_api("ftrl_redis_persists"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("a full disk", {of_api("ftrl_redis_persistence_ok"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("eviction", {of_api("ftrl_redis_policy_ok"): "0x200"}, {"FtrlRedisMayEvict"}),
+    Scenario("a full snapshot store", {SNAPSHOT_FAILURES: "0x20 1+1x180"}, {"FtrlSnapshotsFail"}),
+    Scenario(
+        "no snapshot",
+        {of_model("ftrl_snapshot_success_timestamp_seconds"): "0x200"},
+        {"FtrlSnapshotOld"},
+        90,
+    ),
+    Scenario(
+        "no snapshot of a model that learns nothing",
+        {
+            of_model("ftrl_snapshot_success_timestamp_seconds"): "0x200",
+            learned(0): None,
+            learned(1): None,
+            PREDICTIONS: "0x200",
+        },
+        set(),
+        90,
+    ),
+    Scenario("rolled back", {of_model("ftrl_rollbacks_total"): "0x20 1x180"}, {"FtrlRolledBack"}),
 )
 
 

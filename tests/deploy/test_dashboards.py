@@ -157,7 +157,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
 
 
 def use(service: ServingProcess) -> None:
-    """A few seconds of predictions and updates."""
+    """A snapshot, and a few seconds of predictions and updates."""
+    service.post("/models/default/snapshots", {})
     until = time.monotonic() + 4
     number = 0
     while time.monotonic() < until:

@@ -1,0 +1,166 @@
+"""A model goes back to its good snapshot by itself when it has become worse, once, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_core.errors import InvalidInput
+from model_core.examples import ExampleBatch
+from model_core.learning import Learned
+from model_core.state import ModelState
+from service.appending import NewExamples
+from service.model_config import ModelConfig
+from service.models import OpenModel
+from service.snapshots.config import AutoRollback
+from service.snapshots.gate import Good, Window, compare
+from tests.conftest import SettingsFactory
+from tests.servers import ServerProcess
+from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
+from tests.system import System, eventually, stored
+
+GATED = ModelConfig.from_json(
+    {"hashing": {"bits": 14}, "snapshots": {"auto_rollback": {"examples": 2000, "margin": 0.01}}}
+)
+POISONED = 20_000
+
+
+@pytest.fixture
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey)) as system:
+        yield system
+
+
+class Stream:
+    """Examples whose clicks follow from 200 features, five of them in each."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._random = np.random.default_rng(seed)
+        self._effects = np.random.default_rng(0).normal(0, 1.0, 200)
+
+    def examples(self, count: int, *, flipped: bool = False) -> ExampleBatch:
+        chosen = self._random.integers(0, 200, (count, 5))
+        clicked = self._random.random(count) < 1 / (1 + np.exp(-self._effects[chosen].sum(axis=1)))
+        return ExampleBatch.from_encoded(
+            [(row, None) for row in chosen.tolist()], (clicked ^ flipped).tolist()
+        )
+
+
+async def learn(system: System, model: OpenModel, examples: ExampleBatch) -> None:
+    goal = model.mirror.replica.applied_number + len(examples)
+    for start in range(0, len(examples), 2000):
+        batch = examples.slice(start, start + 2000)
+        await system.updates.submit(model, NewExamples(batch), False)
+    await eventually(lambda: model.mirror.replica.applied_number == goal, 30)
+
+
+def rollbacks(system: System) -> float:
+    for line in system.metrics.render().decode().splitlines():
+        if line.startswith('ftrl_rollbacks_total{model="clicks"}'):
+            return float(line.split()[-1])
+    return 0.0
+
+
+async def test_after_20_000_flipped_labels_the_model_goes_back_once(
+    system: System, caplog: pytest.LogCaptureFixture
+) -> None:
+    system.learn()
+    model, stream = await system.model(GATED), Stream()
+    await learn(system, model, stream.examples(10_000))
+    good = await take(system, model, "good")
+    await learn(system, model, stream.examples(POISONED, flipped=True))
+    assert rollbacks(system) == 0, "while the flipped labels come, the model predicts them better"
+    await learn(system, model, stream.examples(4000))
+    await eventually(lambda: rollbacks(system) == 1, 20)
+    assert "model clicks is rolled back: over" in caplog.text
+    assert f"that of snapshot {good['id']}" in caplog.text
+    replica = await stored(system.client)
+    assert replica.generation == 1
+    reasons = [catalogue(system).header(entry).reason for entry in catalogue(system).entries()]
+    assert "before restore" in reasons
+    await learn(system, model, stream.examples(POISONED, flipped=True))
+    await learn(system, model, stream.examples(4000))
+    await eventually(lambda: "stays so, as it went back once" in caplog.text, 20)
+    assert rollbacks(system) == 1
+
+
+async def test_a_model_that_learns_what_is_right_stays(system: System) -> None:
+    system.learn()
+    model, stream = await system.model(GATED), Stream()
+    await learn(system, model, stream.examples(2000))
+    await take(system, model, "good")
+    await learn(system, model, stream.examples(10_000))
+    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 0)
+
+
+async def test_without_a_good_snapshot_a_model_stays(system: System) -> None:
+    system.learn()
+    model, stream = await system.model(GATED), Stream()
+    await learn(system, model, stream.examples(2000))
+    await take(system, model)
+    await learn(system, model, stream.examples(6000, flipped=True))
+    await learn(system, model, stream.examples(4000))
+    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 0)
+
+
+def window_of(live: list[float], labels: list[int], skipped: list[int], weights: list[float]) -> Window:
+    window = Window()
+    batch = ExampleBatch.from_encoded([([i], None) for i in range(len(labels))], labels, weights)
+    window.add(0, batch, Learned(np.array(live), np.array(skipped, np.uint8)))
+    return window
+
+
+def test_the_difference_is_paired_by_weight_and_without_what_was_skipped() -> None:
+    good = Good("id", CONFIG, ModelState.empty(18))
+    live = [1.0, -2.0, np.nan, 0.5]
+    verdict = compare(window_of(live, [1, 1, 1, 0], [0, 0, 1, 0], [1.0, 2.0, 50.0, 1.0]), good)
+    losses = np.log1p(np.exp([-1.0, 2.0, 0.5]))
+    differences, weights = losses - np.log(2), np.array([1.0, 2.0, 1.0])
+    mean = differences @ weights / 4
+    assert verdict.difference == pytest.approx(mean)
+    assert verdict.error == pytest.approx(np.sqrt(weights**2 @ (differences - mean) ** 2) / 4)
+    assert verdict.live - verdict.good == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "worse"),
+    [(0.02, 0.001, True), (0.02, 0.01, False), (0.005, 0.0001, False), (-0.1, 0.0, False)],
+)
+def test_it_takes_margin_and_standard_errors_both(difference: float, error: float, worse: bool) -> None:
+    verdict = compare(window_of([0.0], [1], [0], [1.0]), Good("id", CONFIG, ModelState.empty(18)))
+    verdict = verdict._replace(difference=difference, error=error)
+    assert verdict.is_worse(AutoRollback(margin=0.01)) is worse
+
+
+def test_a_window_of_skipped_examples_is_no_reason() -> None:
+    good = Good("id", CONFIG, ModelState.empty(18))
+    assert not compare(window_of([np.inf], [1], [1], [1.0]), good).is_worse(AutoRollback(margin=0.0))
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ([], "snapshots"),
+        ({"rollback": {}}, "snapshots.rollback"),
+        ({"auto_rollback": True}, "snapshots.auto_rollback"),
+        ({"auto_rollback": {"examples": 10}}, "snapshots.auto_rollback.examples"),
+        ({"auto_rollback": {"margin": -1}}, "snapshots.auto_rollback.margin"),
+        ({"auto_rollback": {"margin": "1"}}, "snapshots.auto_rollback.margin"),
+        ({"auto_rollback": {"often": 1}}, "snapshots.auto_rollback.often"),
+    ],
+)
+def test_a_bad_section_is_refused_by_its_path(section: Any, path: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        ModelConfig.from_json({"snapshots": section})
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_the_section_is_off_by_default_and_stored_only_when_it_is_on() -> None:
+    assert ModelConfig().snapshots.auto_rollback is None
+    assert "snapshots" not in ModelConfig().canonical()
+    on = ModelConfig.from_json({"snapshots": {"auto_rollback": {}}})
+    assert on.snapshots.auto_rollback == AutoRollback()
+    assert ModelConfig.from_json(on.to_json()) == on
