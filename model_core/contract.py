@@ -145,6 +145,14 @@ def check_name(name: object, path: Path, limit_bytes: int = Limits().name_bytes)
     )
 
 
+def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> InvalidInput:
+    """What to raise for a value that is larger than the limit, or NaN."""
+    if value != value:
+        return InvalidInput(path, "NaN is not a value: send null for what is missing")
+    bound = limits.value_magnitude
+    return InvalidInput(path, f"the {what}value must be between -{bound:g} and {bound:g}")
+
+
 def scale_of(transform: Transform) -> float | None:
     """s of {"scale": s}, None for every other transform."""
     return None if isinstance(transform, str) else float(transform["scale"])

@@ -1,5 +1,7 @@
 """One encoded example, finished and under construction."""
 
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 
@@ -33,3 +35,11 @@ class Draft:
         for position, value in zip(self.positions, self.values, strict=True):
             values[position] = value
         return Encoded(self.hashes, values)
+
+
+class Context(NamedTuple):
+    """Features that several examples share, encoded: their names, and what their crosses are made of."""
+
+    names: AbstractSet[str]
+    draft: Draft
+    texts: Mapping[str, Sequence[str]]

@@ -10,15 +10,15 @@ One function encodes for predictions and for updates.  It is the hot path of bot
 share one loop, and names that were found valid are remembered.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 # Not mmh3.hash: given a str with a lone surrogate it reads a null pointer and the process dies.
 from mmh3 import mmh3_32_uintdigest as murmur
 
-from model_core.contract import HashContract, Limits, check_name, scale_of
+from model_core.contract import HashContract, Limits, check_name, out_of_bounds, scale_of
 from model_core.crosses import Crosses
-from model_core.encoded import Draft, Encoded
+from model_core.encoded import Context, Draft, Encoded
 from model_core.errors import InvalidInput, Path
 from model_core.feature_text import Scaled, bucket_text, decimal_text, signed_log1p
 
@@ -39,13 +39,24 @@ class _NumberRule(NamedTuple):
 class FeatureEncoder:
     """Encodes features by one contract; raises InvalidInput, with the path, for what cannot be encoded.
 
-    mixed_names: names seen both as text and as a number though no type declares them; at most 1,000.
+    hash_text: what takes the bytes of a feature and the seed to its hash.
+    met: told each name that is not remembered, and whether it came with a number.
+    mixed_names: at most 1,000 names, of the last 8,192, seen as text and as a number and declared as neither.
     """
 
-    def __init__(self, contract: HashContract, limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        contract: HashContract,
+        limits: Limits = _DEFAULT_LIMITS,
+        *,
+        hash_text: Callable[[bytes, int], int] = murmur,
+        met: Callable[[str, bool], None] | None = None,
+    ) -> None:
         self.contract = contract
         self.limits = limits
         self.mixed_names: set[str] = set()
+        self._murmur = hash_text
+        self._met = met
         self._prefixes: dict[str, str] = {}
         self._number_rules: dict[str, _NumberRule] = {}
         self._crosses = Crosses(contract)
@@ -59,30 +70,30 @@ class FeatureEncoder:
         return self._encode_onto(Draft([], [], []), pairs, len(pairs), {}, path)
 
     def encode_instances(
-        self,
-        context: Mapping[str, Any],
-        instances: Sequence[Mapping[str, Any]],
-        context_path: Path = ("context",),
-        instances_path: Path = ("instances",),
-        features_key: str = "features",
+        self, context: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]
     ) -> list[Encoded]:
-        """Each instance together with the shared context, whose features are hashed once.
+        """Each instance together with the shared context; their paths are those of a /predict."""
+        shared = self.encode_context(context)
+        return [
+            self.encode_within(shared, features, ("instances", i, "features"))
+            for i, features in enumerate(instances)
+        ]
 
-        Order: the context's features, the instance's own, then the crosses, which may span both.
-        The features of instance i have the path (*instances_path, i, features_key).
-        """
-        shared = Draft([], [], [])
-        self._check_count(len(context), context_path)
-        self._add(shared, context.items(), context_path)
-        texts = self._crosses.texts(context.items())
-        encoded = []
-        for i, features in enumerate(instances):
-            path = (*instances_path, i, features_key)
-            if not context.keys().isdisjoint(features):
-                both = next(name for name in features if name in context)
-                raise InvalidInput((*path, both), "in the context already: send it in one of the two")
-            encoded.append(self._encode_onto(shared.copy(), features.items(), len(features), texts, path))
-        return encoded
+    def encode_context(self, features: Mapping[str, Any], path: Path = ("context",)) -> Context:
+        """For any number of encode_within: these features are hashed once."""
+        draft = Draft([], [], [])
+        self._check_count(len(features), path)
+        self._add(draft, features.items(), path)
+        return Context(features.keys(), draft, self._crosses.texts(features.items()))
+
+    def encode_within(
+        self, context: Context, features: Mapping[str, Any], path: Path = ("features",)
+    ) -> Encoded:
+        """Order: the context's features, the example's own, then the crosses, which may span both."""
+        if not context.names.isdisjoint(features):
+            both = next(name for name in features if name in context.names)
+            raise InvalidInput((*path, both), "in the context already: send it in one of the two")
+        return self._encode_onto(context.draft.copy(), features.items(), len(features), context.texts, path)
 
     def _encode_onto(
         self,
@@ -103,6 +114,7 @@ class FeatureEncoder:
     def _add(self, draft: Draft, items: Iterable[tuple[str, Any]], path: Path) -> None:
         """The hot loop: one branch for each type that JSON has, the commonest first."""
         seed, hashes, prefixes = self.contract.seed, draft.hashes, self._prefixes
+        murmur = self._murmur
         name = ""
         try:
             for name, value in items:
@@ -136,20 +148,20 @@ class FeatureEncoder:
         kind, prefix, name_hash, scale = rule
         if kind == "category":
             text = decimal_text(value, (*path, name))
-            draft.hashes.append(murmur((prefix + text).encode(), self.contract.seed))
+            draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
             return
         bound = self.limits.value_magnitude
         if not -bound <= value <= bound:
-            raise self._out_of_bounds(value, (*path, name))
+            raise out_of_bounds(value, self.limits, (*path, name))
         if kind == "bucket":
-            draft.hashes.append(murmur((prefix + bucket_text(value)).encode(), self.contract.seed))
+            draft.hashes.append(self._murmur((prefix + bucket_text(value)).encode(), self.contract.seed))
             return
         if kind == "log":
             value = signed_log1p(value)
         elif kind == "scale":
             value = value * scale
             if not -bound <= value <= bound:
-                raise self._out_of_bounds(value, (*path, name), "scaled ")
+                raise out_of_bounds(value, self.limits, (*path, name), "scaled ")
         if value != 1:
             draft.positions.append(len(draft.hashes))
             draft.values.append(float(value))
@@ -161,7 +173,7 @@ class FeatureEncoder:
             check_name(name, (*path, str(name)), self.limits.name_bytes)
             prefix = name + "="
         if self.contract.missing == "indicator":
-            draft.hashes.append(murmur(prefix.encode(), self.contract.seed))
+            draft.hashes.append(self._murmur(prefix.encode(), self.contract.seed))
 
     def _add_list(self, draft: Draft, name: str, texts: list[Any], path: Path) -> None:
         prefix = self._prefixes.get(name) or self._admit_text(name, path)
@@ -169,13 +181,13 @@ class FeatureEncoder:
         for i, text in enumerate(texts):
             if type(text) is not str:
                 raise InvalidInput((*path, name, i), "a list holds only strings: send its numbers as strings")
-            draft.hashes.append(murmur((prefix + text).encode(), self.contract.seed))
+            draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
 
     def _add_scaled(self, draft: Draft, name: str, scaled: Scaled, path: Path) -> None:
         value, factor = 1.0, scaled.factor
         if scaled.feature is None:
             check_name(name, (*path, name), self.limits.name_bytes)
-            draft.hashes.append(murmur(name.encode(), self.contract.seed))
+            draft.hashes.append(self._murmur(name.encode(), self.contract.seed))
         else:
             self._add(draft, ((name, scaled.feature),), path)
             if draft.positions and draft.positions[-1] == len(draft.hashes) - 1:
@@ -183,14 +195,14 @@ class FeatureEncoder:
                 value = draft.values.pop()
         value *= factor
         if not -self.limits.value_magnitude <= value <= self.limits.value_magnitude:
-            raise self._out_of_bounds(value, (*path, name))
+            raise out_of_bounds(value, self.limits, (*path, name))
         if value != 1.0:
             draft.positions.append(len(draft.hashes) - 1)
             draft.values.append(value)
 
     def _add_crosses(self, draft: Draft, texts: Mapping[str, Sequence[str]], path: Path) -> None:
         self._check_count(len(draft.hashes) + self._crosses.count(texts), path)
-        seed = self.contract.seed
+        murmur, seed = self._murmur, self.contract.seed
         draft.hashes.extend(murmur(category.encode(), seed) for category in self._crosses.categories(texts))
 
     def _admit_text(self, name: str, path: Path) -> str:
@@ -198,7 +210,7 @@ class FeatureEncoder:
         check_name(name, (*path, str(name)), self.limits.name_bytes)
         if self.contract.types.get(name) == "number":
             raise InvalidInput((*path, name), "declared a number by the model: send it without quotes")
-        self._note_mixed(name, self._number_rules)
+        self._note(name, False, self._number_rules)
         if len(self._prefixes) >= _REMEMBERED_NAMES:
             self._prefixes.clear()
         self._prefixes[name] = prefix = name + "="
@@ -213,22 +225,21 @@ class FeatureEncoder:
                 "the model is strict and its `types` do not declare this number: declare it, or send text"
             )
             raise InvalidInput((*path, name), detail)
-        self._note_mixed(name, self._prefixes)
+        self._note(name, True, self._prefixes)
         transform = self.contract.transform_of(name)
         scale = scale_of(transform)
         kind = "category" if declared == "category" else "scale" if scale is not None else str(transform)
-        rule = _NumberRule(kind, name + "=", murmur(name.encode(), self.contract.seed), scale or 0.0)
+        rule = _NumberRule(kind, name + "=", self._murmur(name.encode(), self.contract.seed), scale or 0.0)
         if len(self._number_rules) >= _REMEMBERED_NAMES:
             self._number_rules.clear()
         self._number_rules[name] = rule
         return rule
 
-    def _note_mixed(self, name: str, other_kind: Mapping[str, object]) -> None:
-        if (
-            name in other_kind
-            and name not in self.contract.types
-            and len(self.mixed_names) < _REPORTED_MIXED_NAMES
-        ):
+    def _note(self, name: str, is_number: bool, other_kind: Mapping[str, object]) -> None:
+        if self._met is not None:
+            self._met(name, is_number)
+        is_mixed = name in other_kind and name not in self.contract.types
+        if is_mixed and len(self.mixed_names) < _REPORTED_MIXED_NAMES:
             self.mixed_names.add(name)
 
     def _check_count(self, count: int, path: Path) -> None:
@@ -237,9 +248,3 @@ class FeatureEncoder:
             raise InvalidInput(
                 path, f"an example has at most {limit} features, its lists and crosses included"
             )
-
-    def _out_of_bounds(self, value: float, path: Path, what: str = "") -> InvalidInput:
-        bound = self.limits.value_magnitude
-        if value != value:
-            return InvalidInput(path, "NaN is not a value: send null for what is missing")
-        return InvalidInput(path, f"the {what}value must be between -{bound:g} and {bound:g}")

@@ -20,10 +20,10 @@ SCALE, MOST_VALUE, MOST_WEIGHT = range(3)
 BOUND_CELLS = 3
 
 # Cells of `state`: how much of the columns is filled, how much of that is the context's, and which columns
-# are meant; whether a name was new and room ran out; the stamps of a row's names and of the context's.
+# are meant; whether room ran out; the stamps of a row's names and of the context's.
 FEATURES, ROWS, CONTEXT, HAS_VALUES, HAS_WEIGHTS, HAS_TIMES, HAS_IDS = range(7)
-NEW_NAMES, FULL, STAMP, CONTEXT_STAMP = range(7, 11)
-STATE_CELLS = 11
+FULL, STAMP, CONTEXT_STAMP = range(7, 10)
+STATE_CELLS = 10
 
 
 class Columns(NamedTuple):

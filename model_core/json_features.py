@@ -18,7 +18,6 @@ from model_core.json_columns import (
     MOST_FEATURES,
     MOST_NAME_BYTES,
     MOST_VALUE,
-    NEW_NAMES,
     NUMBER_KIND,
     SCALE,
     SEED,
@@ -44,7 +43,7 @@ from model_core.json_scan import (
     text_end,
     value_after_colon,
 )
-from model_core.murmur_parts import Partial, begun, extended, extended_by_equals, finished
+from model_core.murmur import Partial, begun, extended, extended_by_equals, finished
 from model_core.numerics import log1p
 from model_core.text_columns import BUCKET, LOG
 from model_core.text_columns import SCALE as SCALED
@@ -100,42 +99,35 @@ def _add_value(columns: Columns, name: Partial, name_hash: np.uint32, i: int) ->
     first = at(text, i)
     if first == QUOTE:
         stop = text_end(text, i + 1)
-        if stop == REFUSED:
+        if stop == REFUSED or not is_known(columns.kinds, name_hash, AS_TEXT):
             return REFUSED
-        _add_category(columns, name, name_hash, i + 1, stop)
+        _add_category(columns, name, i + 1, stop)
         return stop + 1
     if first == ord("n"):
         if columns.options[MISSING_INDICATOR]:
             add_feature(columns, finished(extended_by_equals(name)), 1.0)
         return null_end(text, i)
     if first == OPEN_LIST:
-        return _add_list(columns, name, name_hash, i)
+        return _add_list(columns, name, i) if is_known(columns.kinds, name_hash, AS_TEXT) else REFUSED
     if first == ord("t") or first == ord("f"):
         stop = boolean_end(text, i)
-        if stop != REFUSED:
-            _add_category(columns, name, name_hash, i, stop)
+        if stop == REFUSED or not is_known(columns.kinds, name_hash, AS_TEXT):
+            return REFUSED
+        _add_category(columns, name, i, stop)
         return stop
     return _add_number(columns, name, name_hash, i)
 
 
 @inlined_kernel
-def _note_kind(columns: Columns, name_hash: np.uint32, kind: int) -> None:
-    if not is_known(columns.kinds, name_hash, kind):
-        columns.state[NEW_NAMES] = 1
-
-
-@inlined_kernel
-def _add_category(columns: Columns, name: Partial, name_hash: np.uint32, start: int, stop: int) -> None:
+def _add_category(columns: Columns, name: Partial, start: int, stop: int) -> None:
     """The category `name=text[start:stop]`."""
-    _note_kind(columns, name_hash, AS_TEXT)
     category = extended(extended_by_equals(name), columns.text, start, stop)
     add_feature(columns, finished(category), 1.0)
 
 
 @kernel
-def _add_list(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
+def _add_list(columns: Columns, name: Partial, i: int) -> int:
     text = columns.text
-    _note_kind(columns, name_hash, AS_TEXT)
     i = after_blanks(text, i + 1)
     while at(text, i) != CLOSE_LIST:
         if at(text, i) != QUOTE:
@@ -143,7 +135,7 @@ def _add_list(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> 
         stop = text_end(text, i + 1)
         if stop == REFUSED:
             return REFUSED
-        _add_category(columns, name, name_hash, i + 1, stop)
+        _add_category(columns, name, i + 1, stop)
         i = next_item(text, stop + 1, CLOSE_LIST)
         if i == REFUSED:
             return REFUSED
@@ -154,9 +146,8 @@ def _add_list(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> 
 def _add_number(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
     i, value = read_number(columns.text, i)
     most, kind = columns.bounds[MOST_VALUE], columns.options[NUMBER_KIND]
-    if i == REFUSED or not -most <= value <= most:
+    if i == REFUSED or not -most <= value <= most or not is_known(columns.kinds, name_hash, AS_NUMBER):
         return REFUSED
-    _note_kind(columns, name_hash, AS_NUMBER)
     if kind == BUCKET:
         start, stop = _bucket(value)
         name_hash = finished(extended(extended_by_equals(name), _BUCKETS, start, stop))

@@ -19,7 +19,6 @@ from model_core.json_columns import (
     FULL,
     MOST_EXAMPLES,
     MOST_INSTANCES,
-    NEW_NAMES,
     NO_ROOM,
     NOT_ORDINARY,
     STAMP,
@@ -102,7 +101,7 @@ def _begin(columns: Columns) -> None:
 def _begin_rows(columns: Columns) -> None:
     """No rows and no context yet."""
     state = columns.state
-    state[:NEW_NAMES] = 0
+    state[:FULL] = 0
     state[STAMP] += 1
     state[CONTEXT_STAMP] = state[STAMP]
     columns.row_ptr[0] = 0
@@ -110,14 +109,9 @@ def _begin_rows(columns: Columns) -> None:
 
 @kernel
 def _answer(columns: Columns, i: int, size: int) -> int:
-    """New names count until a body has found room, since it enters them at the first attempt."""
-    state = columns.state
-    if state[FULL]:
+    if columns.state[FULL]:
         return NO_ROOM
-    has_new_names = state[NEW_NAMES]
-    state[NEW_NAMES] = 0
-    whole = i != REFUSED and after_blanks(columns.text, i) == size
-    return DONE if whole and not has_new_names else NOT_ORDINARY
+    return DONE if i != REFUSED and after_blanks(columns.text, i) == size else NOT_ORDINARY
 
 
 @kernel

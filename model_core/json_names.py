@@ -7,7 +7,7 @@ names with one hash count as one, which asks the slow path once too often and is
 import numpy as np
 from numpy.typing import NDArray
 
-from model_core.compiled import inlined_kernel
+from model_core.compiled import inlined_kernel, kernel
 
 AS_TEXT, AS_NUMBER = 1, 2
 
@@ -40,16 +40,33 @@ def is_new(seen: NDArray[np.int64], name_hash: np.uint32, stamp: int, other_stam
 
 @inlined_kernel
 def is_known(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> bool:
-    """Whether a name was met in this kind before; from now on it was. True also where there is no room.
+    """Whether a name was entered in this kind. True also where there is no room to enter it.
 
     kinds int64[KNOWN_NAMES]: hash and kinds, 0 for none.
     """
+    entry = kinds[np.uint64(_cell(kinds, name_hash))]
+    if entry != 0 and entry >> _KIND_BITS != np.int64(name_hash):
+        return True
+    return bool(entry & kind)
+
+
+@kernel
+def enter(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> None:
+    """Know a name in this kind from now on, if there is room."""
+    cell = _cell(kinds, name_hash)
+    entry = kinds[np.uint64(cell)]
+    if entry == 0 or entry >> _KIND_BITS == np.int64(name_hash):
+        kinds[np.uint64(cell)] = (np.int64(name_hash) << _KIND_BITS) | (entry & _KINDS) | kind
+
+
+@inlined_kernel
+def _cell(kinds: NDArray[np.int64], name_hash: np.uint32) -> np.int64:
+    """Where the name stands, or would; another's cell where there is no room."""
     mask = kinds.size - 1
     cell = np.int64(name_hash) & mask
     for _ in range(_PROBES):
         entry = kinds[np.uint64(cell)]
         if entry == 0 or entry >> _KIND_BITS == np.int64(name_hash):
-            kinds[np.uint64(cell)] = (np.int64(name_hash) << _KIND_BITS) | (entry & _KINDS) | kind
-            return bool(entry & kind)
+            break
         cell = (cell + 1) & mask
-    return True
+    return cell

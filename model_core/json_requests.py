@@ -4,14 +4,15 @@ A fast path for what is entirely ordinary: where it gives a batch, that is the o
 the JSON and FeatureEncoder would give, bit for bit.  It gives none, and no reason, for everything that is
 wrong, and also for some of what is fine: strings with escapes, a name twice in an object, integers of more
 than 15 digits, numbers that take more than one rounding to read, leap seconds, and whatever brings a name
-that a model has not met before, as text or as number.  The last is so that FeatureEncoder meets every name,
-and reports those of mixed kinds.
+that FeatureEncoder has not said to have met, as text or as number.  The last is so that it meets every name,
+and can report those of mixed kinds.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.contract import HashContract, Limits, scale_of
 from model_core.examples import NO_FLOATS, NO_INTEGERS, ExampleBatch
@@ -30,7 +31,7 @@ from model_core.json_columns import (
     Columns,
 )
 from model_core.json_kernel import parse
-from model_core.json_names import KNOWN_NAMES
+from model_core.json_names import AS_NUMBER, AS_TEXT, KNOWN_NAMES, enter
 from model_core.json_rows import AN_EXAMPLE, AN_INSTANCE
 from model_core.json_scan import PADDING
 from model_core.text_columns import BUCKET, LOG, RAW, Integers
@@ -83,6 +84,11 @@ class RequestParser:
         many = self._parse(body, AN_INSTANCE)
         return None if many is None else ParsedPredict(many, *self._taken(body))
 
+    def met(self, name: str, is_number: bool) -> None:
+        """From now on, bodies with this name as a text, or as a number, are ordinary."""
+        name_hash = np.uint32(murmur(name.encode(), int(self._columns.options[SEED])))
+        enter(self._columns.kinds, name_hash, AS_NUMBER if is_number else AS_TEXT)
+
     def _parse(self, body: bytes, what: int) -> bool | None:
         """Fill the columns; whether the body has many rows, or None."""
         if not self._is_usable or not _is_utf8(body):
@@ -121,6 +127,7 @@ def warm_up() -> None:
     parser = RequestParser(HashContract())
     parser.update(b"{}")
     parser.predict(b"{}")
+    parser.met("a", True)
 
 
 def _columns(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Columns:

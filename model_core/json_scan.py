@@ -9,7 +9,7 @@ import numpy as np
 from numpy import uint64
 
 from model_core.compiled import inlined_kernel, kernel
-from model_core.murmur_parts import block
+from model_core.murmur import block
 from model_core.number_text import EXACT, scan_number
 from model_core.text_columns import Bytes
 

@@ -83,7 +83,11 @@ class ModelState:
 
     def weights(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
         """float64[k]: the weights of these slots after t rounds; the bias's slot is read without penalty."""
-        return _weights(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
+        return self.readings(slots, hyper)[0]
+
+    def readings(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[2, k]: weight and curvature Q_{1:t}, the inverse learning rate, of these slots."""
+        return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
 
     def nonzero(self, hyper: Hyperparameters) -> int:
         """How many features have a weight other than 0 after t rounds, without the bias.  Reads every row."""
@@ -140,14 +144,16 @@ def _take_out(
 
 
 @njit(nogil=True, cache=True)
-def _weights(
+def _readings(
     rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int
 ) -> NDArray[np.float64]:
-    out = np.empty(slots.size)
+    out = np.empty((2, slots.size))
     penalised = psi_in_force(c, t)
     free = without_penalty(penalised)
     for j in range(slots.size):
-        out[j] = _weight(rows[slots[j]], c, free if slots[j] == rows.shape[0] - 1 else penalised)
+        psi = free if slots[j] == rows.shape[0] - 1 else penalised
+        out[0, j] = _weight(rows[slots[j]], c, psi)
+        out[1, j] = curvature(c, psi, rows[slots[j], 1])
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from model_core.contract import HashContract, Limits
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters, refusal
-from model_core.learning import Learned, learn_batch, predict_batch, predict_probabilities
+from model_core.learning import Learned, learn_batch, predict_batch, probabilities_with
 from model_core.state import ModelState
+from model_core.updates.coefficients import Coefficients, coefficients
 from service.evaluation.config import EvaluationConfig
 from service.feedback.config import FeedbackConfig
 from service.settings import Settings
@@ -48,7 +50,7 @@ class ModelConfig:
 
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
-        return predict_probabilities(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+        return probabilities_with(state, self._coefficients, batch)
 
     def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Margins float64[r], of which `predict` gives the sigmoids."""
@@ -57,6 +59,10 @@ class ModelConfig:
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
         """One round per example, in order; changes the state in place."""
         return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+
+    @cached_property
+    def _coefficients(self) -> Coefficients:
+        return coefficients(self.hyper, self.hashing.bias, self.hashing.prior_offset)
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name).to_json() for name in _SECTIONS}

@@ -60,10 +60,10 @@ class OpenModel:
         except BaseException:
             await self.mirror.close()
             raise
-        self.encoder = FeatureEncoder(self.config.hashing, self._limits)
         self.parser = RequestParser(
             self.config.hashing, self._limits, self._settings.max_examples, self._settings.max_instances
         )
+        self.encoder = FeatureEncoder(self.config.hashing, self._limits, met=self.parser.met)
 
     def _loaded(self, applied: LogId) -> None:
         """Also when the server is not what it was."""

@@ -37,13 +37,14 @@ class Way:
     """Both ways to read the requests of one kind under one contract."""
 
     def __init__(self, contract: HashContract, limits: Limits, most_rows: int) -> None:
-        self.encoder = FeatureEncoder(contract, limits)
         self.parser = RequestParser(contract, limits, most_rows, most_rows)
+        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
         self.most_rows = most_rows
 
     def fast(self, body: bytes) -> Read | None:
-        """At the second attempt no name is new."""
-        self._parse(body)
+        """At the second attempt no name is new, if the body can be read at all."""
+        if self._parse(body) is None:
+            self.slow(body)
         parsed = self._parse(body)
         return None if parsed is None else read(parsed)
 

@@ -285,7 +285,8 @@ def test_contracts_that_look_at_names_are_left_to_others(contract: HashContract)
 
 
 def test_names_of_mixed_kinds_come_to_the_encoder_and_are_read_afterwards() -> None:
-    parser, encoder = RequestParser(HashContract()), FeatureEncoder(HashContract())
+    parser = RequestParser(HashContract())
+    encoder = FeatureEncoder(HashContract(), met=parser.met)
     for value in ("x", 1, "y", 2, None, ["z"], True):
         body = json.dumps({"features": {"a": value}}).encode()
         if parser.predict(body) is None:
@@ -294,10 +295,21 @@ def test_names_of_mixed_kinds_come_to_the_encoder_and_are_read_afterwards() -> N
     assert parser.predict(b'{"features": {"a": 1}}') is not None
 
 
+def test_a_name_in_a_body_that_was_refused_still_comes_to_the_encoder() -> None:
+    parser = RequestParser(HashContract())
+    encoder = FeatureEncoder(HashContract(), met=parser.met)
+    assert parser.predict(b'{"features": {"a": "x"}, "surprise": 1}') is None  # and pydantic refuses it, too
+    for value in (1, "x"):
+        assert parser.predict(json.dumps({"features": {"a": value}}).encode()) is None
+        encoder.encode({"a": value})
+    assert encoder.mixed_names == {"a"}
+
+
 def test_names_beyond_those_that_are_tracked_are_read_at_once() -> None:
     parser = RequestParser(HashContract())
+    encoder = FeatureEncoder(HashContract(), met=parser.met)
     for start in range(0, 40_000, 1000):
-        parser.predict(json.dumps({"features": {f"n{i}": 1 for i in range(start, start + 1000)}}).encode())
+        encoder.encode({f"n{i}": 1 for i in range(start, start + 1000)})
     new = [parser.predict(b'{"features": {"m%d": 1}}' % i) for i in range(300)]
     assert sum(parsed is not None for parsed in new) > 200
 
@@ -326,8 +338,8 @@ def test_stamps_begin_anew_before_they_end() -> None:
 
 def test_results_are_not_touched_by_the_next_request() -> None:
     parser = RequestParser(RAW)
+    parser.met("a", True)
     bodies = [b'{"features": {"a": %d}, "label": %d, "weight": %d}' % (i, i % 2, i) for i in range(2, 6)]
-    parser.update(bodies[0])
     parsed = [parser.update(body) for body in bodies]
     for i, one in enumerate(parsed, 2):
         assert one is not None

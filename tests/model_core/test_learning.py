@@ -272,7 +272,7 @@ def test_warming_up_leaves_nothing_to_compile():
         learning._predict,
         example_records.pack,
         example_records.unpack,
-        state._weights,
+        state._readings,
     ]
     compiled = [len(kernel.signatures) for kernel in kernels]
     rows = [([(1, 0.5)], 1, 2.0)]
