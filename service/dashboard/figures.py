@@ -10,6 +10,11 @@ from typing import Any
 from service.redis_client import Channel
 from service.redis_keys import FIGURES, ModelKeys
 
+OF_A_SLICE = (
+    *("examples", "clicks", "base_rate", "calibration_ratio", "calibration_tolerance"),
+    *("auc", "log_loss"),
+)
+
 Windows = Mapping[str, Mapping[str, Any]]
 
 
@@ -28,12 +33,8 @@ class Evaluation:
         return self.sources.get("served") or self.sources.get("progressive") or {}
 
     def json(self) -> dict[str, Any]:
-        return {
-            "as_of": self.as_of,
-            "sources": self.sources,
-            "slices": self.slices,
-            "measures": self.measures or None,
-        }
+        """All but the slices."""
+        return {"as_of": self.as_of, "sources": self.sources, "measures": self.measures or None}
 
 
 async def read_figures(channel: Channel, keys: ModelKeys) -> bytes | None:
@@ -55,7 +56,7 @@ def evaluation_of(stored: bytes | None) -> Evaluation:
         },
         slices={
             feature: {
-                value: {window: _of_weight(figures) for window, figures in windows.items()}
+                value: {window: _in_short(figures) for window, figures in windows.items()}
                 for value, windows in values.items()
             }
             for feature, values in (whole.get("slices") or {}).items()
@@ -66,3 +67,9 @@ def evaluation_of(stored: bytes | None) -> Evaluation:
 
 def _of_weight(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if name != "unweighted"}
+
+
+def _in_short(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """There may be hundreds of them."""
+    found = {name: figures[name] for name in OF_A_SLICE}
+    return {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in found.items()}

@@ -27,6 +27,8 @@ from service.redis_client import CONNECTION_FAILURES, Channel, read_lag
 from service.redis_keys import MODELS
 from service.settings import Settings
 
+SLICES_EVERY_SECONDS = 5.0
+
 
 class Watched:
     """What is remembered of one model while somebody watches it; `channel` is its own, as in a cluster each
@@ -40,6 +42,8 @@ class Watched:
         self.evaluation = Evaluation()
         self._stored: bytes | None = None
         self._told: bytes | None = b"never"
+        self._sliced: bytes | None = b"never"
+        self._sliced_at = -SLICES_EVERY_SECONDS
         self._rounds: deque[tuple[float, str, int]] = deque()
 
     async def ask(self, model: OpenModel) -> None:
@@ -60,11 +64,16 @@ class Watched:
         seconds = now - self._rounds[0][0]
         return max(0, rounds - self._rounds[0][2]) / seconds if seconds > 0 else None
 
-    def figures_if_new(self) -> dict[str, bytes]:
-        if self._told == self._stored:
-            return {}
-        self._told = self._stored
-        return {"figures": event("figures", self.evaluation.json())}
+    def figures_if_new(self, now: float) -> dict[str, bytes]:
+        """The slices less often: there may be many of them."""
+        found = {}
+        if self._told != self._stored:
+            self._told = self._stored
+            found["figures"] = event("figures", self.evaluation.json())
+        if self._sliced != self._stored and now - self._sliced_at >= SLICES_EVERY_SECONDS:
+            self._sliced, self._sliced_at = self._stored, now
+            found["slices"] = event("slices", self.evaluation.slices)
+        return found
 
 
 class Sampler:
@@ -113,7 +122,8 @@ class Sampler:
     def _events_of(self, model: OpenModel, answers: bool) -> dict[str, bytes]:
         watched, mirror = self._watched[model.name], model.mirror
         rates, rounds = self._traffic.of(model.name), mirror.replica.state.t
-        learned = watched.learned_per_second(time.monotonic(), mirror.replica.keys.incarnation, rounds)
+        now = time.monotonic()
+        learned = watched.learned_per_second(now, mirror.replica.keys.incarnation, rounds)
         report = readiness(self._backend, self._settings)
         quiet = mirror.age_seconds
         situation = Situation(
@@ -131,7 +141,7 @@ class Sampler:
             windows=watched.evaluation.headline,
         )
         live = self._live(model, situation, watched.lag if answers else None)
-        return {"live": event("live", live)} | watched.figures_if_new()
+        return {"live": event("live", live)} | watched.figures_if_new(now)
 
     def _freshness(self, prepared: bool, quiet: float) -> Literal["fresh", "stale", "unavailable"]:
         if not prepared:

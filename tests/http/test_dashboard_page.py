@@ -61,8 +61,10 @@ def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     server = ServerProcess().start()
     running = Service(server, tmp_path_factory.mktemp("service"))
     running.process.put("/models/default", {})
-    running.process.put("/models/shop", {"hashing": {"bits": 12}})
+    running.process.put("/models/empty", {"hashing": {"bits": 12}})
+    running.process.put("/models/sliced", {"evaluation": {"slices": ["device", "hour"]}})
     running.learn(3000)
+    running.learn(3000, "sliced")
     yield running
     running.stop()
     server.remove()
@@ -112,19 +114,80 @@ def test_it_moves_when_updates_arrive(tab: Visit, service: Service) -> None:
     assert tab.text("#lag") == "0"
 
 
+def test_it_tells_slices_apart(tab: Visit, service: Service) -> None:
+    tab.page.select_option("#model", "sliced")
+    tab.page.select_option("#feature", "device")
+    tab.page.get_by_role("cell", name="×").first.wait_for()
+    rows = tab.page.locator("#slices-table tbody tr")
+    wait_for(lambda: rows.count() == 3)
+    slices = service.process.get("/models/sliced/evaluation")["slices"]["device"]
+    commonest = max(slices, key=lambda value: slices[value]["1h"]["examples"])
+    figures = slices[commonest]["1h"]
+    assert rows.first.inner_text().split("\t") == [
+        commonest,
+        f"{figures['examples']:,}",
+        f"{figures['clicks']:,}",
+        f"{figures['base_rate'] * 100:.1f} %",
+        rows.first.locator("td").nth(3).inner_text(),
+        f"{figures['auc']:.4f}",
+        f"{figures['log_loss']:.4f}",
+    ]
+
+
+def test_what_was_served_is_judged_where_it_is_known(tab: Visit, service: Service) -> None:
+    feedback = {"log": True, "exposure": "on_predict", "learn_at": "arrival"}
+    service.process.put("/models/served", {"hashing": {"bits": 12}, "feedback": feedback})
+    examples = [example | {"id": f"shown-{i}"} for i, example in enumerate(service.clicks.examples(900))]
+    instances = [{"features": example["features"], "id": example["id"]} for example in examples]
+    service.process.post("/models/served/predict", {"instances": instances})
+    labels = [{"id": example["id"], "label": example["label"]} for example in examples]
+    service.process.post("/models/served/update", {"examples": labels})
+    tab.page.goto(f"{service.url}/?model=served")
+    tab.wait_for_text("#quality-note", "the probabilities that were served")
+    windows = service.process.get("/models/served/evaluation")["sources"]["served"]["windows"]
+    tab.wait_for_text("#calibration_ratio", f"{windows['1h']['calibration_ratio']:.3f}")
+    tab.page.get_by_role("radio", name="Progressive").check()
+    tab.wait_for_text("#quality-note", "each prediction just before its click was learned")
+
+
+def test_the_past_outlives_a_reload(tab: Visit) -> None:
+    tab.page.locator("#tile-lag canvas").wait_for()
+    wait_for(lambda: len(past(tab)) >= 2)
+    before = past(tab)
+    tab.page.reload()
+    tab.wait_for_text(CONNECTION, "Live")
+    assert past(tab)[: len(before)] == before
+
+
+def past(tab: Visit) -> list[float]:
+    """The times of which the page keeps figures; as it is about to leave."""
+    kept = tab.page.evaluate(
+        """() => {
+            dispatchEvent(new Event("pagehide"));
+            return JSON.parse(sessionStorage.getItem("ftrl.history.default")).time;
+        }"""
+    )
+    assert isinstance(kept, list)
+    return kept
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_it_is_accessible_and_fits(browser: Browser, service: Service, scheme: str, viewport) -> None:
     with visit(browser, viewport=viewport, color_scheme=scheme) as tab:
-        tab.page.goto(service.url)
-        tab.wait_for_text(CONNECTION, "Live")
+        tab.page.goto(f"{service.url}/?model=sliced")
         tab.page.locator("#curve circle").first.wait_for()
+        tab.page.locator("#slices-table tbody tr").first.wait_for()
         tab.page.locator("summary").click()
-        found = Axe().run(tab.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert_accessible_and_fits(tab)
         ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(18, 19, 21)") == (scheme == "dark")
+
+
+def assert_accessible_and_fits(tab: Visit) -> None:
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_theme_is_chosen_against_the_system_and_stays(browser: Browser, service: Service) -> None:
@@ -141,14 +204,14 @@ def test_a_theme_is_chosen_against_the_system_and_stays(browser: Browser, servic
 
 def test_models_and_windows_are_switched_with_the_keyboard(tab: Visit) -> None:
     tab.page.focus("#model")
-    tab.page.keyboard.press("ArrowDown")
+    tab.page.keyboard.press("ArrowDown")  # models are in the order of their names
     tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
     assert tab.text("#auc") == "–"
     tab.wait_for_text("#tile-auc .note", "Needs 50 clicks: 0 so far.")
     tab.page.keyboard.press("Tab")
     tab.page.keyboard.press("ArrowRight")
     tab.wait_for_text("#quality-note", "Last 24 hours")
-    assert tab.page.url.endswith("/?model=shop&window=24h")
+    assert tab.page.url.endswith("/?model=empty&window=24h")
     tab.page.go_back()
     tab.wait_for_text("#quality-note", "Last hour")
     tab.page.go_back()
@@ -164,9 +227,10 @@ def test_a_model_that_is_deleted_while_it_is_watched_is_said_to_be_gone(
         tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
         service.process.delete("/models/passing")
         tab.wait_for_text(HEADLINE, "There is no model passing")
+        assert_accessible_and_fits(tab)
         tab.page.select_option("#model", "default")
         tab.wait_for_text(HEADLINE, "Healthy")
-        tab.page.select_option("#model", "shop")
+        tab.page.select_option("#model", "empty")
         service.process.put("/models/passing", {"hashing": {"bits": 10}})
         tab.page.goto(f"{service.url}/?model=passing")
         tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")

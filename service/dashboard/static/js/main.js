@@ -20,7 +20,7 @@ let names = [];
 let seen = nothing();
 
 function nothing() {
-  return { live: null, evaluation: null, history: null, heard: 0, ended: null };
+  return { live: null, evaluation: null, slices: {}, history: null, heard: 0, ended: null };
 }
 
 function write(element, text) {
@@ -47,9 +47,10 @@ function take(kind, content) {
   seen.heard = Date.now();
   seen.ended = null;
   if (kind === "figures") seen.evaluation = content;
+  if (kind === "slices") seen.slices = content;
   if (kind === "trouble") seen.ended = { kind: "refused", detail: content.detail };
   if (kind === "live") {
-    if (seen.live && seen.live.incarnation !== content.incarnation) seen.evaluation = null;
+    if (seen.live && seen.live.incarnation !== content.incarnation) Object.assign(seen, { evaluation: null, slices: {} });
     seen.live = content;
     if (content.models) names = content.models;
     seen.history.add(content, seen.evaluation);
@@ -222,7 +223,7 @@ function renderState(live, measures) {
 
 let tabled = "";
 function renderSlices() {
-  const slices = seen.evaluation?.slices ?? {};
+  const slices = seen.slices;
   const features = Object.keys(slices);
   $("slices").hidden = features.length === 0;
   if (!features.length) return;
