@@ -27,6 +27,7 @@ SUM: Mode = "livesum"
 NEWEST: Mode = "livemostrecent"
 
 OF_WINDOW = ("model", "source", "window", "weighting")
+OF_SLICE = ("model", "feature", "value", "window")
 OF_BUCKET = ("model", "source", "window", "bucket")
 
 
@@ -188,6 +189,13 @@ class Instruments:
         )
         self.reliability_observed = self._of_bucket("observed_ratio", "Share of clicks among them.")
         self.reliability_examples = self._of_bucket("examples", "Their number, by weight.")
+        self.slice_auc = self._of_slice("auc", "Of the slice: area under the ROC curve.")
+        self.slice_log_loss = self._of_slice("log_loss", "Of the slice: mean log loss, in nats.")
+        self.slice_calibration_ratio = self._of_slice(
+            "calibration_ratio", "Of the slice: predicted clicks over clicks."
+        )
+        self.slice_examples = self._of_slice("examples", "Examples of the slice, whatever they weigh.")
+        self.slice_clicks = self._of_slice("clicks", "Clicks of the slice, whatever they weigh.")
 
     def _declare_model(self) -> None:
         self.model_info = self._of_model(
@@ -266,6 +274,9 @@ class Instruments:
 
     def _of_window(self, name: str, help_text: str) -> Gauge:
         return self._gauge(f"ftrl_online_{name}", help_text, *OF_WINDOW)
+
+    def _of_slice(self, name: str, help_text: str) -> Gauge:
+        return self._gauge(f"ftrl_slice_{name}", help_text, *OF_SLICE)
 
     def _of_bucket(self, name: str, help_text: str) -> Gauge:
         return self._gauge(f"ftrl_online_reliability_{name}", help_text, *OF_BUCKET)

@@ -162,6 +162,7 @@ class Teller:
             for pair in windows:
                 for figures in pair:
                     self._metrics.evaluated(self._model, source, figures)
+        self._metrics.sliced(self._model, report.slices)
         keys = mirror.replica.keys
         figures_json = report.as_json(self._model, self._census)
         try:

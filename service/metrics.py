@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
-from model_core.census import Census
-from model_core.online_evaluation.figures import Figures
 from service import __version__
 from service.exposition import TextFormat
-from service.instruments import NEWEST, WORST_HIGH, WORST_LOW, Instruments, Mode
-from service.shared_metrics import absent, process_registry, shared_directory, whole_registry
+from service.instruments import NEWEST, WORST_HIGH, WORST_LOW
+from service.quality_metrics import QualityMetrics
+from service.shared_metrics import process_registry, whole_registry
 
 LOOK_EVERY_SECONDS = 1.0
-RELIABILITY_WINDOWS = frozenset({"1h", "24h"})
-WEIGHTINGS = {"weight": "importance", "none": "none"}
 
 
 class CommittedWork(Protocol):
@@ -70,19 +67,17 @@ class WrittenSnapshot(NamedTuple):
     copy_seconds: float
 
 
-class Metrics(Instruments):
+class Metrics(QualityMetrics):
     """`render` is what `/metrics` answers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shared = shared_directory()
         self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
         self._processes = process_registry(self.shared)
         self._text = TextFormat()
         self._looks: list[Callable[[], None]] = [self._look_at_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._predictions: dict[str, Counter] = {}
-        self._shown: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}
         self._loads: dict[str, int] = {}
         self._fates: dict[str, dict[str, int]] = {}
         self._collected = [(0, 0)] * 3
@@ -187,18 +182,6 @@ class Metrics(Instruments):
         self._show(self.rounds, rounds, model)
         self._show(self.features_seen, features, model)
 
-    def measured(self, model: str, measures: Census) -> None:
-        for gauge, value in (
-            (self.nonzero_features, measures.nonzero),
-            (self.density, measures.density),
-            (self.slot_load, measures.slot_load),
-            (self.expected_collisions, measures.expected_collision_rate),
-            (self.weight_norm, measures.weight_norm),
-            (self.gradient_norm, measures.gradient_norm),
-            (self.nonfinite_slots, measures.nonfinite),
-        ):
-            self._show(gauge, value, model)
-
     def counts_snapshots(self, model: str, failures: Iterable[str]) -> None:
         """From zero on, or nobody would see the first of them."""
         for reason in failures:
@@ -223,56 +206,6 @@ class Metrics(Instruments):
         self._show(self.lag_examples, lag.examples, model)
         self._show(self.lag_entries, lag.entries, model)
         self._show(self.lag_seconds, lag.seconds, model)
-
-    def evaluated(self, model: str, source: str, figures: Figures) -> None:
-        """What is unknown, as before the first clicks, is not shown."""
-        labels = (model, source, str(figures.window), WEIGHTINGS[figures.weighting])
-        for gauge, value in (
-            (self.online_auc, figures.auc),
-            (self.online_auc_error_bound, figures.auc_error_bound),
-            (self.online_log_loss, figures.log_loss),
-            (self.online_normalized_entropy, figures.normalized_entropy),
-            (self.online_calibration_ratio, figures.calibration_ratio),
-            (self.online_mean_prediction, figures.mean_prediction),
-            (self.online_base_rate, figures.base_rate),
-            (self.online_examples, figures.examples),
-            (self.online_clicks, figures.clicks),
-        ):
-            self._show(gauge, value, *labels)
-        if figures.window in RELIABILITY_WINDOWS and figures.weighting == "weight":
-            self._show_reliability(model, source, figures)
-
-    def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
-        window = str(figures.window)
-        gauges = (self.reliability_predicted, self.reliability_observed, self.reliability_examples)
-        rows = {f"{row.low:g}-{row.high:g}": row for row in figures.reliability}
-        for gauge, labels in list(self._shown.get(model, ())):
-            if gauge in gauges and labels[1:3] == (source, window) and labels[3] not in rows:
-                self._show(gauge, None, *labels)
-        for bucket, row in rows.items():
-            for gauge, value in zip(gauges, (row.mean_prediction, row.click_rate, row.examples), strict=True):
-                self._show(gauge, value, model, source, window, bucket)
-
-    def _show(self, gauge: Gauge, value: float | None, *labels: str) -> None:
-        """Of a model that this process leads; None is not shown."""
-        shown = self._shown.setdefault(labels[0], set())
-        if value is not None:
-            gauge.labels(*labels).set(value)
-            shown.add((gauge, labels))
-        elif (gauge, labels) in shown:
-            self._drop(gauge, NEWEST, *labels)
-            shown.remove((gauge, labels))
-
-    def _hide(self, model: str) -> None:
-        """All that another process may know better."""
-        for gauge, labels in self._shown.pop(model, ()):
-            self._drop(gauge, NEWEST, *labels)
-
-    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
-        if self.shared is None:
-            gauge.remove(*labels)
-        else:
-            gauge.labels(*labels).set(absent(mode))
 
     def _look_at_gc(self) -> None:
         for generation, stats in enumerate(gc.get_stats()):

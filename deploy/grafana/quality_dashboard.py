@@ -17,6 +17,7 @@ from panels import (
     variable,
 )
 from quality_queries import BUCKETS, MODEL, headline, of_model, online
+from slice_panels import SLICES
 from state_panels import DRIFT, STATE
 
 TOLERANCE = f'ftrl:calibration_tolerance{{{MODEL}, window="30m"}}'
@@ -193,7 +194,13 @@ QUALITY: Json = dashboard(
             'label_values(ftrl_online_examples{model="$model"}, source)',
             many=False,
         ),
-        choice("reliability", "Window of reliability", "1h", "24h"),
+        choice("reliability", "Window of reliability and slices", "1h", "24h"),
+        variable(
+            "feature",
+            "Sliced feature",
+            'label_values(ftrl_slice_examples{model="$model"}, feature)',
+            many=True,
+        ),
     ],
     {
         "Now": HEADLINES,
@@ -201,6 +208,7 @@ QUALITY: Json = dashboard(
         "Loss": LOSS,
         "Calibration": CALIBRATION,
         "Reliability": RELIABILITY,
+        "Slices": SLICES,
         "Drift": DRIFT,
         "State": STATE,
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 MODEL = 'model="$model"'
 CHOSEN = f'{MODEL}, window="$window", weighting="$weighting"'
 BUCKETS = f'{MODEL}, source="$source", window="$reliability"'
+SLICES = f'{MODEL}, feature=~"$feature", window="$reliability"'
 # Which process learns may change; of two that overlap for a moment either will do.
 ANY = "max without (instance, job)"
 
@@ -19,3 +20,7 @@ def of_model(name: str) -> str:
 
 def headline(name: str, window: str = "1h") -> str:
     return f'ftrl:online_{name}{{{MODEL}, window="{window}"}}'
+
+
+def of_slice(name: str) -> str:
+    return f"{ANY} (ftrl_slice_{name}{{{SLICES}}})"

@@ -34,6 +34,7 @@ VARIABLES = {
     "weighting": "importance",
     "source": "progressive",
     "reliability": "1h",
+    "feature": "ad",
     "__rate_interval": "1m",
 }
 WORDS = r"by|on|without|ignoring|and|or|unless|offset|sum|max|min|count|abs|sqrt|rate|deriv|absent|bool"
@@ -130,9 +131,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed (Debian: apt install prometheus)")
     directory = tmp_path_factory.mktemp("prometheus")
+    sliced = directory / "sliced.json"
+    sliced.write_text('{"evaluation": {"slices": ["ad"], "most": 3}}')
     redis = ServerProcess().start()
     api, learner = (
-        ServingProcess(command, directory=directory, FTRL_REDIS_URL=redis.url) for command in ("api", "learn")
+        ServingProcess(command, directory=directory, FTRL_REDIS_URL=redis.url, FTRL_DEFAULT_MODEL=str(sliced))
+        for command in ("api", "learn")
     )
     server = None
     try:
@@ -145,7 +149,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         server.wait_for("count(up == 1) == 2")
         use(api)
         server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
-        server.wait_for("ftrl_model_density_ratio > 0")
+        server.wait_for("ftrl_model_density_ratio > 0 and on (model) ftrl_slice_auc")
         yield server
     finally:
         if server is not None:
@@ -166,7 +170,7 @@ def use(service: ServingProcess) -> None:
         features = {"ad": f"a{number % 17}", "hour": number % 24}
         service.post("/predict", {"features": features})
         service.post("/update", {"features": features, "label": number % 5 == 0, "event_time": time.time()})
-        time.sleep(0.005)
+        time.sleep(0.003)
 
 
 def test_every_panel_finds_something(prometheus: PrometheusServer) -> None:

@@ -1,0 +1,44 @@
+"""The row *Slices* of the dashboard *Model quality*: by the values of the features that a model names."""
+
+from __future__ import annotations
+
+from panels import graph, table, thresholds
+from quality_queries import of_slice
+
+OF_SLICE = "{{feature}} = {{value}}"
+OFF = thresholds("red", (0.9, "yellow"), (0.95, "green"), (1.05, "yellow"), (1.1, "red"))
+
+SLICES = [
+    graph(
+        "AUC by slice",
+        "Of the values that the model's `evaluation` tells apart; `other` is the rest.",
+        "none",
+        (of_slice("auc"), OF_SLICE),
+        decimals=4,
+    ),
+    graph(
+        "Calibration by slice",
+        "Predicted clicks over clicks. A slice that is off is priced wrongly, though the whole may be right.",
+        "none",
+        (of_slice("calibration_ratio"), OF_SLICE),
+        limits=OFF,
+        decimals=3,
+    ),
+    graph(
+        "Log loss by slice",
+        "Mean, in nats. It follows the slice's click rate.",
+        "none",
+        (of_slice("log_loss"), OF_SLICE),
+        decimals=4,
+    ),
+    table(
+        "Slices",
+        "What the figures of each slice rest on.",
+        "short",
+        (of_slice("examples"), ""),
+        (of_slice("clicks"), ""),
+        join="value",
+        width=24,
+        height=9,
+    ),
+]

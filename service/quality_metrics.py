@@ -1,0 +1,120 @@
+"""What a model is like: figures of its predictions and of its state, told by the learner that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from prometheus_client import Gauge
+
+from model_core.census import Census
+from model_core.online_evaluation.figures import Figures
+from service.instruments import NEWEST, Instruments, Mode
+from service.shared_metrics import absent, shared_directory
+
+DETAIL_WINDOWS = ("1h", "24h")
+"""Those of which there are reliability and slices."""
+WEIGHTINGS = {"weight": "importance", "none": "none"}
+
+Slices = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
+"""Figures by feature, value and window, as the evaluation tells them."""
+
+
+class QualityMetrics(Instruments):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = shared_directory()
+        self._shown: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}
+
+    def measured(self, model: str, measures: Census) -> None:
+        for gauge, value in (
+            (self.nonzero_features, measures.nonzero),
+            (self.density, measures.density),
+            (self.slot_load, measures.slot_load),
+            (self.expected_collisions, measures.expected_collision_rate),
+            (self.weight_norm, measures.weight_norm),
+            (self.gradient_norm, measures.gradient_norm),
+            (self.nonfinite_slots, measures.nonfinite),
+        ):
+            self._show(gauge, value, model)
+
+    def evaluated(self, model: str, source: str, figures: Figures) -> None:
+        """What is unknown, as before the first clicks, is not shown."""
+        labels = (model, source, str(figures.window), WEIGHTINGS[figures.weighting])
+        for gauge, value in (
+            (self.online_auc, figures.auc),
+            (self.online_auc_error_bound, figures.auc_error_bound),
+            (self.online_log_loss, figures.log_loss),
+            (self.online_normalized_entropy, figures.normalized_entropy),
+            (self.online_calibration_ratio, figures.calibration_ratio),
+            (self.online_mean_prediction, figures.mean_prediction),
+            (self.online_base_rate, figures.base_rate),
+            (self.online_examples, figures.examples),
+            (self.online_clicks, figures.clicks),
+        ):
+            self._show(gauge, value, *labels)
+        if figures.window in DETAIL_WINDOWS and figures.weighting == "weight":
+            self._show_reliability(model, source, figures)
+
+    def sliced(self, model: str, slices: Slices) -> None:
+        """By weight; slices that there no longer are go."""
+        gauges = {
+            self.slice_auc: "auc",
+            self.slice_log_loss: "log_loss",
+            self.slice_calibration_ratio: "calibration_ratio",
+            self.slice_examples: "examples",
+            self.slice_clicks: "clicks",
+        }
+        figures = {
+            (model, feature, value, window): windows[window]
+            for feature, values in slices.items()
+            for value, windows in values.items()
+            for window in DETAIL_WINDOWS
+            if window in windows
+        }
+        self._show_only(model, gauges, figures, (model,))
+        for labels, told in figures.items():
+            for gauge, name in gauges.items():
+                self._show(gauge, told[name], *labels)
+
+    def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
+        common = (model, source, str(figures.window))
+        gauges = (self.reliability_predicted, self.reliability_observed, self.reliability_examples)
+        rows = {(*common, f"{row.low:g}-{row.high:g}"): row for row in figures.reliability}
+        self._show_only(model, gauges, rows, common)
+        for labels, row in rows.items():
+            for gauge, value in zip(gauges, (row.mean_prediction, row.click_rate, row.examples), strict=True):
+                self._show(gauge, value, *labels)
+
+    def _show_only(
+        self,
+        model: str,
+        gauges: Collection[Gauge],
+        wanted: Collection[tuple[str, ...]],
+        common: tuple[str, ...],
+    ) -> None:
+        """Of what these gauges show under labels that begin with `common`."""
+        for gauge, labels in list(self._shown.get(model, ())):
+            if gauge in gauges and labels[: len(common)] == common and labels not in wanted:
+                self._show(gauge, None, *labels)
+
+    def _show(self, gauge: Gauge, value: float | None, *labels: str) -> None:
+        """Of a model that this process leads; None is not shown."""
+        shown = self._shown.setdefault(labels[0], set())
+        if value is not None:
+            gauge.labels(*labels).set(value)
+            shown.add((gauge, labels))
+        elif (gauge, labels) in shown:
+            self._drop(gauge, NEWEST, *labels)
+            shown.remove((gauge, labels))
+
+    def _hide(self, model: str) -> None:
+        """All that another process may know better."""
+        for gauge, labels in self._shown.pop(model, ()):
+            self._drop(gauge, NEWEST, *labels)
+
+    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
+        if self.shared is None:
+            gauge.remove(*labels)
+        else:
+            gauge.labels(*labels).set(absent(mode))
