@@ -21,6 +21,7 @@ from service.kernel_cache import choose_kernel_cache
 from service.log_format import configure_logging
 from service.serving import with_redis_url
 from service.settings import Settings
+from service.simulation import command as simulation_command
 from service.snapshots import command as snapshot_command
 from service.snapshots import rebuild_command
 
@@ -98,6 +99,7 @@ def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
 
 app.command()(replay_command.replay)
 app.command()(rebuild_command.rebuild)
+app.command()(simulation_command.simulate)
 app.add_typer(log_command.app, name="log")
 app.add_typer(snapshot_command.app, name="snapshot")
 app.add_typer(reproduce_command.app, name="reproduce")

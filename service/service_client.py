@@ -99,7 +99,8 @@ class ServiceClient:
             unknown = "; whether the last request was learned is not known" if method == "POST" else ""
             raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
         self._used = time.monotonic()
-        return reply.status, self._decoded(text), _seconds(reply.headers.get("Retry-After"))
+        decoded = {} if reply.status == 204 else self._decoded(text)
+        return reply.status, decoded, _seconds(reply.headers.get("Retry-After"))
 
     def _decoded(self, text: bytes) -> dict[str, Any]:
         try:

@@ -1,0 +1,84 @@
+"""What a simulation reports: predictions against the truth, and what became of events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+LEAST_PROBABILITY = 1e-12
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of the predictions of one phase, against the true probabilities.
+
+    calibration: mean prediction over mean truth. log_loss: expected under the truth; excess_log_loss: beyond
+    that of the truth itself. regret: clicks lost for each impression by not showing the best candidate.
+    """
+
+    predictions: int
+    calibration: float | None
+    log_loss: float | None
+    excess_log_loss: float | None
+    regret: float | None
+
+
+@dataclass
+class Record:
+    """Grows while the simulation runs, one item a candidate or an impression."""
+
+    seconds: list[float] = field(default_factory=list)
+    predicted: list[Floats] = field(default_factory=list)
+    truth: list[Floats] = field(default_factory=list)
+    regrets: list[float] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+
+    def add(self, seconds: float, predicted: Floats, truth: Floats, shown: int) -> None:
+        self.seconds.append(seconds)
+        self.predicted.append(predicted)
+        self.truth.append(truth)
+        self.regrets.append(float(truth.max() - truth[shown]))
+
+    def between(self, start: float, stop: float) -> Quality:
+        """Of requests sent from `start` to `stop`, in seconds since the simulation began."""
+        chosen = [k for k, seconds in enumerate(self.seconds) if start <= seconds < stop]
+        if not chosen:
+            return Quality(0, None, None, None, None)
+        p = np.concatenate([self.predicted[k] for k in chosen]).clip(LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        q = np.concatenate([self.truth[k] for k in chosen])
+        log_loss = _cross_entropy(q, p)
+        return Quality(
+            p.size,
+            float(p.mean() / q.mean()),
+            log_loss,
+            log_loss - _cross_entropy(q, q),
+            float(np.mean([self.regrets[k] for k in chosen])),
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """`lost` and `doubled`: examples that the model learned too few or too many of, None where the policy
+    makes it unknowable from outside.
+    """
+
+    policy: str
+    seconds: float
+    requests_per_second: float
+    phases: dict[str, Quality]
+    events: dict[str, int]
+    learned: int
+    lost: int | None
+    doubled: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _cross_entropy(q: Floats, p: Floats) -> float:
+    return float(-np.mean(q * np.log(p) + (1 - q) * np.log1p(-p)))

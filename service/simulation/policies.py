@@ -1,0 +1,126 @@
+"""Feedback policies, each as a model of its own that lives through the same world."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from service.service_client import Refused, ServiceClient
+from service.simulation.figures import Quality, Record, Report
+from service.simulation.traffic import Habits, Traffic
+from service.simulation.world import World
+
+BITS = 18
+WAIT_SECONDS = 60.0
+SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`window`: the attribution window in seconds; clicks take a quarter of it in the mean."""
+
+    url: str
+    model: str
+    rate: float
+    seconds: float
+    window: float
+    seed: int
+    click_rate: float
+    candidates: int
+    lost: float
+    repeated: float
+    shock_at: float
+    negative_sample_rate: float
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "close": {"learn_at": "window_close", "late": "drop"},
+    "close-append": {"learn_at": "window_close", "late": "append"},
+    "arrival": {"learn_at": "arrival", "late": "drop"},
+    "arrival-append": {"learn_at": "arrival", "late": "append"},
+    "close-sampled": {"learn_at": "window_close", "late": "drop", "negative_sample_rate": 0.1},
+}
+
+
+def simulate(plan: Plan, policy: str) -> Report:
+    """Creates the model anew. Raises CommandFailure."""
+    client = ServiceClient(plan.url)
+    feedback = {"negative_sample_rate": plan.negative_sample_rate} | POLICIES[policy]
+    recreate(client, plan, feedback)
+    traffic = Traffic(
+        plan.url,
+        plan.model,
+        World(plan.seed, plan.click_rate, plan.candidates),
+        Habits(plan.window / 4, plan.lost, plan.repeated),
+        run=f"{plan.seed}-{time.time_ns():x}",
+    )
+    shock = plan.shock_at * plan.seconds
+    traffic.send(plan.rate, plan.seconds, shock)
+    seconds = traffic.elapsed
+    expected = _expected(traffic.record, feedback)
+    learned = _learned(client, plan, expected)
+    client.close()
+    return Report(
+        policy,
+        round(seconds, 1),
+        round(len(traffic.record.seconds) / plan.seconds, 1),
+        _phases(traffic.record, plan, shock),
+        dict(sorted(traffic.record.events.items())),
+        learned,
+        None if expected is None else max(0, expected - learned),
+        None if expected is None else max(0, learned - expected),
+    )
+
+
+def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> None:
+    """Raises CommandFailure."""
+    path = f"/models/{plan.model}"
+    try:
+        client.call("DELETE", path)
+    except Refused as refusal:
+        if refusal.status != 404:
+            raise
+    times = {"window_seconds": plan.window, "unshown_seconds": plan.window, "late_seconds": 2 * plan.window}
+    hashing = {"bits": BITS, "prior_probability": plan.click_rate}
+    client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
+
+
+def _phases(record: Record, plan: Plan, shock: float) -> dict[str, Quality]:
+    """The first window: before any label 0 is there. A phase that has no time in it has no figures."""
+    between: Callable[[float, float], Quality] = record.between
+    return {
+        "first_window": between(0, min(plan.window, shock)),
+        "second_window": between(plan.window, min(2 * plan.window, shock)),
+        "before_shock": between(max(plan.window, shock - 2 * plan.window), shock),
+        "after_shock": between(shock, shock + plan.window),
+        "end": between(plan.seconds - min(plan.window, plan.seconds / 4), plan.seconds),
+    }
+
+
+def _expected(record: Record, feedback: dict[str, Any]) -> int | None:
+    """How many examples the model should have learned once all windows are closed."""
+    if feedback["negative_sample_rate"] != 1:
+        return None
+    late = record.events["click_learned"] + record.events["click_appended"]
+    if feedback["late"] == "append":
+        if feedback["learn_at"] == "arrival":
+            return None  # the replies do not tell a late click from one in time
+        return record.events["impressions"] + late
+    return record.events["impressions"]
+
+
+def _learned(client: ServiceClient, plan: Plan, expected: int | None) -> int:
+    """After the last window has closed: until it is what is expected, and then no more."""
+    time.sleep(plan.window * 1.05 + SLACK_SECONDS)
+    give_up = time.monotonic() + WAIT_SECONDS
+    learned, before = _rounds(client, plan), -1
+    while time.monotonic() < give_up and (learned != before or (expected is not None and learned < expected)):
+        time.sleep(1.0)
+        learned, before = _rounds(client, plan), learned
+    return learned
+
+
+def _rounds(client: ServiceClient, plan: Plan) -> int:
+    return int(client.call("GET", f"/models/{plan.model}")["t"])

@@ -1,0 +1,215 @@
+"""Sends what happens in a world to a service, at a set rate, and notes what it answers."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.service_client import Refused, ServiceClient
+from service.serving import CommandFailure
+from service.simulation.figures import Record
+from service.simulation.world import Impression, World
+
+PATIENCE_SECONDS = 120.0
+PAUSE_SECONDS = 0.1
+CLIENTS = 4
+MOST_UNDER_WAY = 64
+EXPLORE = 0.2  # share of impressions that show any candidate instead of the best predicted
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How people click: the mean delay in seconds, the shares of clicks that are lost and sent twice."""
+
+    delay_seconds: float
+    lost: float
+    repeated: float
+
+
+class Traffic:
+    """One run against one model. Everything that fails is sent again under the same ids."""
+
+    def __init__(self, url: str, model: str, world: World, habits: Habits, run: str) -> None:
+        self.record = Record()
+        self._url = url
+        self._path = f"/models/{model}"
+        self._world = world
+        self._habits = habits
+        self._run = run
+        self._clicks: list[tuple[float, int, str]] = []  # when to send, a number to tell them apart, id
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._clients: list[ServiceClient] = []
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def send(self, rate: float, seconds: float, shock_after: float) -> None:
+        """Impressions for that long, then the clicks that are still to come. Raises CommandFailure."""
+        self._began = time.monotonic()
+        shocked = False
+        with _pool() as pool:
+            for number in itertools.count():
+                due = number / rate
+                if due >= seconds:
+                    break
+                if not shocked and due >= shock_after:
+                    self._world.shock()
+                    shocked = True
+                self._wait_until(due, pool)
+                pool.submit(self._impression, self._world.next())
+            while self._clicks or pool.busy:
+                self._wait_until(self.elapsed + PAUSE_SECONDS, pool)
+        self._close_clients()
+
+    def _wait_until(self, moment: float, pool: _Pool) -> None:
+        """Sends the clicks that are due meanwhile."""
+        while True:
+            for identifier in self._due_clicks():
+                pool.submit(self._click, identifier)
+            left = moment - self.elapsed
+            if left <= 0:
+                return
+            time.sleep(min(left, PAUSE_SECONDS / 10))
+
+    def _due_clicks(self) -> list[str]:
+        with self._lock:
+            due = []
+            while self._clicks and self._clicks[0][0] <= self.elapsed:
+                due.append(heapq.heappop(self._clicks)[2])
+            return due
+
+    def _impression(self, impression: Impression) -> None:
+        ids = [f"{self._run}-{impression.number}-{k}" for k in range(len(impression.candidates))]
+        seconds = self.elapsed
+        instances = [
+            {"features": features, "id": i} for features, i in zip(impression.candidates, ids, strict=True)
+        ]
+        body = {"context": impression.context, "instances": instances, "log": True}
+        reply = self._call("predict", body)
+        predicted = np.array([one["probability"] for one in reply["predictions"]])
+        shown = _choice(impression, predicted)
+        with self._lock:
+            self.record.add(seconds, predicted, impression.probabilities, shown)
+            self.record.events["predictions"] += len(ids)
+            self.record.events["not_logged"] += 0 if reply["logged"] else len(ids)
+        status = self._call("impressions", {"ids": [ids[shown]]})["results"][0]["status"]
+        with self._lock:
+            self.record.events["impressions"] += status != "unknown"
+        if status != "unknown" and impression.chances.click < impression.probabilities[shown]:
+            self._plan_click(impression, ids[shown])
+
+    def _plan_click(self, impression: Impression, identifier: str) -> None:
+        chances, habits, now = impression.chances, self._habits, self.elapsed
+        with self._lock:
+            self.record.events["clicks"] += 1
+            if chances.lost < habits.lost:
+                self.record.events["clicks_lost_by_clients"] += 1
+                return
+            delays = [chances.delay]
+            if chances.repeated < habits.repeated:
+                self.record.events["clicks_sent_twice"] += 1
+                delays.append(chances.second_delay)
+            for delay in delays:
+                due = now + habits.delay_seconds * delay
+                heapq.heappush(self._clicks, (due, next(self._numbers), identifier))
+
+    def _click(self, identifier: str) -> None:
+        try:
+            status = self._call("update", {"id": identifier, "label": 1})["status"]
+        except Refused as refusal:
+            if refusal.status not in (404, 409):
+                raise
+            status = {404: "unknown", 409: "conflict"}[refusal.status]
+        with self._lock:
+            self.record.events[f"click_{status}"] += 1
+
+    def _call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Also through broken connections: every request here may be sent twice."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        path = f"{self._path}/{verb}" + ("?wait=false" if verb == "update" else "")
+        while True:
+            try:
+                return self._client().call("POST", path, body)
+            except Refused:
+                raise
+            except CommandFailure:
+                if time.monotonic() > give_up:
+                    raise
+                self._client().close()
+                with self._lock:
+                    self.record.events["retries"] += 1
+                time.sleep(PAUSE_SECONDS)
+
+    def _client(self) -> ServiceClient:
+        if getattr(self._local, "client", None) is None:
+            self._local.client = ServiceClient(self._url)
+            with self._lock:
+                self._clients.append(self._local.client)
+        client: ServiceClient = self._local.client
+        return client
+
+    def _close_clients(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients = []
+
+
+def _choice(impression: Impression, predicted: np.typing.NDArray[np.float64]) -> int:
+    chances = impression.chances
+    if chances.explore < EXPLORE:
+        return int(chances.pick * predicted.size)
+    return int(predicted.argmax())
+
+
+class _Pool:
+    """Workers; whoever submits waits while too much is under way, and hears of the first failure."""
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self._executor = executor
+        self._free = threading.Semaphore(MOST_UNDER_WAY)
+        self._count = 0
+        self._lock = threading.Lock()
+        self.failure: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        with self._lock:
+            return self._count > 0
+
+    def submit(self, work: Any, argument: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._free.acquire()
+        with self._lock:
+            self._count += 1
+        self._executor.submit(work, argument).add_done_callback(self._ended)
+
+    def _ended(self, future: Future[None]) -> None:
+        with self._lock:
+            self._count -= 1
+            self.failure = self.failure or future.exception()
+        self._free.release()
+
+
+@contextmanager
+def _pool() -> Iterator[_Pool]:
+    with ThreadPoolExecutor(CLIENTS) as executor:
+        pool = _Pool(executor)
+        yield pool
+        while pool.busy:
+            time.sleep(PAUSE_SECONDS / 10)
+    if pool.failure is not None:
+        raise pool.failure

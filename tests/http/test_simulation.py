@@ -1,0 +1,64 @@
+"""The click simulator against a real service: what it counts is what the service learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from service.simulation.policies import POLICIES, Plan, simulate
+from service.simulation.world import World
+from tests.commands import run
+from tests.http.conftest import LiveApi
+
+PLAN = Plan(
+    url="",
+    model="simulated",
+    rate=100,
+    seconds=3,
+    window=1,
+    seed=7,
+    click_rate=0.2,
+    candidates=3,
+    lost=0.05,
+    repeated=0.5,
+    shock_at=0.5,
+    negative_sample_rate=1,
+)
+
+
+def test_a_world_is_the_same_for_the_same_seed_and_clicks_at_its_rate() -> None:
+    worlds = [World(5, 0.05, 4) for _ in range(2)]
+    impressions = [[world.next() for _ in range(500)] for world in worlds]
+    assert [one.candidates for one in impressions[0]] == [one.candidates for one in impressions[1]]
+    assert [one.chances for one in impressions[0]] == [one.chances for one in impressions[1]]
+    truth = np.concatenate([one.probabilities for one in impressions[0]])
+    assert truth.mean() == pytest.approx(0.05, rel=0.15)
+    assert impressions[0][0].candidates != World(6, 0.05, 4).next().candidates
+
+
+@pytest.mark.parametrize("policy", ["close", "arrival"])
+def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None:
+    report = simulate(dataclasses.replace(PLAN, url=live_api.url), policy)
+    assert report.events["impressions"] == 300
+    assert report.events["not_logged"] == 0
+    assert report.events["click_duplicate"] > 0
+    assert (report.learned, report.lost, report.doubled) == (300, 0, 0)
+    assert report.phases["end"].predictions > 0
+
+
+def test_the_command_prints_a_report_for_programs(live_api: LiveApi) -> None:
+    words = ("simulate", "--url", live_api.url, "--model", "by-command", "--seconds", "1", "--window", "1")
+    done = run(*words, "--policies", "close-sampled", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["policy"] == "close-sampled"
+    assert report["learned"] < report["events"]["impressions"]
+
+
+def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
+    done = run("simulate", "--policies", "never")
+    assert done.returncode == 2
+    assert all(policy in done.stderr for policy in POLICIES)
