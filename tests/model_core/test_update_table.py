@@ -12,27 +12,12 @@ from model_core.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters,
 from model_core.learning import learn_batch
 from model_core.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao, alpha_at, cumulative_alpha
 from model_core.state import ModelState
-
-COORDINATES = 8
-
-
-def curvature(rate, n, t):
-    if isinstance(rate, AdaptiveRate):
-        return (rate.beta + np.sqrt(n)) / rate.alpha
-    if isinstance(rate, GammaRate):
-        return np.maximum(rate.floor, np.sqrt(n) / rate.gamma)
-    return np.full(n.size, rate.factor * rate.G * math.sqrt(2 * t) / rate.D)
+from tests.model_core.rounds import COORDINATES, curvature, residual
 
 
 def prox(z, L, q, box):
     x = np.divide(np.maximum(np.abs(z) - L, 0), q, out=np.zeros(z.size), where=q > 0)
     return np.clip(-np.sign(z) * x, -box, box)
-
-
-def residual(margin, y):
-    p = 1 / (1 + math.exp(-abs(margin)))
-    p_of_label = p if (margin > 0) == (y == 1) else math.exp(-abs(margin)) * p
-    return (1 - 2 * y) * (math.exp(-abs(margin)) * p if p_of_label == p else p)
 
 
 def root(h, bound):
