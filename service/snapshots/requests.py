@@ -6,6 +6,7 @@ being written share the one after it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.errors import ServiceError
-from service.redis_client import Channel, push
+from service.redis_client import CONNECTION_FAILURES, Channel, push
 from service.redis_keys import ModelKeys
 from service.snapshots.errors import StoreUnavailable
 
@@ -59,7 +60,11 @@ async def request_snapshot(
     led = await channel.call("EXISTS", keys.lease)
     give_up = time.monotonic() + (PATIENCE_SECONDS if led else TAKE_OVER_SECONDS)
     while time.monotonic() < give_up:
-        found = await channel.call("BLPOP", keys.snapshot_reply(request.id), _BLOCK_SECONDS)
+        try:
+            found = await channel.call("BLPOP", keys.snapshot_reply(request.id), _BLOCK_SECONDS)
+        except CONNECTION_FAILURES:  # the learner goes on, so it is worth waiting for the server
+            await asyncio.sleep(_BLOCK_SECONDS)
+            continue
         if found is not None:
             reply: dict[str, Any] = json.loads(found[1])
             if "failure" in reply:

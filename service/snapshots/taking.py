@@ -80,17 +80,16 @@ class Snapshots:
         if self._writing is not None and not self._writing.done():
             return
         if self._waiting:
-            asked, self._waiting = self._waiting, []
-            await self._start(replica, ", ".join(sorted({one.reason for one in asked})), asked)
+            await self._start(replica, ", ".join(sorted({one.reason for one in self._waiting})))
         elif self._is_due(replica, now):
-            await self._start(replica, SCHEDULE, [])
+            await self._start(replica, SCHEDULE)
 
     async def last_look(self, replica: Replica) -> None:
         """Copies what has not been saved; `close` waits until it is written."""
         if self._scheduled and not self._is_saved(replica):
             if self._writing is not None:
                 await asyncio.wait([self._writing])
-            await self._start(replica, SHUTDOWN, [])
+            await self._start(replica, SHUTDOWN)
 
     async def close(self) -> None:
         if self._writing is not None:
@@ -112,7 +111,7 @@ class Snapshots:
         by_count = examples > 0 and replica.applied_number - self._last_number >= examples
         return (by_time or by_count) and not self._is_saved(replica)
 
-    async def _start(self, replica: Replica, reason: str, asked: Sequence[SnapshotRequest]) -> None:
+    async def _start(self, replica: Replica, reason: str) -> None:
         evaluation = await self._requests.call("HGETALL", replica.keys.evaluation)
         fields = dict(zip(evaluation[::2], evaluation[1::2], strict=True))
         started = time.monotonic()
@@ -120,6 +119,7 @@ class Snapshots:
         seconds = time.monotonic() - started
         self._due = started + self._settings.snapshot_seconds
         self._last_number = replica.applied_number
+        asked, self._waiting = self._waiting, []  # only now, as all of the above may fail
         self._writing = asyncio.create_task(self._write(copied, reason, asked, seconds))
 
     async def _write(

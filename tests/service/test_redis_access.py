@@ -10,18 +10,26 @@ from pathlib import Path
 import pytest
 import redis
 
+from model_core.examples import ExampleBatch
+from service.aliases import Aliases
+from service.appending import NewExamples
 from service.bulk_load import bulk_load
+from service.feedback.config import FeedbackConfig
+from service.feedback.waiting import Waiting, key_of, value_of
 from service.log_inspection import describe_log, skip_through
 from service.model_config import ModelConfig
-from service.redis_client import CONNECTION_FAILURES, one_errand
+from service.models import OpenModel
+from service.redis_client import CONNECTION_FAILURES, Channel, one_errand
 from service.redis_keys import LogId
 from service.settings import Settings
+from service.snapshots.requests import NoLearner, request_snapshot
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.servers import free_port
 from tests.shared_data import REPOSITORY
 from tests.system import System, stored
 
-SMALL_MODEL = ModelConfig.from_json({"hashing": {"bits": 16}})
+SMALL_MODEL = ModelConfig.from_json({"hashing": {"bits": 16}, "evaluation": {"slices": ["ad"]}})
+SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
 PASSWORD = "only-for-this-test"
 ADMINISTRATION = {
     "acl|setuser",
@@ -68,10 +76,20 @@ async def use_everything(settings: Settings) -> None:
             await other.models.get("clicks")
             await system.update(model, 50, 1000)
             assert await other.models.names() == ["clicks"]
+        await use_slices(system, model)
+        async with one_errand(settings) as channel:
+            await request_snapshot(channel, model.mirror.replica.keys, "request")
+            await use_feedback(channel, model, settings)
+        aliases = Aliases(system.models)
+        await aliases.set("live", "clicks")
+        await aliases.remove("live")
         learner_asks_for_lag = 1.2
         await asyncio.sleep(learner_asks_for_lag)
         learning.cancel()
+        await asyncio.wait([learning])
         async with one_errand(settings) as channel:
+            with pytest.raises(NoLearner):
+                await request_snapshot(channel, model.mirror.replica.keys, "request")
             base = await stored(system.client)
             await bulk_load(channel, base, base.state)
             await system.update(model, 1, 2000, wait=False)
@@ -81,6 +99,23 @@ async def use_everything(settings: Settings) -> None:
             await channel.call("UNLINK", base.keys.state(99))  # as a bulk load that is given up does
         await system.models.delete("clicks")
         await system.models.repair_index()
+
+
+async def use_slices(system: System, model: OpenModel) -> None:
+    names = model.slices.found_in(b'{"features": {"ad": "a1"}, "label": 1}')
+    batch = ExampleBatch.from_encoded([model.encoder.encode({"ad": "a1"})], [1])
+    await system.updates.submit(model, NewExamples(batch, None, names), True)
+
+
+async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -> None:
+    """A prediction waits, is shown, and is closed without a label."""
+    waiting = Waiting(model.mirror.replica.keys, FeedbackConfig.from_json(SHORT), settings)
+    key, record = key_of(bytes(16)), ExampleBatch.from_encoded([([1], None)]).to_records()[0]
+    await waiting.log(channel, [(key, value_of(bytes(16), 0, 7, 0.0, record))], False)
+    await waiting.expose(channel, [key])
+    async with asyncio.timeout(10):
+        while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server
+            await asyncio.sleep(0.05)
 
 
 async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_beyond(
