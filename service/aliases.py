@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from service.errors import ServiceError, StateUnavailable, UnknownModel
-from service.models import Models
+from service.models import Models, OpenModel
 from service.redis_client import Channel
 from service.redis_keys import ALIASES
 
@@ -44,6 +44,19 @@ class Aliases:
     def resolve(self, name: str) -> str:
         """The model that a name means, as this process last heard."""
         return self._targets.get(name, name)
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The model of each alias, as this process last heard."""
+        return dict(self._targets)
+
+    async def open(self, name: str) -> OpenModel:
+        """The model of that name, or that the alias means. Raises what Models.get raises."""
+        try:
+            return await self._models.get(self.resolve(name))
+        except UnknownModel:
+            await self.refresh()  # it may be an alias that this process has not heard of
+            return await self._models.get(self.resolve(name))
 
     async def all(self) -> dict[str, str]:
         async with self._models.channel() as channel:

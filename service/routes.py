@@ -13,7 +13,7 @@ from model_core.errors import InvalidInput
 from model_core.numerics import sigmoids
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.errors import InvalidModelName, StateUnavailable, UnknownModel, UpdateUnavailable
+from service.errors import InvalidModelName, StateUnavailable, UpdateUnavailable
 from service.feedback.serving import SHOWN_STATUS, keep_predictions, refuse_single, take_labels
 from service.metrics import Metrics
 from service.models import OpenModel
@@ -118,12 +118,7 @@ class HotRoutes:
 
     async def _model(self, name: str) -> OpenModel:
         """The model of that name, or that the alias means."""
-        aliases, models = self._backend.aliases, self._backend.models
-        try:
-            return await models.get(aliases.resolve(known_name(name)))
-        except UnknownModel:
-            await aliases.refresh()  # it may be an alias that this process has not heard of
-            return await models.get(aliases.resolve(name))
+        return await self._backend.aliases.open(known_name(name))
 
 
 def _status_of(statuses: Sequence[str]) -> int:

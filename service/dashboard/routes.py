@@ -30,7 +30,7 @@ def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: M
 
     async def live(request: Request) -> Response:
         name = known_name(request.path_params["name"])
-        await backend.models.get(name)
+        await backend.aliases.open(name)
         return EventStream(feed, name)
 
     for path, endpoint in (

@@ -89,19 +89,19 @@ class Sampler:
         self._names: list[str] | None = None
 
     async def sample(self, models: Collection[str]) -> dict[str, dict[str, bytes]]:
-        """For each of the models its events of this second."""
+        """For each of the models, by their names or aliases, its events of this second."""
         await self._watch(models)
         self._traffic.add(await asyncio.to_thread(read_totals, self._metrics))
         opened, said = {}, {}
         for name in models:
             try:
-                opened[name] = await self._backend.models.get(name)
+                opened[name] = await self._backend.aliases.open(name)
             except UnknownModel as gone:
                 said[name] = {LAST: event(LAST, {"detail": gone.detail})}
             except ServiceError as trouble:
                 said[name] = {"trouble": event("trouble", {"detail": trouble.detail})}
         answers = await self._ask(opened)
-        return said | {name: self._events_of(model, answers) for name, model in opened.items()}
+        return said | {name: self._events_of(name, model, answers) for name, model in opened.items()}
 
     async def _watch(self, models: Collection[str]) -> None:
         for name in self._watched.keys() - set(models):
@@ -119,8 +119,8 @@ class Sampler:
             return False
         return True
 
-    def _events_of(self, model: OpenModel, answers: bool) -> dict[str, bytes]:
-        watched, mirror = self._watched[model.name], model.mirror
+    def _events_of(self, name: str, model: OpenModel, answers: bool) -> dict[str, bytes]:
+        watched, mirror = self._watched[name], model.mirror
         rates, rounds = self._traffic.of(model.name), mirror.replica.state.t
         now = time.monotonic()
         learned = watched.learned_per_second(now, mirror.replica.keys.incarnation, rounds)
@@ -155,6 +155,7 @@ class Sampler:
             "time": time.time(),
             "model": model.name,
             "models": self._names,
+            "aliases": self._backend.aliases.targets,
             "revision": replica.revision,
             "incarnation": replica.keys.incarnation,
             "t": now.rounds,

@@ -65,6 +65,18 @@ def test_a_model_that_is_made_anew_goes_on_as_another(api: httpx.Client) -> None
     api.delete("/models/again")
 
 
+def test_an_alias_is_followed_to_whichever_model_it_means(api: httpx.Client, model: str) -> None:
+    api.put("/aliases/current", json={"model": "default"}).raise_for_status()
+    with listening(api, "current") as events:
+        assert next_of(events)["model"] == "default"
+        name = model.removeprefix("/models/")
+        api.put("/aliases/current", json={"model": name}).raise_for_status()
+        while (live := next_of(events))["model"] != name:
+            pass
+        assert live["aliases"]["current"] == name
+    api.delete("/aliases/current").raise_for_status()
+
+
 def test_only_so_many_may_listen(valkey: ServerProcess, start_api: ApiFactory) -> None:
     api = start_api(valkey, max_live_streams=2).client
     with contextlib.ExitStack() as stack:

@@ -15,10 +15,11 @@ export function choose(changes) {
   history.pushState(null, "", address);
 }
 
-export function fillSelect(select, names, current) {
+// `said` gives the text of a name where that is not the name itself.
+export function fillSelect(select, names, current, said = {}) {
   const all = names.includes(current) || !current ? names : [current, ...names];
-  if ([...select.options].map((option) => option.value).join() !== all.join()) {
-    select.replaceChildren(...all.map((name) => new Option(name, name)));
-  }
+  const options = all.map((name) => new Option(said[name] ?? name, name));
+  const key = (options) => options.map((option) => `${option.value}\n${option.text}`).join();
+  if (key([...select.options]) !== key(options)) select.replaceChildren(...options);
   select.value = current;
 }

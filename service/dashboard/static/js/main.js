@@ -17,6 +17,7 @@ const tiles = Object.entries(GROUPS).flatMap(([place, kinds]) => kinds.map((kind
 let choice = chosen();
 let stop = () => {};
 let names = [];
+let aliases = {};
 let seen = nothing();
 
 function nothing() {
@@ -53,6 +54,7 @@ function take(kind, content) {
     if (seen.live && seen.live.incarnation !== content.incarnation) Object.assign(seen, { evaluation: null, slices: {} });
     seen.live = content;
     if (content.models) names = content.models;
+    aliases = content.aliases;
     seen.history.add(content, seen.evaluation);
   }
   render();
@@ -170,7 +172,8 @@ function checkLine({ name, level, text }) {
 }
 
 function renderChoices(now) {
-  fillSelect($("model"), names, choice.model);
+  const said = Object.fromEntries(Object.entries(aliases).map(([alias, model]) => [alias, `${alias} (now ${model})`]));
+  fillSelect($("model"), [...names, ...Object.keys(aliases)], choice.model, said);
   document.querySelector(`#windows input[value="${choice.window}"]`).checked = true;
   $("sources").hidden = Object.keys(seen.evaluation?.sources ?? {}).length < 2;
   document.querySelector(`#sources input[value="${now.source}"]`).checked = true;
