@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test check format bench picture compose-test lock clean
+.PHONY: help install serve test soak check format bench picture compose-test lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c "$(SUPPORTED)" >/dev/null 2>&1 && echo $$p && break; done)
+
+SECONDS ?= 1800
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +29,9 @@ check: $(VENV)/.complete ## format, lint, types, layers and tests: what CI runs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/.complete ## kill and pause everything under the click simulator for SECONDS=1800
+	SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -s -q
 
 format: $(VENV)/.complete ## rewrite the sources as the formatter and the linter want them
 	$(BIN)/ruff format .

@@ -50,7 +50,7 @@ def simulate(plan: Plan, policy: str) -> Report:
     feedback = {"negative_sample_rate": plan.negative_sample_rate} | POLICIES[policy]
     recreate(client, plan, feedback)
     traffic = Traffic(
-        plan.url,
+        [plan.url],
         plan.model,
         World(plan.seed, plan.click_rate, plan.candidates),
         Habits(plan.window / 4, plan.lost, plan.repeated),

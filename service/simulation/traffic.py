@@ -6,7 +6,7 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,9 +38,11 @@ class Habits:
 class Traffic:
     """One run against one model. Everything that fails is sent again under the same ids."""
 
-    def __init__(self, url: str, model: str, world: World, habits: Habits, run: str) -> None:
+    def __init__(self, urls: Sequence[str], model: str, world: World, habits: Habits, run: str) -> None:
         self.record = Record()
-        self._url = url
+        self.shown: list[str] = []  # ids whose exposure was acknowledged
+        self.clicked: dict[str, str] = {}  # what the first acknowledgement of a click said
+        self._urls = urls  # the caller's own: it may change, as its processes do
         self._path = f"/models/{model}"
         self._world = world
         self._habits = habits
@@ -107,7 +109,9 @@ class Traffic:
             self.record.events["not_logged"] += 0 if reply["logged"] else len(ids)
         status = self._call("impressions", {"ids": [ids[shown]]})["results"][0]["status"]
         with self._lock:
-            self.record.events["impressions"] += status != "unknown"
+            if status != "unknown":
+                self.record.events["impressions"] += 1
+                self.shown.append(ids[shown])
         if status != "unknown" and impression.chances.click < impression.probabilities[shown]:
             self._plan_click(impression, ids[shown])
 
@@ -135,6 +139,7 @@ class Traffic:
             status = {404: "unknown", 409: "conflict"}[refusal.status]
         with self._lock:
             self.record.events[f"click_{status}"] += 1
+            self.clicked.setdefault(identifier, status)
 
     def _call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Also through broken connections: every request here may be sent twice."""
@@ -148,14 +153,16 @@ class Traffic:
             except CommandFailure:
                 if time.monotonic() > give_up:
                     raise
-                self._client().close()
+                self._local.attempts = getattr(self._local, "attempts", 0) + 1
+                self._local.client = None
                 with self._lock:
                     self.record.events["retries"] += 1
                 time.sleep(PAUSE_SECONDS)
 
     def _client(self) -> ServiceClient:
         if getattr(self._local, "client", None) is None:
-            self._local.client = ServiceClient(self._url)
+            attempts: int = getattr(self._local, "attempts", 0)
+            self._local.client = ServiceClient(self._urls[attempts % len(self._urls)])
             with self._lock:
                 self._clients.append(self._local.client)
         client: ServiceClient = self._local.client

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.chaos import Service
 from tests.commands import run
+from tests.conftest import ServerFactory
 from tests.processes import Launch, launcher
+from tests.proxy import Proxy
 from tests.steered import Steered, steered_processes
 
 
@@ -38,3 +41,12 @@ async def steered(shared_processes: Steered, request: pytest.FixtureRequest) -> 
     name = f"m{abs(hash(request.node.nodeid)):x}"
     async with shared_processes.with_model(name, {"hashing": {"bits": 14}}) as processes:
         yield processes
+
+
+@pytest.fixture
+async def service(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[Service]:
+    server = server_factory(appendfsync="always")
+    async with Proxy(server.socket_path) as proxy:
+        service = Service(server, proxy, launch)
+        await service.start()
+        yield service
