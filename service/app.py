@@ -25,6 +25,7 @@ from service.bodies import BodyReader
 from service.dashboard.routes import add_dashboard
 from service.errors import ServiceError
 from service.evaluation_routes import add_evaluation_routes
+from service.explaining import explain_routes
 from service.front_door import FrontDoor
 from service.health import add_health_routes
 from service.metrics import Metrics
@@ -89,7 +90,9 @@ def create_app(settings: Settings, *, run_learner: bool) -> Application:
         exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
     bodies = BodyReader(settings.body_timeout_seconds)
-    app.router.routes.extend(hot_routes(HotRoutes(backend, settings, metrics), bodies, settings))
+    hot = HotRoutes(backend, settings, metrics)
+    app.router.routes.extend(hot_routes(hot, bodies, settings))
+    app.router.routes.extend(explain_routes(hot, bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
     add_alias_routes(app, backend, bodies, settings)
     add_snapshot_routes(app, backend, bodies, settings)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service import __version__, log_command, replay_command, reproduce_command
+from service import __version__, explain_command, log_command, replay_command, reproduce_command
 from service.command_flags import misspelt_variables, with_settings
 from service.kernel_cache import choose_kernel_cache
 from service.log_format import configure_logging
@@ -98,6 +98,7 @@ def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
 
 
 app.command()(replay_command.replay)
+app.command()(explain_command.explain)
 app.command()(rebuild_command.rebuild)
 app.command()(simulation_command.simulate)
 app.add_typer(log_command.app, name="log")

@@ -91,5 +91,9 @@ def look_at(backend: Backend, settings: Settings, metrics: Metrics) -> None:
     for model in opened:
         mirror = model.mirror
         metrics.mirrored(
-            model.name, age_seconds=mirror.age_seconds, rounds=mirror.replica.state.t, loads=mirror.loads
+            model.name,
+            age_seconds=mirror.age_seconds,
+            rounds=mirror.replica.state.t,
+            loads=mirror.loads,
+            mixed_names=len(model.encoder.mixed_names),
         )

@@ -164,6 +164,12 @@ class Instruments:
         self.mirror_rounds = self._gauge(
             "ftrl_mirror_rounds", "Completed rounds t of the mirror's state.", "model", mode=WORST_LOW
         )
+        self.mixed_names = self._gauge(
+            "ftrl_mixed_names",
+            "Undeclared feature names that came both as text and as a number: two features each.",
+            "model",
+            mode=WORST_HIGH,
+        )
         self.mirror_loads = self._counter(
             "ftrl_mirror_loads", "How often a mirror loaded the whole state.", "model"
         )

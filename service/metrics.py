@@ -139,8 +139,9 @@ class Metrics(QualityMetrics):
         self._show(self.feedback_limit_bytes, limit_bytes, model)
         self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
 
-    def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int) -> None:
+    def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int) -> None:
         self.mirror_age_seconds.labels(model).set(age_seconds)
+        self.mixed_names.labels(model).set(mixed_names)
         self.mirror_rounds.labels(model).set(rounds)
         new = loads - self._loads.get(model, 0)
         self.mirror_loads.labels(model).inc(new if new >= 0 else loads)
@@ -152,6 +153,7 @@ class Metrics(QualityMetrics):
             del self._loads[model]
             self._drop(self.mirror_age_seconds, WORST_HIGH, model)
             self._drop(self.mirror_rounds, WORST_LOW, model)
+            self._drop(self.mixed_names, WORST_HIGH, model)
 
     def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
         self.learner_active.labels(model).set(leading)

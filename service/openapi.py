@@ -27,6 +27,10 @@ PREDICT_EXAMPLES: dict[str, Example] = {
     ),
 }
 
+EXPLAIN_EXAMPLES: dict[str, Example] = {
+    "one": Example(summary="One impression", value={"features": _IMPRESSION}),
+}
+
 UPDATE_EXAMPLES: dict[str, Example] = {
     "one": Example(
         summary="One clicked impression",

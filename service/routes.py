@@ -75,7 +75,7 @@ class HotRoutes:
         self._reader = RequestReader(settings)
 
     async def predict(self, call: RawRequest) -> RawReply:
-        model = await self._model(call.model)
+        model = await self.model(call.model)
         many, batch, ids, log = self._reader.predict(model, call.body)
         reply = predictions_reply if many else prediction_reply
         self._metrics.predicted(model.name, len(batch))
@@ -91,7 +91,7 @@ class HotRoutes:
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
         try:
-            model = await self._model(call.model)
+            model = await self.model(call.model)
         except StateUnavailable as away:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
         many, examples, labels = await self._reader.update(model, call.body)
@@ -111,12 +111,12 @@ class HotRoutes:
         return RawReply(_status_of(statuses), update_reply(results[0]))
 
     async def impressions(self, call: RawRequest) -> RawReply:
-        model = await self._model(call.model)
+        model = await self.model(call.model)
         ids = self._reader.impressions(call.body)
         letters = await self._backend.feedback.expose(model, ids)
         return RawReply(200, impressions_reply(ids, [SHOWN_STATUS[letter] for letter in letters]))
 
-    async def _model(self, name: str) -> OpenModel:
+    async def model(self, name: str) -> OpenModel:
         """The model of that name, or that the alias means."""
         return await self._backend.aliases.open(known_name(name))
 

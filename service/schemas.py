@@ -119,6 +119,14 @@ class PredictRequest(TypedDict, total=False):
     instances: Annotated[list[Instance], FailFast(), Field(json_schema_extra={"maxItems": 1000})]
 
 
+@with_config(_documented(required=["features"]))
+class ExplainRequest(TypedDict, total=False):
+    """One example; the features of a context count as its own."""
+
+    features: Features
+    context: Features
+
+
 class _ExampleOptions(TypedDict, total=False):
     weight: Weight | None
     sample_rate: SampleRate | None
@@ -240,6 +248,38 @@ class PredictInstancesReply(Reply):
     logged: bool | None = Field(None, description="Whether all of them wait for their labels now.")
 
 
+class ExplainedFeature(Reply):
+    name: str = Field(description="The text that was hashed, `name=value`; `bias` where `slot` is null.")
+    hash: int | None
+    slot: int | None
+    value: float
+    weight: float
+    contribution: float = Field(description="Value times weight: its part of the margin.")
+    learning_rate: float | None = Field(description="Of its next update; null where it has no bound yet.")
+    z: float
+    n: float
+
+
+class SharedSlot(Reply):
+    slot: int
+    names: list[str] = Field(description="Features of this example that the slot cannot tell apart.")
+    value: float
+    contribution: float
+
+
+class ExplainReply(Reply):
+    probability: Probability
+    margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
+    offset: float = Field(description="The log-odds of the model's prior probability.")
+    uncertainty: float | None = Field(
+        description="Sum of learning rate times |value|: large where little was learned; null: no bound."
+    )
+    features: list[ExplainedFeature]
+    shared_slots: list[SharedSlot]
+    model: str
+    revision: str
+
+
 class UpdateReply(Reply):
     status: UpdateStatus = Field(
         description=(
@@ -280,6 +320,9 @@ class ModelDescription(Reply):
     features_seen: int
     nonzero: int = Field(description="Weights other than zero.")
     density: float = Field(description="Share of the features seen whose weight is not zero.")
+    mixed_names: list[str] = Field(
+        description="Undeclared names that came to this process both as text and as a number, at most 1,000."
+    )
 
 
 class ModelNames(Reply):

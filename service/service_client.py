@@ -96,7 +96,8 @@ class ServiceClient:
             reply = self._connection.getresponse()
             text = reply.read()
         except (OSError, http.client.HTTPException) as failure:
-            unknown = "; whether the last request was learned is not known" if method == "POST" else ""
+            updates = path.endswith("/update")
+            unknown = "; whether the last request was learned is not known" if updates else ""
             raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
         self._used = time.monotonic()
         decoded = {} if reply.status == 204 else self._decoded(text)

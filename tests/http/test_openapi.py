@@ -29,6 +29,8 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("post", "/update"),
         ("post", "/models/{name}/predict"),
         ("post", "/models/{name}/update"),
+        ("post", "/explain"),
+        ("post", "/models/{name}/explain"),
         ("post", "/impressions"),
         ("post", "/models/{name}/impressions"),
         ("get", "/models"),

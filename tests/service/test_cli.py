@@ -109,7 +109,7 @@ def test_a_server_that_may_evict_models_is_refused_in_one_line(
 def test_models_says_when_no_service_answers() -> None:
     result = run("models", "--url", "http://127.0.0.1:1")
     assert result.returncode == 1
-    assert result.stderr.startswith("ftrl: no ftrl service answers at http://127.0.0.1:1/models")
+    assert result.stderr.startswith("ftrl: no ftrl service answers at http://127.0.0.1:1 ")
 
 
 def test_serve_says_first_where_it_listens_where_the_data_is_and_where_the_documentation(
