@@ -111,11 +111,14 @@ class Teller:
         self._pieces: Iterator[Report | None] | None = None
         self._taker = CensusTaker()
         self._census: Census | None = None
+        self._count_began: int | None = None  # at which round; None: no count is under way
+        self._counted: int | None = None  # the round for which the census is exact
         self._next_report = self._next_census = self._rests_until = 0.0
 
     def restart(self) -> None:
         """What was told belongs to another evaluation."""
         self._pieces, self._census, self._taker = None, None, CensusTaker()
+        self._count_began = self._counted = None
         self._next_report = self._next_census = 0.0
         self.has_news = True
 
@@ -150,12 +153,20 @@ class Teller:
         return report
 
     def _count(self, replica: Replica, now: float) -> None:
+        t = replica.state.t
+        if self._count_began is None:
+            if t == self._counted:  # nothing was learned since
+                self._next_census = now + CENSUS_EVERY_SECONDS
+                return
+            self._count_began = t
         census = self._taker.step(replica.state, replica.config.hyper)
-        if census is not None:
-            self._next_census = now + CENSUS_EVERY_SECONDS
-            if census != self._census:
-                self._census, self.has_news = census, True
-                self._metrics.measured(self._model, census)
+        if census is None:
+            return
+        self._counted = t if t == self._count_began else None
+        self._count_began, self._next_census = None, now + CENSUS_EVERY_SECONDS
+        if census != self._census:
+            self._census, self.has_news = census, True
+            self._metrics.measured(self._model, census)
 
     async def _store(self, report: Report, mirror: Mirror) -> None:
         for source, windows in report.sources.items():
