@@ -14,6 +14,8 @@ from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import Commit, LogId
 from service.replica import FellBehind, ModelGone, Replica, load_replica, read_commits, token_now
 from service.settings import Settings
+from service.snapshots.starting import SnapshotShortcut
+from service.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Mirror:
         self._heard = 0.0
         self._on_commit = on_commit
         self._on_load = on_load
+        self._shortcut = SnapshotShortcut(SnapshotStore(settings)) if settings.start_from_snapshot else None
         # shorter than the client's time-out, or every idle read would look like a server that is away
         self.block_ms = max(1, round(settings.redis_timeout_seconds * 500))
 
@@ -51,7 +54,7 @@ class Mirror:
         """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then
         stays. A model created anew under the name is another: whoever holds this mirror hashes for the old.
         """
-        loaded = await load_replica(self.channel, self.model)
+        loaded = await load_replica(self.channel, self.model, None if self.loads else self._shortcut)
         if self.loads and loaded.keys != self.replica.keys:
             raise ModelGone(self.model)
         self.replica = loaded

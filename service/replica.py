@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,14 +77,19 @@ class Replica:
         self.position = position
 
 
-async def load_replica(channel: Channel, model: str) -> Replica:
+Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
+"""Fills the arrays of a replica that has only begun, from elsewhere; or says that it cannot."""
+
+
+async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None = None) -> Replica:
     """Copies the whole state: notes a place, scans, then applies the commits that came meanwhile.
 
     Raises ModelGone, ContractMismatch, and what Channel.call raises.
     """
     while True:
         replica = await _start(channel, model)
-        await _scan_into(replica, channel)
+        if shortcut is None or not await shortcut(replica, channel):
+            await _scan_into(replica, channel)
         target = await token_now(channel, replica.keys)
         try:
             while replica.token != target:

@@ -144,6 +144,10 @@ class Settings(BaseSettings):
     snapshot_examples: int = Field(
         0, ge=0, description="Take a snapshot also after this many examples; 0 is never."
     )
+    start_from_snapshot: bool = Field(
+        False,
+        description="Begin with a model's newest snapshot and the log since, not with its state in Redis.",
+    )
     snapshots_kept: Count = Field(
         24, description="Snapshots kept of each model; tagged ones stay beside them."
     )

@@ -1,0 +1,63 @@
+"""A copy of a model from its newest snapshot and the log since, rather than from the state in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from model_core.state import ModelState
+from service.errors import ServiceError
+from service.redis_client import Channel
+from service.redis_keys import LogId
+from service.replica import Replica
+from service.snapshots.catalogue import Catalogue
+from service.snapshots.fitting import config_of
+from service.snapshots.replaying import Replay
+from service.snapshots.store import SnapshotStore
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotShortcut:
+    """Fills a replica that has only begun; one that it cannot fill it leaves as it is."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+
+    async def __call__(self, replica: Replica, channel: Channel) -> bool:
+        """Whether the arrays are now those of the replica's commit. Raises what Channel.call raises."""
+        try:
+            found = await asyncio.to_thread(self._load, replica)
+            if found is None:
+                return False
+            applied, number, state = found
+            replay = Replay(channel, replica.keys, replica.config, applied, number)
+            replay.state = state
+            await replay.catch_up(replica.applied)
+        except ServiceError as failure:
+            log.info("%s is read from Redis: %s", replica.keys.model, failure.detail)
+            return False
+        # Where an operator had the learner skip examples, the log makes another state than it did.
+        if replay.number != replica.applied_number or state.t != replica.state.t:
+            log.info("%s is read from Redis: not all of its log was learned", replica.keys.model)
+            return False
+        replica.state = state
+        log.info("%s is loaded from a snapshot and %d examples", replica.keys.model, replay.examples)
+        return True
+
+    def _load(self, replica: Replica) -> tuple[LogId, int, ModelState] | None:
+        """Where the newest snapshot of the replica's state stands in the log, and its arrays."""
+        catalogue: Catalogue = self._store.of(replica.keys.model)
+        same = f"-{replica.keys.incarnation[:8]}-{replica.generation}-"
+        for entry in reversed(catalogue.entries()):
+            if same not in entry.id or int(entry.id.rpartition("-")[2]) > replica.commit:
+                continue
+            snapshot = catalogue.load(entry)
+            header = snapshot.header
+            of_this_state = (header.incarnation, header.generation) == (
+                replica.keys.incarnation,
+                replica.generation,
+            )
+            if of_this_state and config_of(header).hyper == replica.config.hyper:
+                return LogId.parse(header.applied), header.applied_number, snapshot.state()
+        return None
