@@ -33,6 +33,8 @@ from service.openapi import with_problem_media_type
 from service.problems import problem_response
 from service.raw_routes import RawRoute
 from service.routes import HotRoutes, hot_routes
+from service.security.guard import Guard
+from service.security.tokens import TokenFile
 from service.settings import Settings
 from service.snapshots.routes import add_snapshot_routes
 
@@ -63,10 +65,10 @@ class Application(FastAPI):
     end_streams: Callable[[], None]
     """To be called at a stop, which waits for replies that have begun, and these do not end by themselves."""
 
-    def add_front_door(self, metrics: Metrics) -> None:
+    def add_front_door(self, metrics: Metrics, guard: Guard | None, health_port: int | None) -> None:
         """To be called when all routes are there."""
         raw_routes = [route for route in self.routes if isinstance(route, RawRoute)]
-        self.front_door = FrontDoor(super().__call__, raw_routes, metrics)
+        self.front_door = FrontDoor(super().__call__, raw_routes, metrics, guard, health_port)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.front_door(scope, receive, send)
@@ -77,8 +79,11 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, run_learner: bool) -> Application:
-    """An application that shares nothing with any other; its lifespan opens and closes what it holds."""
+def create_app(settings: Settings, *, run_learner: bool, health_port: int | None = None) -> Application:
+    """An application that shares nothing with any other; its lifespan opens and closes what it holds.
+
+    `health_port`: where alone it tells how it is; None: everywhere. Raises TokenFileError.
+    """
     metrics = Metrics()
     backend = Backend(settings, metrics, run_learner=run_learner)
     app = Application(
@@ -89,6 +94,7 @@ def create_app(settings: Settings, *, run_learner: bool) -> Application:
         redirect_slashes=False,
         exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
+    app.state.backend = backend
     bodies = BodyReader(settings.body_timeout_seconds)
     hot = HotRoutes(backend, settings, metrics)
     app.router.routes.extend(hot_routes(hot, bodies, settings))
@@ -99,7 +105,8 @@ def create_app(settings: Settings, *, run_learner: bool) -> Application:
     add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
     app.end_streams = add_dashboard(app, backend, settings, metrics).stop
-    app.add_front_door(metrics)
+    guard = Guard(TokenFile(settings.tokens_file)) if settings.tokens_file else None
+    app.add_front_door(metrics, guard, health_port)
     return app
 
 
@@ -115,6 +122,7 @@ def create_learner_app(settings: Settings, url: str) -> FastAPI:
         redirect_slashes=False,
         exception_handlers=dict.fromkeys(EXPECTED, problem_response),
     )
+    app.state.backend = backend
     add_health_routes(app, backend, settings, metrics)
     return app
 

@@ -50,9 +50,14 @@ class Backend:
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
         self.prepared = False
+        self.stopping = False
         self._settings = settings
         self._metrics = metrics
         self._run_learner = run_learner
+
+    def stop_soon(self) -> None:
+        """From now on it is not ready, so that load balancers look elsewhere."""
+        self.stopping = True
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

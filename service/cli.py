@@ -15,11 +15,18 @@ from typing import Annotated, Any
 
 import typer
 
-from service import __version__, explain_command, log_command, replay_command, reproduce_command
+from service import (
+    __version__,
+    explain_command,
+    log_command,
+    replay_command,
+    reproduce_command,
+    token_command,
+)
 from service.command_flags import misspelt_variables, with_settings
 from service.kernel_cache import choose_kernel_cache
 from service.log_format import configure_logging
-from service.serving import with_redis_url
+from service.serving import Listeners, with_redis_url
 from service.settings import Settings
 from service.simulation import command as simulation_command
 from service.snapshots import command as snapshot_command
@@ -43,43 +50,39 @@ SupervisedAs = Annotated[str, typer.Option(hidden=True, help="Role, when a super
 @with_settings
 def serve(settings: Settings) -> None:
     """Run the service: the API and the learner."""
-    from service.serving import listen, serve_api
+    from service.serving import listeners_of, serve_api
 
     _start_logging(settings)
-    with _stoppable(), listen(settings.host, settings.port) as listener:
-        _announce(settings, listener)
+    with _stoppable(), listeners_of(settings) as listeners:
+        _announce(settings, listeners.service)
         with with_redis_url(settings) as found:
             if found.workers == 1:
-                serve_api(found, listener, run_learner=True)
+                serve_api(found, listeners, run_learner=True)
             else:
-                _supervise(found, listener)
+                _supervise(found, listeners)
 
 
 @app.command()
 @with_settings
 def api(
     settings: Settings,
-    listen_fd: Annotated[int, typer.Option(hidden=True, help="An inherited listening socket.")] = -1,
+    listen_fds: Annotated[str, typer.Option(hidden=True, help="Inherited listening sockets.")] = "",
     supervised_as: SupervisedAs = "",
 ) -> None:
     """Run the API alone; a learner runs elsewhere (`ftrl learn`)."""
-    from service.serving import listen, serve_api
+    from service.serving import listeners_of, serve_api
 
     _start_logging(settings, supervised_as)
     if supervised_as:
         from service.shared_metrics import share_metrics
 
         share_metrics(supervised_as)
-    with (
-        _stoppable(),
-        listen(settings.host, settings.port)
-        if listen_fd < 0
-        else socket.socket(fileno=listen_fd) as listener,
-    ):
+    inherited = tuple(int(descriptor) for descriptor in listen_fds.split(",") if descriptor)
+    with _stoppable(), listeners_of(settings, inherited) as listeners:
         if not supervised_as:
-            _announce(settings, listener)
+            _announce(settings, listeners.service)
         with with_redis_url(settings) as found:
-            serve_api(found, listener, run_learner=False)
+            serve_api(found, listeners, run_learner=False)
 
 
 @app.command(name="learn")
@@ -104,6 +107,7 @@ app.command()(simulation_command.simulate)
 app.add_typer(log_command.app, name="log")
 app.add_typer(snapshot_command.app, name="snapshot")
 app.add_typer(reproduce_command.app, name="reproduce")
+app.add_typer(token_command.app, name="token")
 
 
 @app.command()
@@ -197,14 +201,14 @@ def _stoppable() -> Iterator[None]:
         logger.debug("stopped by a signal")
 
 
-def _supervise(settings: Settings, listener: socket.socket) -> None:
+def _supervise(settings: Settings, listeners: Listeners) -> None:
     from service.shared_metrics import MetricsDirectory
     from service.supervisor import Supervisor, api_and_learner
 
     async def run(metrics: MetricsDirectory) -> None:
         # A moment longer than the children's own grace, within which they cut off what is in flight.
-        grace_seconds = settings.shutdown_grace_seconds + 5
-        stages = api_and_learner(settings, listener, metrics.path)
+        grace_seconds = settings.drain_seconds + settings.shutdown_grace_seconds + 5
+        stages = api_and_learner(settings, listeners.descriptors, metrics.path)
         await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
 
     with MetricsDirectory() as metrics:

@@ -18,6 +18,7 @@ from service.settings import Settings
 # A topic of the help begins at the setting that is named here.
 TOPICS = {
     "host": "Listening",
+    "tokens_file": "Security",
     "log_level": "Logging",
     "redis_url": "Redis",
     "data_dir": "Embedded server",
@@ -120,5 +121,5 @@ def _metavar(name: str, field: FieldInfo) -> str:
         return "SIZE"
     if field.annotation in (int, float):
         return "NUMBER"
-    is_path = name.endswith(("_dir", "_cert", "_key", "_model"))
+    is_path = name.endswith(("_dir", "_cert", "_key", "_model", "_file"))
     return "PATH" if is_path else "TEXT"

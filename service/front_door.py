@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import perf_counter
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import ServiceError
 from service.metrics import Metrics
 from service.model_config import DEFAULT_MODEL
+from service.problems import problem_of
 from service.raw_routes import RawRoute
+from service.security.guard import Guard
 
 MODEL_PREFIX = "/models/"
 MODEL_TEMPLATE = "/models/{name}/"
 UNROUTED = "unrouted"
 OTHER = "other"
 STREAMS = frozenset({(b"content-type", b"text/event-stream; charset=utf-8")})
+HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -25,8 +30,17 @@ class FrontDoor:
     Both ways lead to the same `RawRoute.answer`: the short one is an optimisation only.
     """
 
-    def __init__(self, app: ASGIApp, routes: Iterable[RawRoute], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Iterable[RawRoute],
+        metrics: Metrics,
+        guard: Guard | None = None,
+        health_port: int | None = None,
+    ) -> None:
         self._app = app
+        self._guard = guard
+        self._health_port = health_port
         self._metrics = metrics
         posts = [route for route in routes if route.methods == {"POST"}]
         self._by_path = {route.path: route for route in posts if "{" not in route.path}
@@ -43,6 +57,12 @@ class FrontDoor:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
+        if self._health_port is not None or self._guard is not None:
+            try:
+                self._let_in(scope, path)
+            except (ServiceError, HTTPException) as refusal:
+                await self._refuse(refusal, scope, send)
+                return
         model = DEFAULT_MODEL
         route = self._by_path.get(path)
         if route is None and path.startswith(MODEL_PREFIX):
@@ -52,6 +72,26 @@ class FrontDoor:
             await self._long_way(scope, receive, send)
         else:
             await self._short_way(route, model, scope, receive, send)
+
+    def _let_in(self, scope: Scope, path: str) -> None:
+        """Raises ServiceError, HTTPException."""
+        if self._health_port is not None:
+            at_health_port = scope["server"][1] == self._health_port
+            if at_health_port is not (path in HEALTH_PATHS):
+                raise HTTPException(404)
+            if at_health_port:
+                return
+        if self._guard is not None:
+            self._guard.check(scope)
+
+    async def _refuse(self, refusal: Exception, scope: Scope, send: Send) -> None:
+        problem = problem_of(refusal, scope["path"])
+        await send(
+            {"type": "http.response.start", "status": problem.status, "headers": problem.raw_headers()}
+        )
+        await send({"type": "http.response.body", "body": problem.body})
+        method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
+        self._metrics.observe_request(UNROUTED, method, problem.status, 0.0)
 
     def _look(self) -> None:
         for path, count in self._in_progress.items():

@@ -64,11 +64,14 @@ def readiness(backend: Backend, settings: Settings) -> Readiness:
         reasons.append(f"Redis may evict models (maxmemory-policy {health.policy}).")
     if health.persists is False:
         reasons.append("Redis persists nothing; a restart of it loses every model.")
+    if backend.stopping:
+        reasons.append("This process is stopping.")
+    serving = backend.prepared and not backend.stopping
     fresh = health.up if age is None else age <= settings.stale_after_seconds
     return Readiness(
-        predict=("fresh" if fresh else "stale") if backend.prepared else "unavailable",
+        predict=("fresh" if fresh else "stale") if serving else "unavailable",
         mirror_age_seconds=age,
-        update="available" if backend.prepared and health.up and not health.shedding else "unavailable",
+        update="available" if serving and health.up and not health.shedding else "unavailable",
         reasons=reasons,
     )
 

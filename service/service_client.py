@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import time
 from typing import Any
@@ -14,7 +15,8 @@ from service.serving import CommandFailure
 PATIENCE_SECONDS = 60.0
 TIMEOUT_SECONDS = 30.0
 IDLE_SECONDS = 5.0
-_HEADERS = {"Content-Type": "application/json"}
+TOKEN = "FTRL_TOKEN"
+"""Environment variable with the bearer token that commands send."""
 _PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
@@ -65,6 +67,10 @@ class ServiceClient:
             raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, port, timeout=TIMEOUT_SECONDS)
+        token = os.environ.get(TOKEN, "").strip()
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._base = parts.path.rstrip("/")
         self._url = url
         self._patience_seconds = patience_seconds
@@ -92,7 +98,7 @@ class ServiceClient:
         if time.monotonic() - self._used > self._idle_seconds:
             self._connection.close()
         try:
-            self._connection.request(method, self._base + path, data, _HEADERS)
+            self._connection.request(method, self._base + path, data, self._headers)
             reply = self._connection.getresponse()
             text = reply.read()
         except (OSError, http.client.HTTPException) as failure:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.log_format import StartFailure
 from service.settings import Settings
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 BACKLOG = 2048
-# Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
-KEEP_ALIVE_SECONDS = 75
 
 
 class CommandFailure(RuntimeError):
@@ -58,47 +55,69 @@ def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Sett
         yield settings.model_copy(update={"redis_url": server.url})
 
 
-def serve_api(settings: Settings, listener: socket.socket, *, run_learner: bool) -> None:
-    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure."""
+class Listeners(NamedTuple):
+    """Where an API process listens. `health`: where alone it tells how it is; None: at `service`."""
+
+    service: socket.socket
+    health: socket.socket | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return tuple(listener.fileno() for listener in self if listener is not None)
+
+
+@contextmanager
+def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterator[Listeners]:
+    """Newly opened, or those of the supervisor. Raises CommandFailure."""
+    with ExitStack() as stack:
+        if inherited:
+            yield Listeners(*(stack.enter_context(socket.socket(fileno=fd)) for fd in inherited))
+            return
+        service = stack.enter_context(listen(settings.host, settings.port))
+        health = None
+        if settings.health_port is not None:
+            health = stack.enter_context(listen(settings.host, settings.health_port, "--health-port"))
+        if settings.anonymous_abroad:
+            raise CommandFailure(
+                f"whoever reaches {settings.host} could call the service: make tokens with"
+                " `ftrl token create` and set FTRL_TOKENS_FILE, or set FTRL_ALLOW_ANONYMOUS=true"
+            )
+        yield Listeners(service, health)
+
+
+def serve_api(settings: Settings, listeners: Listeners, *, run_learner: bool) -> None:
+    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure,
+    TokenFileError.
+    """
     from service.app import create_app
 
-    app = create_app(settings, run_learner=run_learner)
-    _run(app, settings, listener, app.end_streams)
+    health_port = listeners.health.getsockname()[1] if listeners.health is not None else None
+    app = create_app(settings, run_learner=run_learner, health_port=health_port)
+    _run(app, settings, [listener for listener in listeners if listener is not None], app.end_streams)
 
 
 def learn(settings: Settings, listener: socket.socket) -> None:
     """Run the learners of all models until SIGINT or SIGTERM. Raises CommandFailure."""
     from service.app import create_learner_app
 
-    _run(create_learner_app(settings, url_of(listener)), settings, listener)
+    # Nobody waits for a learner's answers, but the next one for its leases.
+    at_once = settings.model_copy(update={"drain_seconds": 0.0})
+    _run(create_learner_app(settings, url_of(listener)), at_once, [listener])
 
 
 def _run(
-    app: FastAPI, settings: Settings, listener: socket.socket, on_stop: Callable[[], None] = lambda: None
+    app: FastAPI,
+    settings: Settings,
+    listeners: list[socket.socket],
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
-    import uvicorn
+    from service.draining import server_of
 
-    from service.http_server import HttpServer
-
-    config = uvicorn.Config(
-        app,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
-    )
     failure = StartFailure()
     logging.getLogger("uvicorn.error").addFilter(failure)
-    server = HttpServer(config, on_stop)
+    server = server_of(app, settings, app.state.backend.stop_soon, on_stop)
     try:
-        server.run(sockets=[listener])
+        server.run(sockets=listeners)
     except SystemExit:
         raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -51,6 +52,27 @@ class Settings(BaseSettings):
     )
     max_live_streams: Count = Field(
         100, description="Most pages that may be connected to one process for their live figures."
+    )
+
+    drain_seconds: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="At a stop, first say that this is not ready and go on answering for this long.",
+    )
+
+    # security
+    tokens_file: FilePath | None = Field(
+        None, description="File of the tokens that callers need (`ftrl token create`); unset: none is needed."
+    )
+    allow_anonymous: bool = Field(
+        False, description="Listen beyond this machine although no token is needed."
+    )
+    health_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the API's /livez, /readyz and /metrics, without tokens; unset: `port`.",
     )
 
     # logging
@@ -174,9 +196,16 @@ class Settings(BaseSettings):
     )
     max_name_bytes: int = Field(256, ge=1, le=65535, description="Longest feature name, in bytes of UTF-8.")
     max_value: float = Field(1e6, gt=0, le=1e9, description="Largest magnitude of a feature's value.")
+    header_timeout_seconds: Seconds = Field(
+        10.0, description="Longest wait for the whole of a request's headers."
+    )
+    max_connections: Count = Field(
+        4096,
+        description="Most connections of a process; beyond it, the one that has waited longest is closed.",
+    )
     max_weight: float = Field(1e6, gt=0, le=1e9, description="Largest importance weight of an example.")
 
-    @field_validator("port", "metrics_port", mode="before")
+    @field_validator("port", "metrics_port", "health_port", mode="before")
     @classmethod
     def _not_a_service_link(cls, value: object) -> object:
         # Kubernetes sets FTRL_PORT=tcp://... in every pod beside a Service that is called `ftrl`.
@@ -213,6 +242,11 @@ class Settings(BaseSettings):
         return self.port + 1 if 0 < self.port < 65535 else 0
 
     @property
+    def anonymous_abroad(self) -> bool:
+        """Whether everyone who reaches this machine might call what listens on `host`, unasked."""
+        return self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host)
+
+    @property
     def embedded(self) -> bool:
         """Whether the data lives in the embedded server rather than at `redis_url`."""
         return self.redis_url is None
@@ -228,6 +262,14 @@ class Settings(BaseSettings):
         if self.redis_url is None:
             return None
         return without_password(self.redis_url)
+
+
+def is_loopback(host: str) -> bool:
+    """Any other name counts as reachable from elsewhere."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def environment(settings: Settings) -> dict[str, str]:

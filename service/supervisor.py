@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,21 +35,21 @@ class Child:
     inherited: Sequence[int] = ()  # file descriptors
 
 
-def api_and_learner(settings: Settings, listener: socket.socket, metrics: Path) -> list[list[Child]]:
-    """`settings.workers` API processes that share `listener` and the directory `metrics`, and one learner:
-    stopped in this order.
+def api_and_learner(settings: Settings, listeners: Sequence[int], metrics: Path) -> list[list[Child]]:
+    """`settings.workers` API processes that share the sockets `listeners` (file descriptors) and the
+    directory `metrics`, and one learner: stopped in this order.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("FTRL_")}
     variables.pop(VARIABLE, None)  # the learner answers for itself alone
     variables |= environment(settings)
     python = (sys.executable, "-m", "service")
-    descriptor = listener.fileno()
+    descriptors = ",".join(map(str, listeners))
     api = [
         Child(
             role,
-            (*python, "api", "--listen-fd", str(descriptor), "--supervised-as", role),
+            (*python, "api", "--listen-fds", descriptors, "--supervised-as", role),
             variables | {VARIABLE: str(metrics)},
-            (descriptor,),
+            tuple(listeners),
         )
         for role in (f"api-{number}" for number in range(1, settings.workers + 1))
     ]

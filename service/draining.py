@@ -1,0 +1,87 @@
+"""The HTTP server of a process: bounded connections, and a stop that loses no request."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from service.http_server import HttpServer
+from service.security.connections import Connections, affordable_connections, bounded_protocol
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+# Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
+KEEP_ALIVE_SECONDS = 75
+
+
+class DrainingServer(HttpServer):
+    """At the first signal it says that it is not ready, and goes on answering for `drain_seconds`, each
+    answer the last of its connection; then it stops listening and finishes what is in flight. A second signal
+    ends the waiting.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: Connections,
+        drain_seconds: float,
+        on_signal: Callable[[], None],
+        on_stop: Callable[[], None],
+    ) -> None:
+        super().__init__(config, on_stop)
+        self._connections = connections
+        self._drain_seconds = drain_seconds
+        self._on_signal = on_signal
+        self._stop_at = math.inf
+        self._signal = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._connections.draining or not self._drain_seconds:
+            super().handle_exit(sig, frame)
+        else:
+            log.info("no longer ready; requests are answered for %g s more", self._drain_seconds)
+            self._signal = sig
+            self._stop_at = time.monotonic() + self._drain_seconds
+        self._connections.draining = True
+        self._on_signal()
+
+    async def on_tick(self, counter: int) -> bool:
+        if time.monotonic() >= self._stop_at and not self.should_exit:
+            super().handle_exit(self._signal, None)
+        return await super().on_tick(counter)
+
+
+def server_of(
+    app: FastAPI, settings: Settings, on_signal: Callable[[], None], on_stop: Callable[[], None]
+) -> DrainingServer:
+    connections = Connections(
+        affordable_connections(settings.max_connections),
+        settings.header_timeout_seconds,
+        settings.header_timeout_seconds + 2 * settings.body_timeout_seconds,
+    )
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=bounded_protocol(connections),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
+    )
+    return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop)

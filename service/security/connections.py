@@ -1,0 +1,161 @@
+"""How many connections there may be, and how long each may take to ask: what uvicorn leaves open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import resource
+from time import monotonic
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+MOST_HEAD_BYTES = 64 * 1024
+LINGER_SECONDS = 0.5
+FILES_FOR_OTHER_THINGS = 256
+
+
+class Connections:
+    """Those of one process. Whoever is not being answered waits; where there are too many, the one that has
+    waited longest goes.
+    """
+
+    def __init__(self, most: int, header_seconds: float, message_seconds: float) -> None:
+        self.most = most
+        self.header_seconds = header_seconds
+        self.message_seconds = message_seconds
+        self.draining = False
+        """Whether each answer is the last of its connection."""
+        self.waiting: dict[BoundedProtocol, None] = {}
+        self.all: set[BoundedProtocol] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def made(self, protocol: BoundedProtocol) -> None:
+        if len(self.all) >= self.most:
+            goes = next(iter(self.waiting), protocol)
+            self.forget(goes)
+            goes.transport.abort()
+            if goes is protocol:
+                return
+        self.all.add(protocol)
+        self.waiting[protocol] = None
+        if self._timer is None:
+            self._look_later()
+
+    def forget(self, protocol: BoundedProtocol) -> None:
+        self.all.discard(protocol)
+        self.waiting.pop(protocol, None)
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self.header_seconds / 4, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self.all:
+            self._look_later()
+        now = monotonic()
+        for protocol in [protocol for protocol in self.all if protocol.deadline < now]:
+            protocol.too_slow()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, with a deadline for each request: for its headers, then for the whole of it.
+
+    What reads a body keeps a shorter time itself and answers 408; this one is for bodies that nobody reads.
+    """
+
+    of: Connections  # set by `bounded_protocol`
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._reads_head = True
+        self._head_bytes = 0
+        self.deadline = monotonic() + self.of.header_seconds
+        super().connection_made(transport)
+        self.of.made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.of.forget(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._reads_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._end(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._reads_head = True
+        self._head_bytes = 0
+        self.deadline = monotonic() + self.of.header_seconds
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._reads_head = False
+        self.deadline = monotonic() + self.of.message_seconds
+        self.of.waiting.pop(self, None)
+        if self.of.draining:
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.deadline = math.inf
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self in self.of.all:
+            self.of.waiting[self] = None
+
+    def shutdown(self) -> None:
+        """A request may be on its way, and is then still answered."""
+        if self in self.of.waiting:
+            self.loop.call_later(LINGER_SECONDS, self._close_unless_answering)
+        else:
+            super().shutdown()
+
+    def too_slow(self) -> None:
+        if self._reads_head:
+            self._end(b"408 Request Timeout")
+        else:
+            self.transport.abort()
+
+    def _close_unless_answering(self) -> None:
+        if self in self.of.waiting:
+            self.transport.close()
+
+    def _end(self, status: bytes) -> None:
+        self.deadline = math.inf
+        if not self.transport.is_closing():
+            head = b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(head)
+            self.transport.close()
+
+
+def bounded_protocol(connections: Connections) -> type[BoundedProtocol]:
+    """As uvicorn wants it: a class."""
+    members: dict[str, Any] = {"of": connections}
+    return type("BoundedProtocolOfProcess", (BoundedProtocol,), members)
+
+
+def affordable_connections(wanted: int) -> int:
+    """Raises the limit of open files as far as this process may; fewer connections if that is not enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES_FOR_OTHER_THINGS
+    if soft < needed or soft == resource.RLIM_INFINITY:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        if soft != resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    affordable = min(wanted, max(soft - FILES_FOR_OTHER_THINGS, 64))
+    if affordable < wanted:
+        log.warning(
+            "at most %d connections instead of %d: this process may open %d files (ulimit -n)",
+            affordable,
+            wanted,
+            soft,
+        )
+    return affordable
