@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from feedback_panels import FEEDBACK
 from learner_panels import LEARNER, MIRRORS, SNAPSHOTS
 from panels import (
     GREEN,
@@ -240,6 +241,7 @@ SERVICE: Json = dashboard(
         "Errors": ERRORS,
         "Learner": LEARNER,
         "Mirrors": MIRRORS,
+        "Feedback": FEEDBACK,
         "Snapshots": SNAPSHOTS,
         "Redis": REDIS,
         "Processes": PROCESSES,

@@ -77,6 +77,8 @@ HEALTHY: dict[str, str] = {
     of_model("ftrl_snapshot_success_timestamp_seconds"): "1000000x200",
     SNAPSHOT_FAILURES: "0x200",
     of_model("ftrl_rollbacks_total"): "0x200",
+    of_model("ftrl_feedback_bytes"): "500x200",
+    of_model("ftrl_feedback_limit_bytes"): "1000x200",
 }
 """Samples of each minute, or of each ten minutes where there is a day of them, as promtool writes them:
 value, or first+step, x how many more.
@@ -186,6 +188,7 @@ SCENARIOS = (
     Scenario("Redis down", {of_api("ftrl_redis_up"): "0x200"}, {"FtrlRedisDown"}),
     Scenario("Redis fills", {of_api("ftrl_redis_memory_used_bytes"): "800x200"}, {"FtrlRedisMemory"}),
     Scenario("Redis without limit", {of_api("ftrl_redis_memory_limit_bytes"): "0x200"}, set()),
+    Scenario("no room for predictions", {of_model("ftrl_feedback_bytes"): "950x200"}, {"FtrlFeedbackFull"}),
     Scenario("Redis full", {of_api("ftrl_redis_shedding"): "1x200"}, {"FtrlRedisSheds"}),
     Scenario("no persistence", {of_api("ftrl_redis_persists"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("a full disk", {of_api("ftrl_redis_persistence_ok"): "0x200"}, {"FtrlRedisPersistenceOff"}),
