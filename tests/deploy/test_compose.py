@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import signal
+from urllib.parse import quote
 
 import pytest
 
@@ -113,6 +114,14 @@ def test_the_api_scales_to_three_replicas_that_agree_and_are_watched() -> None:
     eventually(targets, lambda found: found["ftrl-api"] == ["up"] * 3)
     compose("up", "-d", "--wait", "--no-recreate", "--scale=api=1")
     eventually(targets, lambda found: found["ftrl-api"] == ["up"])
+
+
+def test_the_demo_makes_the_dashboards_move() -> None:
+    compose("--profile", "demo", "up", "-d", "--no-recreate", "demo")
+    question = quote('sum(ftrl_examples_learned_total{model="simulated"}) > 10')
+    ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
+    eventually(lambda: call(ask)["data"]["result"], bool)
+    compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 
 
 def test_a_learner_that_is_killed_comes_back_and_learns_what_was_sent_meanwhile() -> None:
