@@ -13,7 +13,7 @@ from tests.problem_replies import problem
 
 @pytest.mark.parametrize(
     "path",
-    ["/nowhere", "/predict/", "/models/default/explain", "/models//predict", "/models/a%2Fb/predict"],
+    ["/nowhere", "/predict/", "/models/default/nothing", "/models//predict", "/models/a%2Fb/predict"],
 )
 def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
     document = problem(api.post(path, json={}), 404)
