@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
+import socket
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -60,6 +63,35 @@ class DrainingServer(HttpServer):
         if time.monotonic() >= self._stop_at and not self.should_exit:
             super().handle_exit(self._signal, None)
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Whoever has connected and was not accepted yet is answered too: closing would reset them."""
+        pending = [connection for listener in sockets or [] for connection in _pending(listener)]
+        answering = asyncio.create_task(self._answer(pending))
+        await super().shutdown(sockets)
+        await answering
+
+    async def _answer(self, pending: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        for connection in pending:
+            protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+            with contextlib.suppress(OSError):  # gone already
+                await loop.connect_accepted_socket(lambda made=protocol: made, connection)  # type: ignore[misc]
+                protocol.shutdown()  # type: ignore[attr-defined]
+
+
+def _pending(listener: socket.socket) -> list[socket.socket]:
+    """What waits to be accepted right now."""
+    listener.setblocking(False)
+    accepted: list[socket.socket] = []
+    with contextlib.suppress(OSError):  # until there is none
+        while len(accepted) < BACKLOG:
+            connection = listener.accept()[0]
+            connection.setblocking(False)
+            accepted.append(connection)
+    return accepted
 
 
 def server_of(

@@ -37,10 +37,13 @@ class Caller:
             async with asyncio.timeout(seconds):
                 writer = await self._connected(parts.hostname, parts.port)
                 writer.write(head.encode() + content)
-                return await self._answer()
+                answer = await self._answer()
         except BaseException:
             self.close()
             raise
+        if answer.headers.get("connection") == "close":
+            self.close()
+        return answer
 
     async def _connected(self, host: str | None, port: int | None) -> asyncio.StreamWriter:
         if self._writer is None or self._address != (host, port):

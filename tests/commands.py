@@ -45,7 +45,7 @@ class ServingProcess:
         self.process = subprocess.Popen(
             [*FTRL, *words],
             cwd=directory,
-            env=environment(FTRL_PORT="0", **variables),
+            env=environment(**{"FTRL_PORT": "0", **variables}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

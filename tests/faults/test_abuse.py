@@ -1,0 +1,136 @@
+"""Callers who mean harm, or do not know better: memory stays bounded and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.caller import caller
+from tests.conftest import ServerFactory
+from tests.processes import Launch, ServiceProcess, ready
+
+pytestmark = pytest.mark.faults
+
+MEMORY_BYTES = 100 << 20
+"""What any of these may cost beyond what the process had before."""
+MANY = 10_000
+MOST_CONNECTIONS = 1000
+LIMITS = {"header_timeout_seconds": 1, "body_timeout_seconds": 1, "max_connections": MOST_CONNECTIONS}
+
+
+def memory(process: ServiceProcess, kind: str) -> int:
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    found = re.search(rf"{kind}:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def begin_peak(process: ServiceProcess) -> None:
+    """VmHWM counts from now on."""
+    Path(f"/proc/{process.process.pid}/clear_refs").write_text("5")
+
+
+def open_files(process: ServiceProcess) -> int:
+    return len(list(Path(f"/proc/{process.process.pid}/fd").iterdir()))
+
+
+@pytest.fixture
+async def api(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[ServiceProcess]:
+    """Its peak of memory is told at the end, and bounded."""
+    process: ServiceProcess = launch("api", server_factory().url, **LIMITS)
+    await ready(process)
+    before = memory(process, "VmRSS")
+    begin_peak(process)
+    yield process
+    peak = memory(process, "VmHWM")
+    print(f"peak {peak / 1e6:.0f} MB, {(peak - before) / 1e6:+.0f} MB")  # noqa: T201  shown by `pytest -s`
+    assert peak - before < MEMORY_BYTES
+
+
+async def assert_serves(api: ServiceProcess) -> None:
+    async with caller() as service:
+        assert (await service.post(f"{api.url}/predict", {"features": {"a": "b"}})).status == 200
+
+
+async def open_to(api: ServiceProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(api.url.rpartition(":")[2]))
+
+
+async def answer_to(api: ServiceProcess, head: bytes, more: Callable[[int], bytes], pieces: int) -> bytes:
+    """What is answered until the connection is closed, to `head` and as many pieces as are taken."""
+    reader, writer = await open_to(api)
+    try:
+        writer.write(head)
+        for number in range(pieces):
+            writer.write(more(number))
+            await writer.drain()
+        return await reader.read(200)
+    except OSError:
+        return b""
+    finally:
+        writer.close()
+
+
+HEAD = b"POST /update HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+async def test_a_body_of_a_gigabyte_is_refused(api: ServiceProcess) -> None:
+    piece = b" " * (1 << 20)
+    told = await answer_to(api, HEAD + b"Content-Length: %d\r\n\r\n" % (1 << 30), lambda _: piece, 1)
+    assert told.startswith(b"HTTP/1.1 413")
+    chunk = b"%x\r\n" % len(piece) + piece + b"\r\n"
+    untold = await answer_to(api, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", lambda _: chunk, 1024)
+    assert untold[:12] in (b"HTTP/1.1 413", b"")
+    await assert_serves(api)
+
+
+async def test_headers_without_end_are_refused(api: ServiceProcess) -> None:
+    answer = await answer_to(api, HEAD, lambda number: b"X-%d: %s\r\n" % (number, b"y" * 1000), 100_000)
+    assert answer[:12] in (b"HTTP/1.1 431", b"")
+    await assert_serves(api)
+
+
+async def test_slow_headers_and_slow_bodies_are_ended(api: ServiceProcess) -> None:
+    async def trickle(head: bytes) -> bytes:
+        reader, writer = await open_to(api)
+        writer.write(head)
+        answering = asyncio.create_task(reader.read())
+        while not answering.done():
+            writer.write(b"x")
+            await asyncio.wait([answering], timeout=0.2)
+        writer.close()
+        return b"" if answering.exception() else answering.result()
+
+    async with asyncio.timeout(30):
+        slow = await asyncio.gather(
+            trickle(HEAD + b"X-Slow: "), trickle(HEAD + b"Content-Length: 1000\r\n\r\n"), trickle(b"")
+        )
+    assert slow[0][:12] in (b"HTTP/1.1 408", b"")
+    assert slow[1][:12] in (b"HTTP/1.1 408", b"")
+    await assert_serves(api)
+
+
+async def test_of_ten_thousand_idle_connections_the_oldest_go_and_others_are_served(
+    api: ServiceProcess,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = min(MANY, hard - 500)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sockets: list[socket.socket] = []
+    try:
+        for number in range(many):
+            sockets.append(socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2]))))
+            if number % 1000 == 999:
+                await assert_serves(api)
+        assert open_files(api) < MOST_CONNECTIONS + 200
+    finally:
+        for one in sockets:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await assert_serves(api)
