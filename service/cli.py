@@ -22,6 +22,7 @@ from service import (
     replay_command,
     reproduce_command,
     token_command,
+    tune_command,
 )
 from service.command_flags import misspelt_variables, with_settings
 from service.kernel_cache import choose_kernel_cache
@@ -104,6 +105,7 @@ app.command()(replay_command.replay)
 app.command()(explain_command.explain)
 app.command()(rebuild_command.rebuild)
 app.command()(simulation_command.simulate)
+app.command()(tune_command.tune)
 app.add_typer(log_command.app, name="log")
 app.add_typer(snapshot_command.app, name="snapshot")
 app.add_typer(reproduce_command.app, name="reproduce")

@@ -84,7 +84,7 @@ def replay(
     options = ReadOptions(
         labels,
         namespaces,
-        _columns(columns),
+        parsed_columns(columns),
         label_column,
         weight_column,
         frozenset(filter(None, ignored_columns.split(","))),
@@ -119,6 +119,7 @@ def _stop(number: int, _: object) -> None:
 
 
 def format_of(file: str) -> Format:
+    """By the file's name. Raises typer.BadParameter."""
     for suffix in reversed(Path(file).suffixes):
         if suffix in _FORMATS:
             return _FORMATS[suffix]
@@ -126,7 +127,7 @@ def format_of(file: str) -> Format:
 
 
 def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
-    """The object that stands in the text itself, or in the file that it names."""
+    """The object that stands in the text itself, or in the file that it names. Raises typer.BadParameter."""
     if text is None:
         return None
     try:
@@ -138,7 +139,8 @@ def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     return decoded
 
 
-def _columns(text: str | None) -> tuple[str, ...] | None:
+def parsed_columns(text: str | None) -> tuple[str, ...] | None:
+    """The names of a table's columns. Raises typer.BadParameter."""
     from model_core.errors import InvalidInput
     from service.tables import parse_columns
 

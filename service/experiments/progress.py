@@ -1,0 +1,48 @@
+"""What `ftrl tune` shows on standard error while it works."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+MOST_ERRORS_SHOWN = 20
+
+
+class RaceProgress:
+    """Counts rows and bad lines; the bar only shows on a terminal."""
+
+    def __init__(self, shown: bool = True) -> None:
+        self.rows = 0
+        self.bad_lines = 0
+        self._progress = Progress(
+            BarColumn(),
+            TextColumn("{task.fields[rows]:,} rows, {task.fields[racing]} candidates"),
+            TextColumn("log loss of the best {task.fields[loss]:.4f}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not shown,
+        )
+        self._task = self._progress.add_task("", total=None, rows=0, racing=0, loss=0.0)
+
+    def __enter__(self) -> RaceProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, size: int | None, candidates: int) -> None:
+        self._progress.update(self._task, total=size, racing=candidates)
+
+    def advance(self, bytes_read: int, rows: int, racing: int, best_loss: float) -> None:
+        self.rows += rows
+        self._progress.update(self._task, completed=bytes_read, rows=self.rows, racing=racing, loss=best_loss)
+
+    def bad_line(self, text: str) -> None:
+        self.bad_lines += 1
+        if self.bad_lines <= MOST_ERRORS_SHOWN:
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            sys.stderr.flush()
