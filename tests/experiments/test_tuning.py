@@ -1,4 +1,4 @@
-"""`ftrl tune`: many models from one pass are what each would be alone, and the best can be created as it is told."""
+"""`ftrl tune`: many models from one pass are what each would be alone, and the best can be created."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ def write_clicks(directory: Path, rows: int = 4000) -> Path:
 @pytest.mark.parametrize("file_format", ["vw", "libsvm", "csv", "tsv", "jsonl"])
 def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_path: Path) -> None:
     path = write(tmp_path, file_format)
-    if file_format == "tsv":  # whose weight is a feature here as there
-        file_format = "tsv"
     space = Space(hashings=(HASHING,), families=("ftrl", "rda"), alphas=(0.05, 0.3), l1s=(0.1,))
     ranking = ranked(race_plan(path, file_format), space)
     assert len(ranking.results) == 4
@@ -78,12 +76,9 @@ def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_pa
 def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     words = ("tune", str(path), "--families", "ftrl,comid", "--gammas", "0.1,1", "--bits", "12,14")
-    told = run(
-        *words, "--hyper", '{"schedule": {"kind": "constant"}}', "--l1", "0,0.001", "--out", "body.json"
-    )
+    told = run(*words, "--hyper", '{"schedule": {"kind": "constant"}}', "--l1", "0,0.001")
     assert told.returncode == 0, told.stderr
     body = json.loads(told.stdout.strip().splitlines()[-1])
-    Path("body.json").unlink()
     process = ServingProcess("serve", directory=tmp_path)
     try:
         process.wait_until_ready()
@@ -173,19 +168,6 @@ def test_candidates_beyond_the_memory_are_refused_before_anything_is_read(tmp_pa
         ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL)
 
 
-def test_who_skips_examples_is_ranked_last(tmp_path: Path) -> None:
-    path = tmp_path / "huge.vw"
-    path.write_text("".join(f"{2 * (i % 2) - 1} 1000000 |f x:1000000 y:{i}\n" for i in range(60)))
-    space = Space(
-        {"schedule": {"kind": "constant"}, "l1": 0.0},
-        ({"bits": 12, "numeric": "raw"}, {"bits": 12}),
-        families=("ftrl",),
-        alphas=(1e6,),
-    )
-    first, last = ranked(race_plan(path), space).results
-    assert first.option.varied["hashing"] == 1 or last.figures.skipped >= first.figures.skipped
-
-
 def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     ranking = ranked(
@@ -199,7 +181,7 @@ def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> N
 def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     path = write_clicks(tmp_path, 50)
     path.write_text(path.read_text() + "nonsense |f a=b\n")
-    with pytest.raises(CommandFailure, match=r"clicks.vw:51: .*\(--on-error skip leaves such lines out\)"):
+    with pytest.raises(CommandFailure, match=r"clicks\.vw:51: .*\(--on-error skip leaves such lines out\)"):
         ranked(race_plan(path), SMALL)
     ranking = ranked(race_plan(path, on_error="skip"), SMALL)
     assert (ranking.rows, ranking.bad_lines) == (50, 1)
@@ -207,7 +189,7 @@ def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
 
 def test_a_file_without_examples_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty.vw").touch()
-    with pytest.raises(CommandFailure, match="empty.vw holds no examples"):
+    with pytest.raises(CommandFailure, match=r"empty\.vw holds no examples"):
         ranked(race_plan(tmp_path / "empty.vw"), SMALL)
 
 
