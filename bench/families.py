@@ -1,0 +1,61 @@
+"""What the other families and the implicit update cost: rows a second of the kernel, as a ratio."""
+
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import get_args
+
+from bench.criteo import rows
+from bench.result import Options, Result, alternate
+from model_core.examples import ExampleBatch
+from model_core.hashing import FeatureEncoder, Limits
+from model_core.hyperparameters import Family, Hyperparameters, Update
+from model_core.schedules import Constant
+from model_core.state import ModelState
+from model_core.warm_up import warm_up
+from service.model_config import ModelConfig
+
+ROWS = 40_000
+A_BATCH = 2048
+MODELS = [
+    Hyperparameters(family=family, update=update, schedule=Constant(), l1=1e-5)
+    for family in get_args(Family)
+    for update in get_args(Update)
+]
+
+
+def measure(options: Options) -> list[Result]:
+    batches = _batches()
+    warm_up()
+    reference = Hyperparameters(l1=1e-5)
+    results = []
+    for hyper in MODELS[1:]:
+        _rows_a_second(batches, hyper)
+        ours, theirs = alternate(
+            options.rounds,
+            partial(_rows_a_second, batches, hyper),
+            partial(_rows_a_second, batches, reference),
+        )
+        what = f"learning, family {hyper.family}, update {hyper.update}"
+        results.append(Result("families", what, "rows/s", ours, theirs, "ftrl, first order"))
+    return results
+
+
+def _batches() -> list[ExampleBatch]:
+    encoder = FeatureEncoder(ModelConfig().hashing, Limits(value_magnitude=1e9))
+    source, batches = iter(rows(ROWS)), []
+    while chunk := list(islice(source, A_BATCH)):
+        encoded = [encoder.encode(row.features) for row in chunk]
+        batches.append(ExampleBatch.from_encoded(encoded, [row.label for row in chunk]))
+    return batches
+
+
+def _rows_a_second(batches: list[ExampleBatch], hyper: Hyperparameters) -> float:
+    """Of one pass into an empty state."""
+    config = ModelConfig(hyper=hyper)
+    state = ModelState.empty(config.hashing.bits)
+    started = perf_counter()
+    for batch in batches:
+        config.learn(state, batch)
+        state.take_changed()
+    return ROWS / (perf_counter() - started)
