@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
@@ -30,6 +37,8 @@ _MADE = "ftrl-"
 _NO_CLAIM = (b"", b"")
 _MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
+_TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
+"""Those that redis-py knows lose the code with which their text began."""
 _MIGRATING = "access a non local key"
 """Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
 
@@ -229,6 +238,10 @@ def raise_unless_transient(refusal: ResponseError) -> None:
     text = str(refusal)
     if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
-    if not isinstance(refusal, ReadOnlyError) and not text.startswith(_TRANSIENT) and _MIGRATING not in text:
+    if (
+        not isinstance(refusal, _TRANSIENT_KINDS)
+        and not text.startswith(_TRANSIENT)
+        and _MIGRATING not in text
+    ):
         log.error("Redis refuses to append: %s", refusal)
         raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal
