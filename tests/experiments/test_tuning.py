@@ -1,4 +1,4 @@
-"""`ftrl tune`: many models from one pass are what each would be alone, and the best can be created."""
+"""`ftrl tune`: models from one pass are what each would be alone, and the best can be created as told."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model_core.errors import InvalidInput
 from service.experiments.race import BYTES_A_SLOT, RacePlan
+from service.experiments.score import Score
 from service.experiments.space import Space
 from service.experiments.tuning import Ranking, tune
 from service.replay_offline import replay_without_loading
@@ -76,9 +78,18 @@ def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_pa
 def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     words = ("tune", str(path), "--families", "ftrl,comid", "--gammas", "0.1,1", "--bits", "12,14")
-    told = run(*words, "--hyper", '{"schedule": {"kind": "constant"}}', "--l1", "0,0.001")
+    told = run(
+        *words,
+        "--hyper",
+        '{"schedule": {"kind": "constant"}}',
+        "--l1",
+        "0,0.001",
+        "--out",
+        str(tmp_path / "body.json"),
+    )
     assert told.returncode == 0, told.stderr
     body = json.loads(told.stdout.strip().splitlines()[-1])
+    assert json.loads((tmp_path / "body.json").read_text()) == body
     process = ServingProcess("serve", directory=tmp_path)
     try:
         process.wait_until_ready()
@@ -168,6 +179,17 @@ def test_candidates_beyond_the_memory_are_refused_before_anything_is_read(tmp_pa
         ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL)
 
 
+def test_who_skips_examples_is_ranked_last() -> None:
+    labels, none = np.array([1, 0], np.uint8), np.empty(0)
+    bad, skipping = Score(), Score()
+    bad.add(np.array([-5.0, 5.0]), labels, none)
+    skipping.add(np.array([1.0, np.inf]), labels, none)
+    assert bad.rank < skipping.rank
+    figures = skipping.figures()
+    assert (figures.rows, figures.skipped) == (2, 1)
+    assert figures.log_loss == pytest.approx(math.log1p(math.exp(-1)))
+
+
 def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     ranking = ranked(
@@ -181,7 +203,7 @@ def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> N
 def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     path = write_clicks(tmp_path, 50)
     path.write_text(path.read_text() + "nonsense |f a=b\n")
-    with pytest.raises(CommandFailure, match=r"clicks\.vw:51: .*\(--on-error skip leaves such lines out\)"):
+    with pytest.raises(CommandFailure, match=r"clicks.vw:51: .*\(--on-error skip leaves such lines out\)"):
         ranked(race_plan(path), SMALL)
     ranking = ranked(race_plan(path, on_error="skip"), SMALL)
     assert (ranking.rows, ranking.bad_lines) == (50, 1)
