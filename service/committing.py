@@ -22,10 +22,12 @@ from service.replica import Replica, read_commits
 from service.retention import RetainedBytes
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.snapshots.archiving import Archiving
 
 log = logging.getLogger(__name__)
 
 COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit, and what the stream adds
+FOR_EVER_MS = 2**52
 NO_TOKEN = b""
 """No commit has it: whoever follows or commits from a replica with it has to load again."""
 
@@ -64,12 +66,14 @@ class Committer:
         settings: Settings,
         health: ServerHealth,
         evaluation: LiveEvaluation,
+        archiving: Archiving,
         log_kept: RetainedBytes,
         commits_kept: RetainedBytes,
     ) -> None:
         self.backlog = 0
         self._mirror = mirror
         self._evaluation = evaluation
+        self._archiving = archiving
         self._settings = settings
         self._health = health
         self._log_kept = log_kept
@@ -77,7 +81,12 @@ class Committer:
 
     @classmethod
     async def start(
-        cls, mirror: Mirror, settings: Settings, health: ServerHealth, evaluation: LiveEvaluation
+        cls,
+        mirror: Mirror,
+        settings: Settings,
+        health: ServerHealth,
+        evaluation: LiveEvaluation,
+        archiving: Archiving,
     ) -> Committer:
         replica, channel = mirror.replica, mirror.channel
         keys = replica.keys
@@ -86,6 +95,7 @@ class Committer:
             settings,
             health,
             evaluation,
+            archiving,
             await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
             await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
         )
@@ -150,6 +160,12 @@ class Committer:
         # of the commits what a mirror that is up to date needs.
         shedding = self._health.shedding
         kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
+        log_from = self._log_kept.keep_from()
+        if self._archiving.on and not shedding:
+            # The server's own clock would not wait for the archive: what may go is decided here.
+            expired = LogId(max(0, commit.applied.milliseconds - kept_ms), 0)
+            log_from = min(max(log_from, expired), self._archiving.through)
+            kept_ms = FOR_EVER_MS
         commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
         written, deleted = self._evaluation.take()
         return [
@@ -158,7 +174,7 @@ class Committer:
             *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
             *(commit.changed.tobytes(), pack_entries(commit.entries)),
             *(commit.margins.tobytes(), commit.skipped.tobytes()),
-            *(str(commits_from), str(self._log_kept.keep_from()), kept_ms),
+            *(str(commits_from), str(log_from), kept_ms),
             len(deleted),
             *deleted,
             *chain.from_iterable(written.items()),

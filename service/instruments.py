@@ -238,6 +238,9 @@ class Instruments:
         self.snapshot_failures = self._counter(
             "ftrl_snapshot_failures", "Snapshots that could not be written.", "model", "reason"
         )
+        self.archive_failures = self._counter(
+            "ftrl_log_archive_failures", "Attempts to archive the log that failed.", "model"
+        )
         self.restores = self._counter(
             "ftrl_restores", "Times that the whole state was replaced under the learner.", "model"
         )

@@ -27,6 +27,7 @@ from service.redis_keys import LogEntry, lease_key
 from service.replica import ModelGone, Replica, load_replica, stream_entries
 from service.server_health import ServerHealth
 from service.settings import Settings
+from service.snapshots.archiving import Archiving
 from service.snapshots.gate import RollbackGate
 from service.snapshots.store import SnapshotStore
 from service.snapshots.taking import Snapshots
@@ -61,6 +62,7 @@ class Learner:
         self._lease = Lease(client, lease_key(model), settings.lease_seconds)
         self._mirror = Mirror(client, model, settings)
         self._snapshots = Snapshots(client, model, settings, store, metrics)
+        self._archiving = Archiving(client, model, settings, store, metrics)
         self._gate = RollbackGate(client, model, settings, store, metrics)
         self._settled = False  # whether the arrays are exactly those of the replica's commit
         self._evaluation = LiveEvaluation(model, metrics)
@@ -76,6 +78,7 @@ class Learner:
         """Learns until the model is gone. Raises ContractMismatch."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._snapshots.close)
+            stack.push_async_callback(self._archiving.close)
             stack.push_async_callback(self._gate.close)
             stack.push_async_callback(self._log_channel.close)
             stack.push_async_callback(self._mirror.close)
@@ -122,6 +125,7 @@ class Learner:
     async def _lead(self, committer: Committer) -> None:
         if self._settled:
             await self._snapshots.look(self._mirror.replica)
+            self._archiving.look(self._mirror.replica)
             self._gate.judge(self._mirror.replica)
         if self._blocked:
             await self._wait_for_operator()
@@ -143,7 +147,10 @@ class Learner:
 
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
-        self._committer = await Committer.start(self._mirror, self._settings, self._health, self._evaluation)
+        self._archiving.lead()
+        self._committer = await Committer.start(
+            self._mirror, self._settings, self._health, self._evaluation, self._archiving
+        )
         replica = self._mirror.replica
         self._metrics.leads(
             self.model,

@@ -166,6 +166,12 @@ class Settings(BaseSettings):
     snapshot_examples: int = Field(
         0, ge=0, description="Take a snapshot also after this many examples; 0 is never."
     )
+    log_archive_seconds: float = Field(
+        0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Keep what leaves the log this long in the snapshot store; 0 is not at all.",
+    )
     start_from_snapshot: bool = Field(
         False,
         description="Begin with a model's newest snapshot and the log since, not with its state in Redis.",

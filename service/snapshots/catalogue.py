@@ -20,6 +20,7 @@ from model_core.snapshot import Snapshot, SnapshotHeader
 from service.redis_keys import revision
 from service.snapshots.errors import DamagedSnapshot, StoreUnavailable, UnknownSnapshot
 from service.snapshots.files import SUFFIX, read_header, read_snapshot, write_snapshot
+from service.snapshots.log_archive import LogArchive
 from service.snapshots.object_store import ObjectStore, store_failures
 
 GOOD = "good"
@@ -50,6 +51,10 @@ class Catalogue:
     def __init__(self, store: ObjectStore, model: str) -> None:
         self.model = model
         self._store = store
+
+    def log_archive(self, incarnation: str) -> LogArchive:
+        """What left the log of that incarnation of the model."""
+        return LogArchive(self._store, self.model, incarnation)
 
     def entries(self) -> list[Entry]:
         """Oldest first."""

@@ -70,7 +70,8 @@ async def rebuild(
     if file is not None:
         examples = _learn_file(start.state, replica.config, file)
     else:
-        replay = Replay(channel, replica.keys, replica.config, start.applied, start.number)
+        archive = catalogue.log_archive(replica.keys.incarnation)
+        replay = Replay(channel, archive, replica.keys, replica.config, start.applied, start.number)
         replay.state = start.state
         examples = await replay.catch_up(replica.applied)
     difference = first_difference(replica.state, start.state)
@@ -107,7 +108,8 @@ async def _start(channel: Channel, catalogue: Catalogue, replica: Replica, wante
     base, applied, number = await channel.call(
         "HMGET", replica.keys.meta, "base", "base_applied", "base_number"
     )
-    first = await _first_number(channel, replica)
+    in_log = await _first_number(channel, replica)
+    first = catalogue.log_archive(replica.keys.incarnation).reaches_back_from(in_log)
     if base is None and first == 0:
         return _nothing(replica)
     if base and first <= int(number):

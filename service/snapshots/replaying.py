@@ -13,9 +13,11 @@ from service.redis_client import Channel
 from service.redis_keys import LogEntry, LogId, ModelKeys
 from service.replica import read_meta
 from service.snapshots.errors import LogIncomplete
+from service.snapshots.log_archive import LogArchive
 
 ENTRIES_A_READ = 100
 MOST_ROUNDS = 20
+LOG_END = LogId(2**64 - 1, 2**64 - 1)
 
 
 class Replay:
@@ -26,12 +28,19 @@ class Replay:
     state: ModelState
 
     def __init__(
-        self, channel: Channel, keys: ModelKeys, config: ModelConfig, applied: LogId, number: int
+        self,
+        channel: Channel,
+        archive: LogArchive,
+        keys: ModelKeys,
+        config: ModelConfig,
+        applied: LogId,
+        number: int,
     ) -> None:
         self.applied = applied
         self.number = number
         self.examples = 0
         self._channel = channel
+        self._archive = archive
         self._keys = keys
         self._config = config
 
@@ -42,21 +51,27 @@ class Replay:
         before = self.examples
         target = through or await self._applied_now()
         while self.applied < target:
-            found = await self._channel.call(
-                "XRANGE", self._keys.log, f"({self.applied}", str(target), "COUNT", ENTRIES_A_READ
-            )
-            if not found:
-                raise self._nothing_left()
-            await self._learn([LogEntry.parse(entry, fields) for entry, fields in found])
+            await self._learn(await self._next_entries(target, ENTRIES_A_READ))
         return self.examples - before
 
     async def check_reaches_back(self) -> None:
         """Raises LogIncomplete at once, rather than after all that can be done before it is noticed."""
         if self.applied < await self._applied_now():
-            found = await self._channel.call("XRANGE", self._keys.log, f"({self.applied}", "+", "COUNT", 1)
-            if not found:
-                raise self._nothing_left()
-            self._check(LogEntry.parse(*found[0]), self.number)
+            entries = await self._next_entries(LOG_END, 1)
+            self._check(entries[0], self.number)
+
+    async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
+        """From the log, or from the archive where the log begins later. Raises LogIncomplete."""
+        found = await self._channel.call(
+            "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
+        )
+        entries = [LogEntry.parse(entry, fields) for entry, fields in found]
+        if not entries or gap_before(entries[0], self.number):
+            archived = await asyncio.to_thread(self._archive.entries_from, self.number)
+            entries = [entry for entry in archived if entry.id <= last] or entries
+        if not entries:
+            raise self._nothing_left()
+        return entries
 
     async def _learn(self, entries: list[LogEntry]) -> None:
         batches, number = [], self.number

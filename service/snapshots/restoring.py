@@ -25,6 +25,7 @@ from service.snapshots.catalogue import Entry
 from service.snapshots.creating import check_memory, create_filled
 from service.snapshots.errors import LogIncomplete, RestoreConflict
 from service.snapshots.fitting import config_of, restored_config
+from service.snapshots.log_archive import LogArchive
 from service.snapshots.replaying import MOST_ROUNDS, Replay
 from service.snapshots.restore_plan import Restored, RestorePlan
 from service.snapshots.store import SnapshotStore
@@ -48,7 +49,8 @@ async def restore(channel: Channel, settings: Settings, store: SnapshotStore, pl
         meta = await read_meta(channel, plan.model)
     except ModelGone:
         return await _create(channel, plan, entry, snapshot, started)
-    restoration = _Restoration(channel, plan, entry, snapshot, meta)
+    archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
+    restoration = _Restoration(channel, archive, plan, entry, snapshot, meta)
     try:
         await restoration.check()
         before = await _save(channel, settings, store, plan.model)
@@ -65,9 +67,16 @@ async def restore(channel: Channel, settings: Settings, store: SnapshotStore, pl
 
 class _Restoration:
     def __init__(
-        self, channel: Channel, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta
+        self,
+        channel: Channel,
+        archive: LogArchive,
+        plan: RestorePlan,
+        entry: Entry,
+        snapshot: Snapshot,
+        meta: Meta,
     ) -> None:
         self._channel = channel
+        self._archive = archive
         self._server = PatientChannel(channel, plan.patience_seconds)
         self._plan = plan
         self._entry = entry
@@ -130,7 +139,7 @@ class _Restoration:
 
     def _replay(self) -> Replay:
         applied, number = LogId.parse(self._header.applied), self._header.applied_number
-        return Replay(self._channel, self._keys, self._config, applied, number)
+        return Replay(self._channel, self._archive, self._keys, self._config, applied, number)
 
     async def _switch(self, generation: int, replay: Replay, slots: int) -> list[bytes]:
         keys, meta, header = self._keys, self._meta, self._header

@@ -31,7 +31,9 @@ class SnapshotShortcut:
             if found is None:
                 return False
             applied, number, state = found
-            replay = Replay(channel, replica.keys, replica.config, applied, number)
+            keys = replica.keys
+            archive = await asyncio.to_thread(self._store.log_archive, keys.model, keys.incarnation)
+            replay = Replay(channel, archive, keys, replica.config, applied, number)
             replay.state = state
             await replay.catch_up(replica.applied)
         except ServiceError as failure:

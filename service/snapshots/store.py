@@ -6,6 +6,7 @@ import threading
 
 from service.settings import Settings
 from service.snapshots.catalogue import Catalogue
+from service.snapshots.log_archive import LogArchive
 from service.snapshots.object_store import ObjectStore, open_store
 
 
@@ -17,7 +18,14 @@ class SnapshotStore:
 
     def of(self, model: str) -> Catalogue:
         """The snapshots of one model. For a thread that may block. Raises UnusableStore."""
+        return Catalogue(self._opened(), model)
+
+    def log_archive(self, model: str, incarnation: str) -> LogArchive:
+        """What left the log of one model. For a thread that may block. Raises UnusableStore."""
+        return LogArchive(self._opened(), model, incarnation)
+
+    def _opened(self) -> ObjectStore:
         with self._lock:
             if self._store is None:
                 self._store = open_store(self._url)
-        return Catalogue(self._store, model)
+        return self._store
