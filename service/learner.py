@@ -160,11 +160,12 @@ class Learner:
         )
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         self._snapshots.lead(replica)
+        self._gate.forget()
         self._settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
     async def _learn(self, committer: Committer) -> None:
-        await self._evaluation.follow(self._mirror)
+        await self._settle()
         entries = await self._read_log()
         if not entries:
             await self._idle(committer)
@@ -187,6 +188,13 @@ class Learner:
             seconds, state = time.monotonic() - started, self._mirror.replica.state
             self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)
             await self._evaluation.tell(self._mirror)
+
+    async def _settle(self) -> None:
+        """Also where a commit was refused and the loading after it failed, until now."""
+        await self._evaluation.follow(self._mirror)
+        if not self._settled:
+            self._gate.forget()
+            self._settled = True
 
     async def _read_log(self) -> deque[LogEntry]:
         replica = self._mirror.replica

@@ -19,7 +19,7 @@ from service.evaluation.slice_names import unpack_names
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.redis_client import Channel, read_evaluation, store_figures
-from service.redis_keys import LogEntry, ModelKeys
+from service.redis_keys import LogEntry, ModelKeys, mapping_of
 from service.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class LiveEvaluation:
                 *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token),
             )
             if found:
-                self._take_up(replica, *(_pairs(flat) for flat in found))
+                self._take_up(replica, *(mapping_of(flat) for flat in found))
                 self._token = replica.token
             else:
                 await mirror.catch_up()
@@ -65,7 +65,7 @@ class LiveEvaluation:
         """Before these entries are learned."""
         if any(entry.slices for entry in entries) and self._evaluations.slices is not None:
             found = await channel.call("HGETALL", keys.slices)
-            self._evaluations.know(unpack_names(_pairs(found).items()))
+            self._evaluations.know(unpack_names(mapping_of(found).items()))
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
         margins = learned.margins
@@ -140,10 +140,8 @@ class Teller:
 
     def _piece(self, evaluations: Evaluations, replica: Replica, now: float) -> Report | None:
         if self._pieces is None and self.has_news and now >= self._next_report:
-            self._pieces, self.has_news = (
-                report_in_pieces(evaluations, replica.revision, replica.state.t),
-                False,
-            )
+            self._pieces = report_in_pieces(evaluations, replica.revision, replica.state.t)
+            self.has_news = False
             self._next_report = now + REPORT_EVERY_SECONDS
         if self._pieces is None:
             self._count(replica, now)
@@ -184,7 +182,3 @@ class Teller:
         except ResponseError as refusal:  # a full server, say: it is told again with the next news
             log.warning("figures of %s are not stored: %s", self._model, refusal)
             self.has_news = True
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -8,8 +8,9 @@ ever taken for its successor's.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,11 @@ WAITING_HEAD = struct.Struct("<cIHId4s")
 """Of a prediction that waits: state, when it was shown (s), generation and commit that were read, margin, the
 first 4 bytes of its id, whose others are the field; its flags and features follow.
 """
+
+
+def mapping_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Of a reply or an entry that reads field, value, ..."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def meta_key(model: str) -> str:
@@ -242,7 +248,7 @@ class Commit:
 
     @classmethod
     def parse(cls, fields: list[bytes]) -> Commit:
-        value: dict[bytes, Any] = dict(zip(fields[::2], fields[1::2], strict=True))
+        value = mapping_of(fields)
         return cls(
             previous_token=value[b"previous"],
             token=value[b"token"],

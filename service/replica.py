@@ -21,6 +21,7 @@ from service.redis_keys import (
     LogId,
     Meta,
     ModelKeys,
+    mapping_of,
     meta_key,
     revision,
     rows_of,
@@ -192,7 +193,7 @@ def checked_config(model: str, meta: Meta) -> ModelConfig:
 def _meta(model: str, flat: list[bytes]) -> Meta:
     if not flat:
         raise ModelGone(model)
-    return Meta.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
+    return Meta.parse(mapping_of(flat))
 
 
 def stream_entries(streams: Any) -> Iterator[tuple[bytes, list[bytes]]]:

@@ -15,10 +15,10 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*known, return_exceptions=True)
 
 
-async def first_to_end(work: Coroutine[Any, Any, None], *helpers: asyncio.Task[Any]) -> None:
-    """Runs `work` to its end, or until one of its helpers fails. Raises what either raised."""
+async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Task[Any]) -> None:
+    """Runs `work` to its end, or until one of its companions fails. Raises what either raised."""
     task = asyncio.ensure_future(work)
-    pending: set[asyncio.Task[Any]] = {task, *helpers}
+    pending: set[asyncio.Task[Any]] = {task, *companions}
     try:
         while task in pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)

@@ -21,6 +21,7 @@ from model_core.hashing import FeatureEncoder
 MOST_VALUES_A_FEATURE = 4096
 MOST_TEXT_BYTES = 64
 _MOST_REMEMBERED = 1 << 16
+_MOST_REMEMBERED_BYTES = 256  # of one text, which a list may make as long as a body
 _HASH = struct.Struct("<I")
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
@@ -95,7 +96,8 @@ class SliceFinder:
             for category, value in self._categories(self._slices[feature], text)
             if category not in self._told
         }
-        if not untold and len(self._old) < _MOST_REMEMBERED:
+        short = len(text) <= _MOST_REMEMBERED_BYTES
+        if not untold and short and len(self._old) < _MOST_REMEMBERED:
             self._old.add((feature, text))
         return untold
 

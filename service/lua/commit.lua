@@ -1,5 +1,6 @@
 -- Commits what the learner learned, if the model is still what the learner started from.
 --
+-- After: log_ids, set_slots
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (redis_keys.CHANGED), 11 learned entries,
@@ -23,12 +24,6 @@ if #entries > 0 and #redis.call('XRANGE', KEYS[4], applied, applied) == 0 then
   return {'LOST'}
 end
 
-local function before(a, b)
-  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
-  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
-  if a_ms ~= b_ms then return tonumber(a_ms) < tonumber(b_ms) end
-  return tonumber(a_seq) < tonumber(b_seq)
-end
 local time = redis.call('TIME')
 local expired = string.format('%.0f-0', math.max(0, time[1] * 1000 - log_milliseconds))
 if before(log_from, expired) then log_from = expired end
@@ -37,14 +32,7 @@ if before(applied, log_from) then log_from = applied end
 redis.call('XTRIM', KEYS[3], 'MINID', '~', commits_from)
 redis.call('XTRIM', KEYS[4], 'MINID', '~', log_from)
 
-local function set_slots(following, ...)
-  redis.call('HSET', KEYS[2], ...)
-  return following
-end
-local position = #changed > 0 and 0 or -1
-while position >= 0 do -- a field and its value for each slot; -1 after the last
-  position = set_slots(cmsgpack.unpack_limit(changed, CHUNK, position))
-end
+set_slots(KEYS[2], changed)
 for start = first_argument, first_argument + deleted - 1, CHUNK do
   local stop = math.min(start + CHUNK, first_argument + deleted) - 1
   redis.call('HDEL', KEYS[5], unpack(ARGV, start, stop))

@@ -1,5 +1,6 @@
 -- Which log entries the server has lost, of those that it once said it had appended.
 --
+-- After: log_ids
 -- KEYS: 1 meta, 2 log
 -- ARGV: 1 incarnation, then ids of entries
 -- RETURNS: indices (from 0) of entries that are not in the log although nothing has trimmed them; none where the
@@ -9,12 +10,6 @@ if meta[1] ~= ARGV[1] then
   return {}
 end
 
-local function before(a, b)
-  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
-  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
-  if a_ms ~= b_ms then return tonumber(a_ms) < tonumber(b_ms) end
-  return tonumber(a_seq) < tonumber(b_seq)
-end
 local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 local lost = {}
 for i = 2, #ARGV do

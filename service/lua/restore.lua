@@ -1,5 +1,6 @@
 -- Makes a filled state key the model's state, whatever the model has learned meanwhile.
 --
+-- After: log_ids
 -- KEYS: 1 meta, 2 state so far, 3 filled state, 4 commits, 5 log
 -- ARGV: 1 incarnation, 2 generation so far, 3 new token, 4 new generation, 5 t, 6 how many slots were filled,
 --       7 configuration, 8 snapshot that it began with, 9 log id and 10 number of examples after which the log
@@ -37,12 +38,6 @@ else
 end
 if base_applied == '' then
   base_applied, base_number = applied, applied_number
-end
-local function before(a, b)
-  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
-  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
-  if a_ms ~= b_ms then return tonumber(a_ms) < tonumber(b_ms) end
-  return tonumber(a_seq) < tonumber(b_seq)
 end
 -- What is learned again has been evaluated: through here it does not count once more.
 local evaluated = meta[4]

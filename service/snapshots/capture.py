@@ -12,10 +12,8 @@ import numpy.typing as npt
 
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.model_config import ModelConfig
-from service.redis_keys import LogId, ModelKeys
+from service.redis_keys import FIGURES, LogId, ModelKeys
 from service.replica import Replica
-
-FIGURES = b"figures"
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,7 +143,13 @@ class RollbackGate:
             f" {verdict.difference:.5f}, {_ratio(verdict):.1f} standard errors"
         )
         meta = replica.keys.meta
-        if await self._channel.call("HGET", meta, ROLLED_BACK) == good.id.encode():
+        incarnation, generation, went_back_to = await self._channel.call(
+            "HMGET", meta, "incarnation", "generation", ROLLED_BACK
+        )
+        if (incarnation, generation) != (replica.keys.incarnation.encode(), b"%d" % replica.generation):
+            log.info("%s was restored or deleted while it was compared, and stays as it is", self._model)
+            return
+        if went_back_to == good.id.encode():
             log.error("model %s is bad again and stays so, as it went back once: %s", self._model, why)
             return
         log.error("model %s is rolled back: %s", self._model, why)

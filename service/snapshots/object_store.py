@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -61,11 +62,12 @@ class DirectoryStore(ObjectStore):
             entries = list(os.scandir(self._root / prefix))
         except FileNotFoundError:
             return {}
-        return {
-            entry.name: entry.stat().st_size
-            for entry in entries
-            if entry.is_file() and not entry.name.startswith(".")
-        }
+        sizes = {}
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process may delete it meanwhile
+                if entry.is_file() and not entry.name.startswith("."):
+                    sizes[entry.name] = entry.stat().st_size
+        return sizes
 
     def open(self, name: str) -> BinaryIO:
         return (self._root / name).open("rb")
@@ -95,8 +97,9 @@ class DirectoryStore(ObjectStore):
     def _remove_abandoned(directory: Path) -> None:
         """What killed processes left; nobody else reads it."""
         for partial in directory.glob(f"{PARTIAL}*"):
-            if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
-                partial.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another process may have finished it
+                if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
+                    partial.unlink()
 
 
 class RemoteStore(ObjectStore):

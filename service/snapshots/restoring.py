@@ -17,7 +17,7 @@ from service.bulk_load import PatientChannel, fill
 from service.errors import StateUnavailable
 from service.model_config import ModelConfig
 from service.redis_client import Channel, new_generation, switch_to_restored
-from service.redis_keys import LogId, Meta, ModelKeys
+from service.redis_keys import LogId, Meta, ModelKeys, mapping_of
 from service.replica import ModelGone, checked_config, load_replica, read_meta
 from service.settings import Settings
 from service.snapshots.capture import capture
@@ -121,8 +121,8 @@ class _Restoration:
         learns it again after the switch.
         """
         replay = self._replay()
+        replay.state = await asyncio.to_thread(self._snapshot.state)
         if self._plan.replay_log:
-            replay.state = await asyncio.to_thread(self._snapshot.state)
             await replay.catch_up()
             replay.state.take_changed()
             slots = await fill(self._server, filled, replay.state, replay.state.seen_slots())
@@ -133,7 +133,6 @@ class _Restoration:
                 if few:
                     break
             return replay, slots
-        replay.state = await asyncio.to_thread(self._snapshot.state)
         slots = await fill(self._server, filled, replay.state, self._snapshot.slots)
         return replay, slots
 
@@ -187,7 +186,7 @@ async def _save(channel: Channel, settings: Settings, store: SnapshotStore, mode
     """The state as it is, as Redis has it: there may be no learner."""
     replica = await load_replica(channel, model)
     evaluation = await channel.call("HGETALL", replica.keys.evaluation)
-    fields = dict(zip(evaluation[::2], evaluation[1::2], strict=True))
+    fields = mapping_of(evaluation)
     entry, _ = await asyncio.to_thread(
         lambda: write_and_retain(store, settings, capture(replica, fields), BEFORE_RESTORE)
     )

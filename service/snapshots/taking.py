@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 from service.errors import ServiceError
 from service.metrics import Metrics, WrittenSnapshot
 from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_keys import mapping_of
 from service.replica import Replica
 from service.settings import Settings
 from service.snapshots.capture import Capture, capture
@@ -113,7 +114,7 @@ class Snapshots:
 
     async def _start(self, replica: Replica, reason: str) -> None:
         evaluation = await self._requests.call("HGETALL", replica.keys.evaluation)
-        fields = dict(zip(evaluation[::2], evaluation[1::2], strict=True))
+        fields = mapping_of(evaluation)
         started = time.monotonic()
         copied = await asyncio.to_thread(capture, replica, fields)
         seconds = time.monotonic() - started
