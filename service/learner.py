@@ -137,10 +137,8 @@ class Learner:
         if self._committer is None:
             return
         try:
-            settled = self._settled
-            replica = (
-                self._mirror.replica if settled else await load_replica(self._mirror.channel, self.model)
-            )
+            mirror = self._mirror
+            replica = mirror.replica if self._settled else await load_replica(mirror.channel, self.model)
             await self._snapshots.last_look(replica)
         except (*CONNECTION_FAILURES, ResponseError, ModelGone, ContractMismatch) as failure:
             log.warning("no last snapshot of %s: %s", self.model, failure)
@@ -152,12 +150,8 @@ class Learner:
             self._mirror, self._settings, self._health, self._evaluation, self._archiving
         )
         replica = self._mirror.replica
-        self._metrics.leads(
-            self.model,
-            fingerprint=replica.config.hashing.fingerprint,
-            family=replica.config.hyper.family,
-            bits=replica.config.hashing.bits,
-        )
+        hashing, family = replica.config.hashing, replica.config.hyper.family
+        self._metrics.leads(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         self._snapshots.lead(replica)
         self._gate.forget()
@@ -234,10 +228,8 @@ class Learner:
         return work
 
     def _enough(self, work: Work, replica: Replica) -> bool:
-        slots = replica.state.changes
-        return (
-            work.examples >= self._settings.learner_read_examples or 2 * slots >= self._settings.commit_slots
-        )
+        settings, slots = self._settings, 2 * replica.state.changes
+        return work.examples >= settings.learner_read_examples or slots >= settings.commit_slots
 
     async def _block(self, blocked: LogBlocked) -> None:
         """Unless the server is not where this learner is: it may have come back with less."""
