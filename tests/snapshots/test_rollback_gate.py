@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,11 +16,13 @@ from model_core.state import ModelState
 from service.appending import NewExamples
 from service.model_config import ModelConfig
 from service.models import OpenModel
+from service.redis_keys import LogEntry, LogId
 from service.snapshots.config import AutoRollback
-from service.snapshots.gate import Good, Window, compare
+from service.snapshots.gate import Good, RollbackGate, Window, compare
+from service.snapshots.store import SnapshotStore
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
-from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
+from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
 from tests.system import System, eventually, stored
 
 GATED = ModelConfig.from_json(
@@ -104,6 +107,26 @@ async def test_without_a_good_snapshot_a_model_stays(system: System) -> None:
     await learn(system, model, stream.examples(6000, flipped=True))
     await learn(system, model, stream.examples(4000))
     assert (rollbacks(system), (await stored(system.client)).generation) == (0, 0)
+
+
+async def test_a_model_that_was_restored_while_it_was_compared_stays(
+    system: System, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    system.learn()
+    model, stream = await system.model(GATED), Stream()
+    await learn(system, model, stream.examples(2000))
+    await take(system, model, "good")
+    compared, store = await stored(system.client), SnapshotStore(system.settings)
+    await restored(system, "good")
+    gate = RollbackGate(system.client, "clicks", system.settings, store, system.metrics)
+    batch = stream.examples(2000)
+    wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
+    gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
+    gate.judge(compared)
+    await eventually(lambda: "while it was compared" in caplog.text, 20)
+    await gate.close()
+    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
 
 
 def window_of(live: list[float], labels: list[int], skipped: list[int], weights: list[float]) -> Window:
