@@ -55,7 +55,8 @@ def terms(model, name, value):
 
 
 def margin(model, features):
-    values, texts, mask = {}, {}, (1 << model["bits"]) - 1
+    values: dict[int, float] = {}
+    texts, mask = {}, (1 << model["bits"]) - 1
 
     def add(text, value=1.0):
         slot = murmur3(text, model["seed"]) & mask

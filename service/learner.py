@@ -211,7 +211,7 @@ class Learner:
         replica = self._mirror.replica
         work = Work()
         number = replica.applied_number
-        while entries and not self._enough(work, replica):
+        while entries and not self._enough(work, replica, entries[0]):
             try:
                 batch = decode(entries[0], number)
             except LogBlocked:
@@ -227,9 +227,16 @@ class Learner:
             number += len(batch)
         return work
 
-    def _enough(self, work: Work, replica: Replica) -> bool:
-        settings, slots = self._settings, 2 * replica.state.changes
-        return work.examples >= settings.learner_read_examples or slots >= settings.commit_slots
+    def _enough(self, work: Work, replica: Replica, following: LogEntry) -> bool:
+        """Whether the next entry is left to the next commit. An example of it changes hardly more slots than
+        those before it did: fewer and fewer are new.
+        """
+        if not work.examples:
+            return False
+        slots = replica.state.changes
+        with_it = slots + slots / work.examples * len(following.records)
+        settings = self._settings
+        return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
 
     async def _block(self, blocked: LogBlocked) -> None:
         """Unless the server is not where this learner is: it may have come back with less."""
