@@ -117,8 +117,15 @@ def _refuse_other_origins(headers: Iterable[tuple[bytes, bytes]]) -> None:
             host = value.decode("latin-1")
         elif name == b"origin":
             origin = value.decode("latin-1")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _host_of(origin) != host:
         raise Forbidden(f"A page of {origin[:80]!r} may not use the token entered for {(host or '')[:80]!r}.")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return None
 
 
 def _password(credentials: bytes) -> bytes:

@@ -113,9 +113,9 @@ class Catalogue:
             for tag in entry.tags:
                 self._store.remove(self._tag(entry.id, tag))
 
-    def retain(self, count: int) -> list[Entry]:
-        """Deletes those without a tag but the newest `count`, and returns what it deleted."""
-        untagged = [entry for entry in self.entries() if not entry.tags]
+    def retain(self, count: int, needed: str | None = None) -> list[Entry]:
+        """Deletes those without a tag but the newest `count` and `needed`; returns what it deleted."""
+        untagged = [entry for entry in self.entries() if not entry.tags and entry.id != needed]
         superfluous = untagged[: max(0, len(untagged) - count)]
         for entry in superfluous:
             self.delete(entry)

@@ -22,10 +22,10 @@ from model_core.examples import ExampleBatch
 from model_core.learning import Learned, predict_batch
 from model_core.numerics import log_losses
 from model_core.state import ModelState
-from service.errors import ServiceError
+from service.errors import ServiceError, StateUnavailable
 from service.metrics import Metrics
 from service.model_config import ModelConfig
-from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_client import CONNECTION_FAILURES, Channel, note_rollback
 from service.redis_keys import LogEntry
 from service.replica import Replica
 from service.settings import Settings
@@ -40,7 +40,7 @@ from service.tasks import cancel_all
 log = logging.getLogger(__name__)
 
 STANDARD_ERRORS = 3.0
-ROLLED_BACK = "rolled_back"  # a field of meta: the snapshot that the model went back to by itself
+ROLLED_BACK = "rolled_back"  # a field of meta, set by note_rollback.lua
 
 
 class Verdict(NamedTuple):
@@ -142,22 +142,23 @@ class RollbackGate:
             f" {verdict.live:.5f}, that of snapshot {good.id} {verdict.good:.5f}: worse by"
             f" {verdict.difference:.5f}, {_ratio(verdict):.1f} standard errors"
         )
-        meta = replica.keys.meta
-        incarnation, generation, went_back_to = await self._channel.call(
-            "HMGET", meta, "incarnation", "generation", ROLLED_BACK
+        status = await note_rollback(
+            self._channel, replica.keys.meta, replica.keys.incarnation, replica.generation, good.id
         )
-        if (incarnation, generation) != (replica.keys.incarnation.encode(), b"%d" % replica.generation):
+        if status == b"MOVED":
             log.info("%s was restored or deleted while it was compared, and stays as it is", self._model)
             return
-        if went_back_to == good.id.encode():
+        if status == b"AGAIN":
             log.error("model %s is bad again and stays so, as it went back once: %s", self._model, why)
             return
         log.error("model %s is rolled back: %s", self._model, why)
-        await self._channel.call("HSET", meta, ROLLED_BACK, good.id)
+        plan = RestorePlan(self._model, good.id, may_create=False)
         try:
-            await restore(self._channel, self._settings, self._store, RestorePlan(self._model, good.id))
-        except BaseException:
-            await self._channel.call("HDEL", meta, ROLLED_BACK)
+            await restore(self._channel, self._settings, self._store, plan)
+        except StateUnavailable:  # it may have happened, and happens once
+            raise
+        except ServiceError:
+            await self._channel.call("HDEL", replica.keys.meta, ROLLED_BACK)
             raise
         self._metrics.rollbacks.labels(self._model).inc()
 

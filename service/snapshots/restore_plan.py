@@ -12,13 +12,14 @@ from service.bulk_load import PATIENCE_SECONDS
 @dataclass(frozen=True)
 class RestorePlan:
     """`snapshot`: an id, a tag or "newest". `replay_log`: learn again what came after it, with `hyper` if
-    given; else learning goes on from now.
+    given; else learning goes on from now. `may_create`: a model that is not there.
     """
 
     model: str
     snapshot: str
     replay_log: bool = False
     hyper: Hyperparameters | None = None
+    may_create: bool = True
     patience_seconds: float = PATIENCE_SECONDS
 
 

@@ -14,7 +14,7 @@ import time
 
 from model_core.snapshot import Snapshot
 from service.bulk_load import PatientChannel, fill
-from service.errors import StateUnavailable
+from service.errors import StateUnavailable, UnknownModel
 from service.model_config import ModelConfig
 from service.redis_client import Channel, new_generation, switch_to_restored
 from service.redis_keys import LogId, Meta, ModelKeys, mapping_of
@@ -48,12 +48,14 @@ async def restore(channel: Channel, settings: Settings, store: SnapshotStore, pl
     try:
         meta = await read_meta(channel, plan.model)
     except ModelGone:
+        if not plan.may_create:
+            raise UnknownModel(plan.model) from None
         return await _create(channel, plan, entry, snapshot, started)
     archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
     restoration = _Restoration(channel, archive, plan, entry, snapshot, meta)
     try:
         await restoration.check()
-        before = await _save(channel, settings, store, plan.model)
+        before = await _save(channel, settings, store, plan.model, entry)
         t, replayed = await restoration.run()
     except ModelGone:
         raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
@@ -182,13 +184,17 @@ class _Restoration:
         )
 
 
-async def _save(channel: Channel, settings: Settings, store: SnapshotStore, model: str) -> str:
-    """The state as it is, as Redis has it: there may be no learner."""
+async def _save(
+    channel: Channel, settings: Settings, store: SnapshotStore, model: str, restored: Entry
+) -> str:
+    """The state as it is, as Redis has it: there may be no learner. What is restored stays in the store."""
     replica = await load_replica(channel, model)
     evaluation = await channel.call("HGETALL", replica.keys.evaluation)
     fields = mapping_of(evaluation)
     entry, _ = await asyncio.to_thread(
-        lambda: write_and_retain(store, settings, capture(replica, fields), BEFORE_RESTORE)
+        lambda: write_and_retain(
+            store, settings, capture(replica, fields), BEFORE_RESTORE, needed=restored.id
+        )
     )
     return entry.id
 

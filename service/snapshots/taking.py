@@ -176,13 +176,21 @@ class Snapshots:
 
 
 def write_and_retain(
-    store: SnapshotStore, settings: Settings, copied: Capture, reason: str, tags: Sequence[str] = ()
+    store: SnapshotStore,
+    settings: Settings,
+    copied: Capture,
+    reason: str,
+    tags: Sequence[str] = (),
+    needed: str | None = None,
 ) -> tuple[Entry, dict[str, Any]]:
-    """The snapshot's entry and description. Raises StoreUnavailable, UnusableStore."""
+    """The snapshot's entry and description; an older one that is `needed` stays.
+
+    Raises StoreUnavailable, UnusableStore.
+    """
     catalogue = store.of(copied.keys.model)
     snapshot = copied.snapshot(reason)
     entry = catalogue.write(snapshot, tags)
-    catalogue.retain(settings.snapshots_kept)
+    catalogue.retain(settings.snapshots_kept, needed)
     return entry, described(entry, snapshot.header)
 
 

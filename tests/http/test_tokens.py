@@ -132,6 +132,7 @@ def test_a_page_of_another_site_cannot_use_what_a_browser_remembers(service: Cli
     assert predict(str(service.base_url)).status_code == 200
     assert predict("https://elsewhere.example").status_code == 403
     assert predict("null").status_code == 403
+    assert predict("http://[").status_code == 403
 
 
 def test_no_other_origin_is_let_in_by_headers(service: Client) -> None:
