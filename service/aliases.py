@@ -56,7 +56,11 @@ class Aliases:
             return await self._models.get(self.resolve(name))
         except UnknownModel:
             await self.refresh()  # it may be an alias that this process has not heard of
-            return await self._models.get(self.resolve(name))
+        model = self.resolve(name)
+        try:
+            return await self._models.get(model)
+        except UnknownModel:
+            raise UnknownModel(model, alias=name if name != model else None) from None
 
     async def all(self) -> dict[str, str]:
         async with self._models.channel() as channel:

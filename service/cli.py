@@ -25,7 +25,7 @@ from service import (
     tune_command,
 )
 from service.command_flags import misspelt_variables, with_settings
-from service.kernel_cache import choose_kernel_cache
+from service.kernel_cache import choose_kernel_cache, kernels_are_compiled
 from service.log_format import configure_logging
 from service.serving import Listeners, with_redis_url
 from service.settings import Settings
@@ -178,6 +178,9 @@ def _start_logging(settings: Settings, role: str = "") -> None:
 
 def _announce(settings: Settings, listener: socket.socket) -> None:
     from service.serving import url_of
+
+    if not kernels_are_compiled():
+        logger.warning("the kernels of this version are compiled first, which takes about a minute")
 
     url = url_of(listener)
     place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"

@@ -39,8 +39,10 @@ class UnknownModel(ServiceError):
     status = 404
     title = "Unknown model"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no model {name!r}.", extra={"model": name})
+    def __init__(self, name: str, alias: str | None = None) -> None:
+        """alias: by which it was asked for."""
+        means = "" if alias is None else f" The alias {alias!r} means it; PUT /aliases/{alias} another one."
+        super().__init__(f"There is no model {name!r}.{means}", extra={"model": name})
         self.name = name
 
 
@@ -61,6 +63,13 @@ class ModelConflict(ServiceError):
 
     status = 409
     title = "Model exists with another configuration"
+
+
+class ModelExists(ServiceError):
+    """A new model was to get a name that is taken."""
+
+    status = 409
+    title = "Model exists already"
 
 
 class ContractMismatch(ServiceError):

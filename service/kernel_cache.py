@@ -33,6 +33,12 @@ def choose_kernel_cache() -> None:
         os.environ[VARIABLE] = str(_linked(directory))
 
 
+def kernels_are_compiled() -> bool:
+    """Whether the chosen directory holds any; true where numba chose."""
+    chosen = os.environ.get(VARIABLE)
+    return chosen is None or any(Path(chosen).glob("*"))
+
+
 def cache_directory() -> Path:
     """Under the package's __pycache__; named after a digest of its sources."""
     spec = find_spec("model_core")

@@ -178,7 +178,8 @@ class Metrics(QualityMetrics):
         self.commit_examples.labels(model).observe(work.examples)
         self.model_size(model, rounds, features)
         if work.newest_event >= 0:
-            self._show(self.event_age_seconds, time.time() - work.newest_event / 1000, model)
+            age = time.time() - work.newest_event / 1000
+            self._show(self.event_age_seconds, max(age, 0.0), model)  # a clock elsewhere may be ahead
 
     def model_size(self, model: str, rounds: int, features: int) -> None:
         self._show(self.rounds, rounds, model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model_core.hyperparameters import Hyperparameters
-from service.errors import ModelConflict, UnknownModel
+from service.errors import ModelExists, UnknownModel
 from service.redis_client import Channel
 from service.replica import ModelGone, load_replica
 from service.snapshots.creating import check_memory, create_filled
@@ -15,7 +15,7 @@ NO_SNAPSHOT = ""
 
 
 async def clone(channel: Channel, source: str, name: str, hyper: Hyperparameters | None) -> None:
-    """Of one commit of the source. Raises UnknownModel, ModelConflict, SnapshotMismatch, ServerFull,
+    """Of one commit of the source. Raises UnknownModel, ModelExists, SnapshotMismatch, ServerFull,
     ContractMismatch, StateUnavailable, and what Channel.call raises.
     """
     try:
@@ -29,4 +29,4 @@ async def clone(channel: Channel, source: str, name: str, hyper: Hyperparameters
     state = replica.state
     await check_memory(channel, state.features_seen)
     if not await create_filled(channel, name, config, state, NO_SNAPSHOT):
-        raise ModelConflict(f"Model {name!r} exists already; delete it first, or take another name.")
+        raise ModelExists(f"Model {name!r} exists already; delete it first, or take another name.")
