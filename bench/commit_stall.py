@@ -51,12 +51,12 @@ async def _rounds(url: str, rounds: int) -> tuple[list[float], list[float]]:
         await fill(client)
         for round_number in range(rounds):
             await append(client, _examples(round_number), batch_size=1000)
-            idle.append(await _longest_wait(url, asyncio.sleep(1)))
-            stalls.append(await _longest_wait(url, learn(client)))
+            idle.append(await longest_wait(url, asyncio.sleep(1)))
+            stalls.append(await longest_wait(url, learn(client)))
     return stalls, idle
 
 
-async def _longest_wait(url: str, work: Awaitable[object]) -> float:
+async def longest_wait(url: str, work: Awaitable[object]) -> float:
     """Milliseconds that a client waited for a reply while `work` ran."""
     with beside([sys.executable, "-m", "bench.ping", url.removeprefix("unix://")]) as output:
         await asyncio.sleep(START_SECONDS)

@@ -1,4 +1,4 @@
-"""A model of a million features in Redis, for the benchmarks of the state's size and of whole-state work."""
+"""A model of a million features or more in Redis, for benchmarks of its size and of work on all of it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,32 +19,33 @@ SETTINGS = Settings(
     redis_timeout_seconds=10, lease_seconds=60
 )  # a loaded machine's disk must not end a benchmark
 MODEL = "bench"
+CONFIG = ModelConfig()
 
 
 @asynccontextmanager
-async def created_model(url: str) -> AsyncIterator[Redis]:
-    """A client of the server at `url`, with a fresh default model there."""
+async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator[Redis]:
+    """A client of the server at `url`, with a fresh model there."""
     client = connect(SETTINGS, url)
     try:
         models = Models(client, SETTINGS)
-        await models.create(MODEL, ModelConfig())
+        await models.create(MODEL, config)
         await models.close()  # else its mirror would follow what is measured
         yield client
     finally:
         await client.aclose()
 
 
-async def fill(client: Redis) -> None:
-    """Store a million features of random slots and values, as a bulk load stores them."""
+async def fill(client: Redis, features: int = FEATURES) -> None:
+    """Store so many features of random slots and values, as a bulk load stores them."""
     mirror = Mirror(client, MODEL, SETTINGS)
     await mirror.load()
-    await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits))
+    await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits, features))
     await mirror.close()
 
 
-def random_state(bits: int) -> ModelState:
+def random_state(bits: int, features: int = FEATURES) -> ModelState:
     random = np.random.default_rng(1)
     state = ModelState.empty(bits)
-    slots = random.choice(state.size, FEATURES, replace=False).astype(np.uint32)
-    state.apply_rows(slots, random.standard_normal((FEATURES, 2)))
+    slots = random.choice(state.size, features, replace=False).astype(np.uint32)
+    state.apply_rows(slots, random.standard_normal((features, 2)))
     return state

@@ -1,0 +1,74 @@
+"""A restore of a large model: how long it takes, and how long the Redis server answers nobody meanwhile; and
+how long a process takes to start from the snapshot, against reading the state from Redis.
+"""
+
+import asyncio
+from time import perf_counter
+
+from redis.asyncio import Redis
+
+from bench.commit_stall import longest_wait
+from bench.filled_model import MODEL, SETTINGS, created_model, fill
+from bench.processes import redis_server
+from bench.result import Options, Result
+from model_core.contract import HashContract
+from service.mirror import Mirror
+from service.model_config import ModelConfig
+from service.redis_client import Channel
+from service.replica import load_replica
+from service.settings import Settings
+from service.snapshots.capture import capture
+from service.snapshots.restore_plan import RestorePlan
+from service.snapshots.restoring import restore
+from service.snapshots.store import SnapshotStore
+from service.snapshots.taking import write_and_retain
+from service.valkey_binary import binary_path
+
+FEATURES = 5_000_000
+CONFIG = ModelConfig(hashing=HashContract(bits=24))
+
+
+def measure(options: Options) -> list[Result]:
+    settings = SETTINGS.model_copy(update={"snapshots": str(options.directory / "snapshots")})
+    with redis_server(str(binary_path())) as url:
+        stall, seconds, shortcut, scan = asyncio.run(_measured(url, settings))
+    of = f"of {FEATURES:,} features"
+    return [
+        Result("restore-stall", f"longest wait of another client during a restore {of}", "ms", (stall,)),
+        Result("restore-stall", f"a restore {of}, the snapshot before it included", "s", (seconds,)),
+        Result(
+            "restore-stall",
+            f"a process starts with a model {of}: from its snapshot",
+            "s",
+            (shortcut,),
+            (scan,),
+            "from the state in Redis",
+        ),
+    ]
+
+
+async def _measured(url: str, settings: Settings) -> tuple[float, float, float, float]:
+    store = SnapshotStore(settings)
+    async with created_model(url, CONFIG) as client:
+        await fill(client, FEATURES)
+        channel = Channel(client)
+        replica = await load_replica(channel, MODEL)
+        entry, _ = write_and_retain(store, settings, capture(replica, {}), "benchmark")
+        del replica
+        scan = await _start(client, settings)
+        shortcut = await _start(client, settings.model_copy(update={"start_from_snapshot": True}))
+        started = perf_counter()
+        stall = await longest_wait(url, restore(channel, settings, store, RestorePlan(MODEL, entry.id)))
+        seconds = perf_counter() - started
+        await channel.close()
+    return stall, seconds, shortcut, scan
+
+
+async def _start(client: Redis, settings: Settings) -> float:
+    mirror = Mirror(client, MODEL, settings)
+    started = perf_counter()
+    await mirror.load()
+    seconds = perf_counter() - started
+    assert mirror.replica.state.features_seen == FEATURES
+    await mirror.close()
+    return seconds
