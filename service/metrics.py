@@ -120,9 +120,8 @@ class Metrics(QualityMetrics):
             self.examples.labels(model, status).inc(statuses.count(status))
 
     def unlogged(self, model: str, *, away: int, full: int) -> None:
-        for reason, count in (("away", away), ("full", full)):
-            if count:
-                self.feedback_unlogged.labels(model, reason).inc(count)
+        self.feedback_unlogged.labels(model, "away").inc(away)
+        self.feedback_unlogged.labels(model, "full").inc(full)
 
     def label_arrived(self, model: str, delay_seconds: float) -> None:
         self.label_delay_seconds.labels(model).observe(delay_seconds)

@@ -161,14 +161,16 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
 
 
 def use(service: ServingProcess) -> None:
-    """A snapshot, and a few seconds of predictions and updates."""
+    """A snapshot, and a few seconds of predictions, of which some are logged and labelled, and of updates."""
     service.post("/models/default/snapshots", {})
     until = time.monotonic() + 4
     number = 0
     while time.monotonic() < until:
         number += 1
         features = {"ad": f"a{number % 17}", "hour": number % 24}
-        service.post("/predict", {"features": features})
+        logged = service.post("/predict", {"features": features, "log": True})
+        service.post("/impressions", {"ids": [logged["id"]]})
+        service.post("/update", {"id": logged["id"], "label": number % 5 == 0})
         service.post("/update", {"features": features, "label": number % 5 == 0, "event_time": time.time()})
         time.sleep(0.003)
 

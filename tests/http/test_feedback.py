@@ -151,6 +151,10 @@ def test_another_prediction_under_the_same_id_is_a_conflict(make_model: Any) -> 
 def test_what_came_of_predictions_is_counted(make_model: Any, api: httpx.Client) -> None:
     model = make_model()
     name = model.path.rpartition("/")[2]
+    deadline = time.monotonic() + 20
+    while f'ftrl_feedback_waiting{{model="{name}"' not in api.get("/metrics").text:  # its learner counts
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     ids = [model.predict(log=True)["id"] for _ in range(3)]
     model.post("impressions", {"ids": ids[:2]})
     model.post("update", {"id": ids[0], "label": 1})
