@@ -45,6 +45,10 @@ class ModelState:
         """The state before the first round."""
         return cls(bits)
 
+    def use_large_pages(self) -> None:
+        """For who is about to learn much: memory is touched in fewer, larger pieces."""
+        self._memory.use_large_pages()
+
     @property
     def size(self) -> int:
         """The number of slots, and the index of the bias's row."""

@@ -31,12 +31,17 @@ class TableMemory:
         self.rows: NDArray[np.float64] = np.frombuffer(self._memory, np.float64, 2 * length).reshape(-1, 2)
         self.marks: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, length, 16 * length)
 
+    def use_large_pages(self) -> None:
+        """For who is about to fill it: what is touched from now on."""
+        self._large = True
+        if sys.platform == "linux":
+            self._advise(mmap.MADV_HUGEPAGE)
+
     def settle(self, features_seen: int) -> None:
         """To be called as features come: changes to large pages once, which copies what is in use."""
         if not self._large and features_seen * FULL_FROM >= self._slots:
-            self._large = True
+            self.use_large_pages()
             if sys.platform == "linux":
-                self._advise(mmap.MADV_HUGEPAGE)
                 self._advise(_COLLAPSE)
 
     def _advise(self, advice: int) -> None:

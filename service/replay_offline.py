@@ -52,6 +52,7 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
 
 
 def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
+    state.use_large_pages()
     with interrupts_held():
         warm_up()  # the figures are those of the pass, not of loading the kernels
     examples = read_examples(source, plan.file_format, config.hashing, plan.options)
