@@ -36,6 +36,7 @@ def server_arguments(settings: Settings) -> list[str]:
         "port": ["0"],
         "unixsocket": [SOCKET],
         "unixsocketperm": ["700"],
+        "rdbcompression": ["no"],  # hashes and floats hardly shrink, and it takes a core from the service
         "pidfile": ["valkey.pid"],
         "appendonly": ["yes"],
         "appendfsync": [settings.appendfsync],
