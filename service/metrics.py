@@ -109,6 +109,7 @@ class Metrics(QualityMetrics):
         child.inc(count)
 
     def appended_examples(self, model: str, count: int, seconds: float) -> None:
+        self.lost.labels(model)  # there at 0, or Prometheus would see no increase at the first loss
         self.appended.labels(model).inc(count)
         self.append_seconds.labels(model).observe(seconds)
 

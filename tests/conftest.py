@@ -16,12 +16,27 @@ from tests.servers import ServerProcess
 
 ServerFactory = Callable[..., ServerProcess]
 SettingsFactory = Callable[..., Settings]
+Report = Callable[[str], None]
+REPORTED = pytest.StashKey[list[str]]()
 
 choose_kernel_cache()
 
 # Kernels compile on first use, so the time of one example says nothing. CI draws the same examples always.
 hypothesis.settings.register_profile("ftrl", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("ftrl")
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Report:
+    """`report("...")`: a line at the end of the run, for figures that its reader wants to see."""
+    lines = request.config.stash.setdefault(REPORTED, [])
+    return lambda line: lines.append(f"{request.node.name}: {line}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(REPORTED, []):
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(lines))
 
 
 @pytest.fixture(autouse=True)

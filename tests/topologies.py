@@ -12,6 +12,7 @@ import redis
 from redis.crc import key_slot
 
 from service.redis_keys import meta_key
+from tests.certificates import Certificates
 from tests.servers import ServerProcess, executable_of, free_port
 
 SLOTS = 16384
@@ -33,19 +34,40 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
+def port_of(server: ServerProcess) -> int:
+    """Where clients find it, with TLS or without."""
+    return server.port or int(str(server.config["tls-port"]))
+
+
+def _server(tls: Certificates | None, config: dict[str, Any]) -> ServerProcess:
+    """With `tls`, ports want a certificate of everybody; the test's own looks are at the unix socket."""
+    if tls is None:
+        return ServerProcess(port=free_port(), **config)
+    own = {"tls_port": free_port(), "tls_replication": "yes", **tls.of_server}
+    return ServerProcess(kind="redis", **{**own, **config})
+
+
+def _node(tls: Certificates | None, config: dict[str, Any]) -> ServerProcess:
+    """Of a cluster. Its own port of the bus: by default that is 10,000 higher, where there may be none."""
+    options = {
+        "cluster_enabled": "yes",
+        "cluster_node_timeout": NODE_TIMEOUT_MS,
+        "cluster_port": free_port(),
+        **({"tls_cluster": "yes"} if tls else {}),
+    }
+    return _server(tls, {**options, **config})
+
+
+def _scheme(deployment: ClusterOfServers | SentinelsOfServers) -> str:
+    return "rediss" if deployment.settings else "redis"
+
+
 class ClusterOfServers:
     """Some masters with a replica each; `pairs` are those of the start. Has the `url` of a ServerProcess."""
 
-    def __init__(self, masters: int = 3, **config: Any) -> None:
-        options: dict[str, Any] = {
-            "cluster_enabled": "yes",
-            "cluster_node_timeout": NODE_TIMEOUT_MS,
-            **config,
-        }
-        self.pairs = [
-            (ServerProcess(port=free_port(), **options), ServerProcess(port=free_port(), **options))
-            for _ in range(masters)
-        ]
+    def __init__(self, masters: int = 3, tls: Certificates | None = None, **config: Any) -> None:
+        self.settings = tls.settings if tls else {}
+        self.pairs = [(_node(tls, config), _node(tls, config)) for _ in range(masters)]
 
     @property
     def servers(self) -> list[ServerProcess]:
@@ -55,7 +77,7 @@ class ClusterOfServers:
     def url(self) -> str:
         """Of a part of them: the others have to be found."""
         named = self.pairs[0] + self.pairs[-1]
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in named)
+        return f"{_scheme(self)}+cluster://" + ",".join(f"127.0.0.1:{port_of(server)}" for server in named)
 
     def start(self) -> ClusterOfServers:
         for server in self.servers:
@@ -67,7 +89,8 @@ class ClusterOfServers:
             self.order(master, "CLUSTER", "ADDSLOTSRANGE", number * share, last)
             self.order(master, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for server in self.servers[1:]:
-            self.order(server, "CLUSTER", "MEET", "127.0.0.1", first.port)
+            bus = str(first.config["cluster-port"])
+            self.order(server, "CLUSTER", "MEET", "127.0.0.1", port_of(first), bus)
         for master, replica in self.pairs:
             wait_until(lambda r=replica, m=master: self._replicates(r, m), "a replica joins")  # type: ignore[misc]
         wait_until(self._agreed, "the cluster is up")
@@ -122,15 +145,17 @@ def _entries(slots: object) -> list[list[object]]:
 class SentinelsOfServers:
     """A master and its replica, watched by three Sentinels under the name `clicks`."""
 
-    def __init__(self, **config: Any) -> None:
-        self.primary = ServerProcess(port=free_port(), **config)
-        self.replica = ServerProcess(port=free_port(), replicaof=f"127.0.0.1 {self.primary.port}", **config)
+    def __init__(self, tls: Certificates | None = None, **config: Any) -> None:
+        self.settings = tls.settings if tls else {}
+        self._tls = tls
+        self.primary = _server(tls, config)
+        self.replica = _server(tls, {"replicaof": f"127.0.0.1 {port_of(self.primary)}", **config})
         self.ports = [free_port() for _ in range(SENTINELS)]
         self._sentinels: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/clicks"
+        return f"{_scheme(self)}+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/clicks"
 
     def start(self) -> SentinelsOfServers:
         self.primary.start()
@@ -143,20 +168,27 @@ class SentinelsOfServers:
     def _sentinel(self, port: int) -> subprocess.Popen[bytes]:
         file = self.primary.directory / f"sentinel-{port}.conf"
         file.write_text(
-            f"port {port}\nbind 127.0.0.1\ndir {self.primary.directory}\n"
-            f"sentinel monitor clicks 127.0.0.1 {self.primary.port} 2\n"
+            f"bind 127.0.0.1\ndir {self.primary.directory}\n{self._listening(port)}"
+            f"sentinel monitor clicks 127.0.0.1 {port_of(self.primary)} 2\n"
             f"sentinel down-after-milliseconds clicks {NODE_TIMEOUT_MS}\n"
             "sentinel failover-timeout clicks 3000\n"
         )
         return subprocess.Popen(
-            [executable_of("valkey"), str(file), "--sentinel"],
+            [executable_of(self.primary.kind), str(file), "--sentinel"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
 
+    def _listening(self, port: int) -> str:
+        if self._tls is None:
+            return f"port {port}\n"
+        own = {"port": 0, "tls_port": port, "tls_replication": "yes", **self._tls.of_server}
+        return "".join(f"{name.replace('_', '-')} {value}\n" for name, value in own.items())
+
     def _knows_all(self, port: int) -> bool:
-        with redis.Redis(port=port, socket_timeout=1) as client:
+        own: dict[str, Any] = self._tls.of_client if self._tls else {}
+        with redis.Redis("127.0.0.1", port, socket_timeout=1, **own) as client:
             state = client.sentinel_master("clicks")
         return bool(state["num-other-sentinels"] == SENTINELS - 1 and state["num-slaves"] == 1)
 
@@ -173,8 +205,8 @@ class SentinelsOfServers:
 
 
 @contextlib.contextmanager
-def cluster(masters: int = 3, **config: Any) -> Iterator[ClusterOfServers]:
-    made = ClusterOfServers(masters, **config)
+def cluster(masters: int = 3, tls: Certificates | None = None, **config: Any) -> Iterator[ClusterOfServers]:
+    made = ClusterOfServers(masters, tls, **config)
     try:
         yield made.start()
     finally:
@@ -182,8 +214,8 @@ def cluster(masters: int = 3, **config: Any) -> Iterator[ClusterOfServers]:
 
 
 @contextlib.contextmanager
-def sentinels(**config: Any) -> Iterator[SentinelsOfServers]:
-    made = SentinelsOfServers(**config)
+def sentinels(tls: Certificates | None = None, **config: Any) -> Iterator[SentinelsOfServers]:
+    made = SentinelsOfServers(tls, **config)
     try:
         yield made.start()
     finally:

@@ -151,6 +151,7 @@ REDIS = [
         ("max(ftrl_redis_memory_used_bytes)", "used"),
         ("max(ftrl_redis_memory_limit_bytes)", "limit"),
         min=0,
+        width=6,
     ),
     graph(
         "Answers",
@@ -160,6 +161,7 @@ REDIS = [
         limits=ZERO_IS_BAD,
         min=0,
         max=1,
+        width=6,
     ),
     graph(
         "Safety",
@@ -171,6 +173,16 @@ REDIS = [
         ("max(ftrl_redis_shedding)", "sheds"),
         min=0,
         max=1,
+        width=6,
+    ),
+    graph(
+        "Examples lost",
+        "Acknowledged by Redis and then lost by a failover or a crash, in the hour before. An alert above 0.",
+        "short",
+        (f"sum by (model) (increase(ftrl_examples_lost_total{{{OF_MODEL}}}[1h]))", "{{model}}"),
+        limits=thresholds(GREEN, (1, RED)),
+        min=0,
+        width=6,
     ),
 ]
 

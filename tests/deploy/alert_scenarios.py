@@ -36,6 +36,7 @@ def of_api(name: str, labels: str = "") -> str:
 
 
 PREDICTIONS = of_api("ftrl_predictions_total", ', model="default"')
+LOST = of_api("ftrl_examples_lost_total", ', model="default"')
 SNAPSHOT_FAILURES = f'ftrl_snapshot_failures_total{{{OF_MODEL}, reason="full"}}'
 MIRROR_AGE = of_api("ftrl_mirror_age_seconds", ', model="default"')
 
@@ -74,6 +75,7 @@ HEALTHY: dict[str, str] = {
     of_api("ftrl_redis_persists"): "1x200",
     of_api("ftrl_redis_persistence_ok"): "1x200",
     of_api("ftrl_redis_policy_ok"): "1x200",
+    LOST: "0x200",
     of_model("ftrl_snapshot_success_timestamp_seconds"): "1000000x200",
     SNAPSHOT_FAILURES: "0x200",
     of_model("ftrl_rollbacks_total"): "0x200",
@@ -193,6 +195,8 @@ SCENARIOS = (
     Scenario("no persistence", {of_api("ftrl_redis_persists"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("a full disk", {of_api("ftrl_redis_persistence_ok"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("eviction", {of_api("ftrl_redis_policy_ok"): "0x200"}, {"FtrlRedisMayEvict"}),
+    Scenario("a failover that lost examples", {LOST: "0x20 75x180"}, {"FtrlExamplesLost"}),
+    Scenario("a failover two hours ago", {LOST: "0x20 75x180"}, set(), 140),
     Scenario("a full snapshot store", {SNAPSHOT_FAILURES: "0x20 1+1x180"}, {"FtrlSnapshotsFail"}),
     Scenario(
         "no snapshot",

@@ -150,6 +150,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         use(api)
         server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
         server.wait_for("ftrl_model_density_ratio > 0 and on (model) ftrl_slice_auc")
+        server.wait_for("ftrl:auc_drop_tolerance and on (model) (ftrl:online_log_loss offset 1s)")
         yield server
     finally:
         if server is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from service.redis_keys import Meta, meta_key
 from tests.caller import caller
-from tests.conftest import ServerFactory
+from tests.conftest import Report, ServerFactory
 from tests.invariants import assert_learned_once, assert_mirror_equals
 from tests.load import Load, example
 from tests.processes import Launch, ready, until
@@ -23,7 +23,7 @@ def appended(server: ServerProcess) -> int:
 
 
 async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_sent_again_is_learned_once(
-    server_factory: ServerFactory, launch: Launch
+    server_factory: ServerFactory, launch: Launch, report: Report
 ) -> None:
     primary = server_factory(port=free_port())
     replica = server_factory(port=free_port(), replicaof=f"127.0.0.1 {primary.port}")
@@ -56,11 +56,19 @@ async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_s
         state = await assert_learned_once(replica, load.acknowledged + after.acknowledged, others=True)
         await assert_mirror_equals(api.url, state)
         everything = load.acknowledged + lost.acknowledged + after.acknowledged
-        assert state.state.t < len(everything), "nothing was lost: the test does not test"
+        missing = len(everything) - state.state.t
+        counted = api.metric("ftrl_examples_lost_total", model="default")
+        report(
+            f"{len(everything)} examples acknowledged, {state.state.t} learned, {missing} lost;"
+            f" the service reports {counted:g} lost"
+        )
+        assert missing > 0, "nothing was lost: the test does not test"
+        assert counted == missing
         async with caller() as service:
             bodies = [example(int(event_id.rpartition("-")[2])) for event_id in everything]
             answer = await service.post(f"{api.url}/update", {"examples": bodies})
             assert answer.status in (200, 202)
         state = await assert_learned_once(replica, everything)
+        report(f"all {len(everything)} sent again: {state.state.t} learned, each once")
         await assert_mirror_equals(api.url, state)
         await assert_mirror_equals(late.url, state)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 import redis
@@ -23,6 +21,7 @@ from service.redis_client import CONNECTION_FAILURES, Channel, one_errand
 from service.redis_keys import LogId
 from service.settings import Settings
 from service.snapshots.requests import NoLearner, request_snapshot
+from tests.certificates import Certificates
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.servers import free_port
 from tests.shared_data import REPOSITORY
@@ -148,47 +147,21 @@ async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_bey
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority `ca`, and what it signed for `server` (127.0.0.1) and for `client`."""
-    home = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
-    for name in ("server", "client"):
-        authority = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
-        openssl(
-            *("req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem"),
-            *("-subj", f"/CN={name}", *authority),
-        )
-    return home
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 async def test_over_tls_with_a_client_certificate_everything_works_and_without_it_nothing_does(
-    server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Path
+    server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Certificates
 ) -> None:
     port = free_port()
-    server_factory(
-        kind="redis",
-        tls_port=port,
-        tls_cert_file=certificates / "server.pem",
-        tls_key_file=certificates / "server.key",
-        tls_ca_cert_file=certificates / "ca.pem",
-        tls_auth_clients="yes",
-    )
-    own = {"redis_url": f"rediss://127.0.0.1:{port}", "redis_ca_cert": certificates / "ca.pem"}
-    pair = {
-        "redis_client_cert": certificates / "client.pem",
-        "redis_client_key": certificates / "client.key",
-    }
-    await use_everything(make_settings(None, **own, **pair))
+    server_factory(kind="redis", tls_port=port, **certificates.of_server)
+    own = {"redis_url": f"rediss://127.0.0.1:{port}", **certificates.authority}
+    await use_everything(make_settings(None, **own, **certificates.pair))
     with pytest.raises(CONNECTION_FAILURES):
         await use_everything(make_settings(None, **own))
-    with pytest.raises(CONNECTION_FAILURES):  # an authority that did not sign the server's
-        await use_everything(
-            make_settings(None, **own | {"redis_ca_cert": certificates / "client.pem"}, **pair)
-        )
+    other = {"redis_ca_cert": certificates.pair["redis_client_cert"]}  # did not sign the server's
+    with pytest.raises(CONNECTION_FAILURES):
+        await use_everything(make_settings(None, **own | other, **certificates.pair))
     with redis.Redis(port=port) as plain, pytest.raises(redis.ConnectionError):
         plain.ping()

@@ -1,0 +1,59 @@
+"""Certificates of a test's own authority, for servers and clients that ask each other for one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+
+
+class Certificates:
+    """An authority `ca`, and what it signed for `server` (127.0.0.1) and for `client`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._openssl("req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+        for name in ("server", "client"):
+            self._sign(name)
+
+    def _sign(self, name: str) -> None:
+        authority = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
+        self._openssl("req", "-x509", *KEY, *files, "-subj", f"/CN={name}", *authority)
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.home, check=True, capture_output=True)
+
+    @property
+    def of_server(self) -> dict[str, object]:
+        """Configuration of a server that wants a certificate of every client."""
+        return {
+            "tls_cert_file": self.home / "server.pem",
+            "tls_key_file": self.home / "server.key",
+            "tls_ca_cert_file": self.home / "ca.pem",
+            "tls_auth_clients": "yes",
+        }
+
+    @property
+    def authority(self) -> dict[str, object]:
+        """Settings of a service that trusts the servers and has no certificate of its own."""
+        return {"redis_ca_cert": self.home / "ca.pem"}
+
+    @property
+    def pair(self) -> dict[str, object]:
+        """Settings: the service's own certificate."""
+        return {
+            "redis_client_cert": self.home / "client.pem",
+            "redis_client_key": self.home / "client.key",
+        }
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return self.authority | self.pair
+
+    @property
+    def of_client(self) -> dict[str, object]:
+        """Options of redis-py, for the test's own looks."""
+        paths = {"ca_certs": "ca.pem", "certfile": "client.pem", "keyfile": "client.key"}
+        return {"ssl": True, **{f"ssl_{name}": str(self.home / file) for name, file in paths.items()}}
