@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -51,7 +52,7 @@ class PrometheusServer:
         """The samples of now, those that are not a number left out."""
         return [one for one in self.ask("query", query=promql)["result"] if one["value"][1] != "NaN"]
 
-    def wait_for(self, promql: str, seconds: float = 30) -> None:
+    def wait_for(self, promql: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -61,6 +62,15 @@ class PrometheusServer:
                 assert self._process.poll() is None, "Prometheus ended"
             assert time.monotonic() < deadline, f"nothing came of {promql}"
             time.sleep(0.1)
+
+    def missing(self, promqls: Sequence[str], seconds: float = 60) -> list[str]:
+        """Those that find nothing within this time: a recorded series, and its past, come a scrape later."""
+        deadline = time.monotonic() + seconds
+        while left := [promql for promql in promqls if not self.query(promql)]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        return left
 
     def remove(self) -> None:
         self._process.kill()

@@ -12,7 +12,6 @@ from model_core.examples import ExampleBatch
 from service.aliases import Aliases
 from service.appending import NewExamples
 from service.bulk_load import bulk_load
-from service.feedback.config import FeedbackConfig
 from service.feedback.waiting import Waiting, key_of, value_of
 from service.log_inspection import describe_log, skip_through
 from service.model_config import ModelConfig
@@ -27,8 +26,10 @@ from tests.servers import free_port
 from tests.shared_data import REPOSITORY
 from tests.system import System, stored
 
-SMALL_MODEL = ModelConfig.from_json({"hashing": {"bits": 16}, "evaluation": {"slices": ["ad"]}})
 SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
+SMALL_MODEL = ModelConfig.from_json(
+    {"hashing": {"bits": 16}, "evaluation": {"slices": ["ad"]}, "feedback": SHORT}
+)
 PASSWORD = "only-for-this-test"
 ADMINISTRATION = {
     "acl|setuser",
@@ -113,11 +114,11 @@ async def use_slices(system: System, model: OpenModel) -> None:
 
 async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -> None:
     """A prediction waits, is shown, and is closed without a label."""
-    waiting = Waiting(model.mirror.replica.keys, FeedbackConfig.from_json(SHORT), settings)
+    waiting = Waiting(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
     key, record = key_of(bytes(16)), ExampleBatch.from_encoded([([1], None)]).to_records()[0]
     await waiting.log(channel, [(key, value_of(bytes(16), 0, 7, 0.0, record))], False)
     await waiting.expose(channel, [key])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server
             await asyncio.sleep(0.05)
 
