@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from model_core.contract import HashContract
 from model_core.errors import FormatError
 from model_core.snapshot import Snapshot, compact_weights
 from service.serving import CommandFailure
@@ -18,7 +19,9 @@ from service.snapshots.object_store import DirectoryStore
 
 Format = Literal["safetensors", "npz", "serving"]
 
-SERVING_VERSION = 1
+SERVING_VERSION = 2
+SERVED = np.dtype([("slot", "<u4"), ("weight", "<f8")])
+"""One weight of a serving export, 12 bytes."""
 
 
 def export(snapshot: Snapshot, path: Path, kind: Format) -> int:
@@ -55,24 +58,33 @@ def _write_npz(snapshot: Snapshot, file: BinaryIO) -> None:
 
 
 def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
-    """A line of JSON, then slots as uint32 and weights as float64, little-endian: those that are not 0."""
+    """A line of JSON, then the weights that are not 0 as records of SERVED."""
     config, slots, weights = config_of(snapshot.header), snapshot.slots, _weights(snapshot)
     hashing = config.hashing
     bias = weights[slots == hashing.size]
     kept = (weights != 0.0) & (slots != hashing.size)
+    served = np.empty(int(kept.sum()), SERVED)
+    served["slot"], served["weight"] = slots[kept], weights[kept]
     described: dict[str, Any] = {
         "format": "ftrl-serving",
         "version": SERVING_VERSION,
+        "needs": _needs(hashing),
         "model": snapshot.header.model,
         "t": snapshot.header.t,
         "offset": hashing.prior_offset,
         **hashing.to_json(),
         "bias": float(bias[0]) if bias.size else 0.0,
-        "count": int(kept.sum()),
+        "count": len(served),
     }
     file.write(json.dumps(described).encode() + b"\n")
-    file.write(slots[kept].astype("<u4").tobytes())
-    file.write(weights[kept].astype("<f8").tobytes())
+    file.write(served.tobytes())
+
+
+def _needs(hashing: HashContract) -> list[str]:
+    """What a reader has to know beside buckets of numbers, texts, lists, booleans, nulls and crosses."""
+    transforms = {json.dumps(one) for one in (hashing.numeric, *hashing.transforms.values())}
+    needs = [f"numbers by the transform {one}" for one in sorted(transforms - {'"bucket"'})]
+    return needs + ["numbers as categories"] * ("category" in hashing.types.values())
 
 
 def _weights(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:

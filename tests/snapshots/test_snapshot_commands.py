@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,13 +134,12 @@ def all_of(npz: Path) -> dict[str, Any]:
 
 CONTRACTS: list[dict[str, Any]] = [
     {},
-    {"hashing": {"bits": 14, "bias": False, "numeric": "raw", "seed": 7}},
+    {"hashing": {"bits": 14, "bias": False, "seed": 7}},
     {
         "hashing": {
             "bits": 16,
-            "crosses": [["ad", "site"], ["tags", "hour"]],
-            "types": {"hour": "category"},
-            "transforms": {"price": {"scale": 0.25}},
+            "crosses": [["ad", "site"], ["tags", "hour"], ["new", "price"]],
+            "types": {"hour": "number"},
             "missing": "indicator",
             "prior_probability": 0.02,
         }
@@ -147,7 +148,7 @@ CONTRACTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("body", CONTRACTS)
-def test_the_reader_without_packages_predicts_bit_for_bit_the_same(
+def test_the_reader_without_packages_predicts_what_the_service_does(
     store: Store, body: dict[str, Any]
 ) -> None:
     config = ModelConfig.from_json(body)
@@ -158,14 +159,35 @@ def test_the_reader_without_packages_predicts_bit_for_bit_the_same(
         [encoder.encode(one) for one in features], [int(one["hour"] % 3 == 0) for one in features]
     )
     config.learn(state, batch)
+    model = serving_reader.load(exported(store, state, config))
+    assert len(model["weights"]) == model["count"] == state.nonzero(config.hyper)
+    margins = config.margins(state, batch).tolist()
+    assert len(set(margins)) > 100
+    assert [serving_reader.margin(model, one) for one in features] == margins
+    for one, expected in zip(features, config.predict(state, batch).tolist(), strict=True):
+        assert math.isclose(serving_reader.predict(model, one), expected, rel_tol=2**-51)
+
+
+@pytest.mark.parametrize(
+    ("hashing", "needs"),
+    [
+        ({"numeric": "raw"}, 'numbers by the transform "raw"'),
+        ({"transforms": {"price": {"scale": 0.25}}}, 'numbers by the transform {"scale": 0.25}'),
+        ({"types": {"hour": "category"}}, "numbers as categories"),
+    ],
+)
+def test_the_reader_refuses_what_it_does_not_know(store: Store, hashing: dict[str, Any], needs: str) -> None:
+    config = ModelConfig.from_json({"hashing": hashing})
+    file = exported(store, ModelState.empty(config.hashing.bits), config)
+    with pytest.raises(ValueError, match=f"this reader knows no .*{re.escape(needs)}"):
+        serving_reader.load(file)
+
+
+def exported(store: Store, state: ModelState, config: ModelConfig) -> Path:
     store.catalogue.write(capture(replica_of(state, config), {}).snapshot("test"))
     file = store.directory / "model.serving"
     store.ftrl("export", "newest", str(file), "--format", "serving")
-    model = serving_reader.load(file)
-    assert model["count"] == state.nonzero(config.hyper)
-    expected = config.predict(state, batch).tolist()
-    assert len(set(expected)) > 100
-    assert [serving_reader.predict(model, one) for one in features] == expected
+    return file
 
 
 def some_features(rng: random.Random) -> dict[str, Any]:
