@@ -17,7 +17,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
 from service.errors import AppendOutcome, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import SliceName
-from service.example_log import ExampleLog, MicroBatch, Place
+from service.example_log import ExampleLog, MicroBatch, Place, share_out
 from service.metrics import Metrics
 from service.redis_keys import ModelKeys
 from service.settings import Settings
@@ -57,14 +57,17 @@ class NewExamples(NamedTuple):
         return cls(batch, [example.event_id for example in examples])
 
 
-Placed = tuple[Place, str]
-"""Where an example stands in the log, and the event id under which a retry finds it there."""
+class Placed(NamedTuple):
+    """Where the examples of a request stand in the log, and the event ids under which a retry finds them."""
+
+    places: list[Place]
+    event_ids: list[str]
 
 
 class _Request(NamedTuple):
     examples: NewExamples
     deadline: float
-    placed: asyncio.Future[list[Placed]]
+    placed: asyncio.Future[Placed]
 
 
 class Appender:
@@ -77,7 +80,7 @@ class Appender:
         self._requests: deque[_Request] = deque()
         self._appending: asyncio.Task[None] | None = None
 
-    async def append(self, examples: NewExamples, deadline: float) -> list[Placed]:
+    async def append(self, examples: NewExamples, deadline: float) -> Placed:
         """Raises what ExampleLog.append raises."""
         request = _Request(examples, deadline, asyncio.get_running_loop().create_future())
         self._requests.append(request)
@@ -124,12 +127,12 @@ class Appender:
             _refuse(requests, micro_batch, "unknown", STOPPING)
             raise
         self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
-        placed = list(zip(places, micro_batch.event_ids, strict=True))
         start = 0
-        for request in requests:
+        shares = share_out(places, (len(request.examples.batch) for request in requests))
+        for request, share in zip(requests, shares, strict=True):
             stop = start + len(request.examples.batch)
             if not request.placed.done():
-                request.placed.set_result(placed[start:stop])
+                request.placed.set_result(Placed(share, micro_batch.event_ids[start:stop]))
             start = stop
 
     async def close(self) -> None:

@@ -7,7 +7,8 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -22,7 +23,7 @@ from redis.exceptions import (
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
-from service.lost_updates import AcknowledgedEntries
+from service.lost_updates import AcknowledgedEntries, Appended
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
 from service.redis_keys import LogId, ModelKeys
 from service.replica import ModelGone
@@ -34,7 +35,6 @@ MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
 _BATCH_ID_BYTES = 12
 _MADE = "ftrl-"
-_NO_CLAIM = (b"", b"")
 _MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 _TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
@@ -44,19 +44,22 @@ _MIGRATING = "access a non local key"
 
 
 class Place(NamedTuple):
-    """Where an example stands in the log. `entry` is None for a duplicate whose first place is not known."""
+    """Where an example stands in the log, or several that follow each other. `entry` is None for a duplicate
+    whose first place is not known.
+    """
 
     entry: LogId | None
     offset: int
     duplicate: bool
+    examples: int = 1
 
 
 class MicroBatch:
     """What one append carries; all attempts to append it go under its own id, so they append it once.
 
     event_ids: for callers, one an example. digests: the same as the log's records carry them, 16 bytes each.
-    claims: per example, what the script is to claim, empty for an id made here (the batch's own claim covers
-    it), and the id of an earlier micro-batch that the example may repeat.
+    claims: of each example whose id was not made here (the batch's own claim covers those): its index, its
+    digest, and the id of an earlier micro-batch that it may repeat.
     slice_names: values of sliced features that the examples have and that were not told before.
     """
 
@@ -64,22 +67,23 @@ class MicroBatch:
         self.batch_id = secrets.token_bytes(_BATCH_ID_BYTES)
         self.event_ids: list[str] = []
         self.digests: list[bytes] = []
-        self.claims: list[tuple[bytes, bytes]] = []
+        self.claims: list[int | bytes] = []
         self.slice_names: dict[int, SliceName] = {}
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
-        made = _MADE + self.batch_id.hex()
-        for index, event_id in enumerate(event_ids, len(self.event_ids)):
-            if event_id is None:
-                self.event_ids.append(f"{made}{index:08x}")
-                self.digests.append(self.batch_id + index.to_bytes(4, "big"))
-                self.claims.append(_NO_CLAIM)
-            else:
-                digest = event_digest(event_id)
-                self.event_ids.append(event_id)
-                self.digests.append(digest)
-                self.claims.append((digest, _batch_of(event_id)))
+        start = len(self.digests)
+        self.digests += [
+            self.batch_id + index.to_bytes(4, "big") if event_id is None else event_digest(event_id)
+            for index, event_id in enumerate(event_ids, start)
+        ]
+        self.event_ids += [
+            _MADE + digest.hex() if event_id is None else event_id
+            for event_id, digest in zip(event_ids, self.digests[start:], strict=True)
+        ]
+        for index, event_id in enumerate(event_ids, start):
+            if event_id is not None:
+                self.claims += (index, self.digests[index], _batch_of(event_id))
 
 
 class ExampleLog:
@@ -101,12 +105,12 @@ class ExampleLog:
         self._on_lost = on_lost
 
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
-        """Tries until time.monotonic() is `deadline`. Returns a place for each record.
+        """Tries until time.monotonic() is `deadline`. Returns the places of all records, in order.
 
         Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
         certain.
         """
-        tail = [part for pair in zip(records, batch.claims, strict=True) for part in (pair[0], *pair[1])]
+        tail = [len(records), *records, *batch.claims]
         may_have_been_sent = False
         pause = 0.01
         while True:
@@ -127,7 +131,9 @@ class ExampleLog:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.2)
 
-    async def _attempt(self, batch: MicroBatch, tail: list[bytes], deadline: float) -> list[bytes | int]:
+    async def _attempt(
+        self, batch: MicroBatch, tail: list[int | bytes], deadline: float
+    ) -> list[bytes | int]:
         offset = await self._offset_ms()
         settings = self._settings
         reply: list[bytes | int] = await append_examples(
@@ -184,7 +190,9 @@ class ExampleLog:
         raise LogFull(f"{int(rest[0])} examples wait to be learned; the limit is {limit}")
 
     def _remembered(self, places: list[Place]) -> list[Place]:
-        self._acknowledged.add(place.entry for place in places if place.entry and not place.duplicate)
+        self._acknowledged.add(
+            Appended(place.entry, place.examples) for place in places if place.entry and not place.duplicate
+        )
         return places
 
     async def close(self) -> None:
@@ -195,16 +203,31 @@ def parse_receipt(receipt: bytes, count: int) -> list[Place]:
     """The places of `count` examples by the receipt of append.lua: new ones in order, duplicates by index."""
     entries, _, duplicates = receipt.decode().partition("|")
     sizes = [part.rsplit(":", 1) for part in entries.split(",") if part]
-    new = [
-        Place(entry, offset, duplicate=False)
-        for entry, size in [(LogId.parse(entry), int(size)) for entry, size in sizes]
-        for offset in range(size)
-    ]
+    new = [Place(LogId.parse(entry), 0, duplicate=False, examples=int(size)) for entry, size in sizes]
     if not duplicates:
         return new
-    firsts = dict(part.split("=") for part in duplicates.split(","))
-    following = iter(new)
-    return [_first_place(firsts[str(i)]) if str(i) in firsts else next(following) for i in range(count)]
+    firsts = [part.split("=") for part in duplicates.split(",")]
+    indices = [int(index) for index, _ in firsts]
+    gaps = [after - before - 1 for before, after in pairwise([-1, *indices, count])]
+    first, *others = share_out(new, gaps)
+    between = zip(firsts, others, strict=True)
+    return first + [place for (_, position), some in between for place in (_first_place(position), *some)]
+
+
+def share_out(places: Sequence[Place], sizes: Iterable[int]) -> Iterator[list[Place]]:
+    """The places of the first so many examples, of the next so many, and so on."""
+    following = iter(places)
+    left = Place(None, 0, duplicate=False, examples=0)
+    for size in sizes:
+        shared: list[Place] = []
+        missing = size
+        while missing:
+            entry, offset, duplicate, examples = left if left.examples else next(following)
+            taken = min(missing, examples)
+            shared.append(Place(entry, offset, duplicate, taken))
+            left = Place(entry, offset + taken, duplicate, examples - taken)
+            missing -= taken
+        yield shared
 
 
 def _first_place(position: str) -> Place:

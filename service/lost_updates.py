@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import groupby, islice
+from itertools import islice
 from typing import NamedTuple
 
 from service.redis_client import Channel, lost_entries
@@ -26,11 +26,8 @@ class AcknowledgedEntries:
         self._keys = keys
         self._entries: deque[Appended] = deque(maxlen=REMEMBERED_ENTRIES)
 
-    def add(self, entries_of_examples: Iterable[LogId]) -> None:
-        """For each new example the entry that holds it, in order."""
-        self._entries.extend(
-            Appended(entry, sum(1 for _ in examples)) for entry, examples in groupby(entries_of_examples)
-        )
+    def add(self, entries: Iterable[Appended]) -> None:
+        self._entries.extend(entries)
 
     async def forget_lost(self, channel: Channel) -> int:
         """How many examples are in entries that the server behind the channel does not hold any more.

@@ -6,16 +6,21 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from service.redis_keys import LOG_START, Commit, LogId
 
 MOST_EXAMPLES_HELD = 100_000
 
 
 class Outcome(NamedTuple):
-    """Of one log entry, per example of it: the margin before its update, and 1 where it was skipped."""
+    """Of one log entry with r examples: their margins before their updates, float64[r], and 1 for each that
+    was skipped.
+    """
 
-    margins: list[float]
-    skipped: list[int]
+    margins: npt.NDArray[np.float64]
+    skipped: bytes
     revision: str
 
 
@@ -29,7 +34,7 @@ class Outcomes:
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
-        margins, skipped = commit.margins.tolist(), commit.skipped.tolist()
+        margins, skipped = commit.margins, commit.skipped.tobytes()
         start = 0
         for entry, count in commit.entries:
             stop = start + count

@@ -5,12 +5,12 @@ Numbers are finite or null, so that every reply is valid JSON.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
+from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring_ascii as quoted
-from math import isfinite
 
-from service.updates import UpdateResult
+from pydantic_core import to_json
+
+from service.updates import UpdateResults
 
 _LOGGED = {None: "", True: ',"logged":true', False: ',"logged":false'}
 
@@ -20,24 +20,38 @@ Ids = Sequence[str | None] | None
 def prediction_reply(
     model: str, revision: str, probabilities: list[float], ids: Ids, logged: bool | None = None
 ) -> bytes:
-    predicted = _predicted(probabilities[0], ids[0] if ids else None)
+    (predicted,) = _predicted(probabilities, ids)
     return f'{{{predicted},"model":"{model}","revision":"{revision}"{_LOGGED[logged]}}}'.encode()
 
 
 def predictions_reply(
     model: str, revision: str, probabilities: list[float], ids: Ids, logged: bool | None = None
 ) -> bytes:
-    items = "},{".join(map(_predicted, probabilities, ids or repeat(None)))
+    items = "},{".join(_predicted(probabilities, ids))
     items = f"{{{items}}}" if probabilities else ""
     return f'{{"predictions":[{items}],"model":"{model}","revision":"{revision}"{_LOGGED[logged]}}}'.encode()
 
 
-def update_reply(result: UpdateResult) -> bytes:
-    return _updated(result).encode()
+def updated(results: UpdateResults) -> list[str]:
+    """An object of JSON for each example or label."""
+    revisions = ["null" if revision is None else quoted(revision) for revision in results.revisions]
+    columns = zip(
+        results.statuses,
+        _numbers(results.probabilities.tolist()),
+        _numbers(results.losses.tolist()),
+        revisions,
+        map(quoted, results.ids),
+        strict=True,
+    )
+    field = results.id_field
+    return [
+        f'{{"status":"{status}","probability":{probability},"loss":{loss},"revision":{revision},"{field}":{i}}}'
+        for status, probability, loss, revision, i in columns
+    ]
 
 
-def updates_reply(results: Sequence[UpdateResult]) -> bytes:
-    return f'{{"results":[{",".join(map(_updated, results))}]}}'.encode()
+def updates_reply(items: Iterable[str]) -> bytes:
+    return f'{{"results":[{",".join(items)}]}}'.encode()
 
 
 def impressions_reply(ids: Sequence[str], statuses: Sequence[str]) -> bytes:
@@ -47,25 +61,17 @@ def impressions_reply(ids: Sequence[str], statuses: Sequence[str]) -> bytes:
     return f'{{"results":[{items}]}}'.encode()
 
 
-def _predicted(probability: float, identifier: str | None) -> str:
-    if identifier is None:
-        return f'"probability":{_number(probability)}'
-    return f'"probability":{_number(probability)},"id":{quoted(identifier)}'
+def _predicted(probabilities: list[float], ids: Ids) -> list[str]:
+    """The fields of a prediction, for each."""
+    numbers = _numbers(probabilities)
+    if not ids:
+        return [f'"probability":{number}' for number in numbers]
+    return [
+        f'"probability":{number}' if i is None else f'"probability":{number},"id":{quoted(i)}'
+        for number, i in zip(numbers, ids, strict=True)
+    ]
 
 
-def _updated(result: UpdateResult) -> str:
-    revision = "null" if result.revision is None else quoted(result.revision)
-    return (
-        f'{{"status":"{result.status}","probability":{_number(result.probability)},'
-        f'"loss":{_number(result.loss)},"revision":{revision},{_identified(result)}}}'
-    )
-
-
-def _identified(result: UpdateResult) -> str:
-    if result.event_id is None:
-        return f'"id":{quoted(str(result.prediction_id))}'
-    return f'"event_id":{quoted(result.event_id)}'
-
-
-def _number(value: float | None) -> str:
-    return "null" if value is None or not isfinite(value) else repr(value)
+def _numbers(values: list[float]) -> list[str]:
+    """Each as JSON, what is not finite as null: a fifth of the time that repr takes."""
+    return to_json(values, inf_nan_mode="null")[1:-1].decode().split(",") if values else []

@@ -30,7 +30,7 @@ from service.replies import (
     impressions_reply,
     prediction_reply,
     predictions_reply,
-    update_reply,
+    updated,
     updates_reply,
 )
 from service.request_reader import RequestReader
@@ -101,14 +101,15 @@ class HotRoutes:
             self._backend.feedback, model, list(labels.values()), self._settings, wait
         )
         results = await self._backend.updates.submit(model, examples, wait)
-        for place, result in zip(labels, labelled, strict=True):
-            results.insert(place, result)
-        statuses = [result.status for result in results]
+        statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
+        items = updated(results)
+        for place, item in zip(labels, updated(labelled), strict=True):
+            items.insert(place, item)
         if many:
-            return RawReply(_status_of(statuses), updates_reply(results))
-        refuse_single(results[0])
-        return RawReply(_status_of(statuses), update_reply(results[0]))
+            return RawReply(_status_of(statuses), updates_reply(items))
+        refuse_single(labelled)
+        return RawReply(_status_of(statuses), items[0].encode())
 
     async def impressions(self, call: RawRequest) -> RawReply:
         model = await self.model(call.model)

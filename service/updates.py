@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from redis.asyncio import Redis
 
+from model_core.examples import NO_FLOATS
 from model_core.numerics import log_losses, sigmoids
 from service.appending import Appender, NewExamples, Placed
 from service.errors import LogFull, StateUnavailable
 from service.example_log import Place
 from service.metrics import Metrics
 from service.models import OpenModel
-from service.outcomes import Outcome
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
@@ -26,17 +26,23 @@ Status = Literal[
 ]
 
 
-class UpdateResult(NamedTuple):
-    """`probability` and `loss` are progressive: of the state just before the example was learned. Of a label
-    for a logged prediction there is `prediction_id` in place of `event_id`.
+class UpdateResults(NamedTuple):
+    """Of r examples, or of r labels for logged predictions: columns, in order.
+
+    probabilities, losses float64[r]: progressive, that is of the state just before the example was learned;
+    NaN where they are not known. revisions: of that state, likewise None. ids: event ids, or of labels those
+    of the predictions; id_field: which, as replies name it.
     """
 
-    status: Status
-    probability: float | None
-    loss: float | None
-    event_id: str | None
-    revision: str | None
-    prediction_id: str | None = None
+    statuses: list[Status]
+    probabilities: npt.NDArray[np.float64]
+    losses: npt.NDArray[np.float64]
+    revisions: list[str | None]
+    ids: list[str]
+    id_field: Literal["event_id", "id"] = "event_id"
+
+
+NO_RESULTS = UpdateResults([], NO_FLOATS, NO_FLOATS, [], [])
 
 
 class Updates:
@@ -47,13 +53,13 @@ class Updates:
         self._metrics = metrics
         self._appenders: dict[str, Appender] = {}  # by incarnation
 
-    async def submit(self, model: OpenModel, examples: NewExamples, wait: bool) -> list[UpdateResult]:
+    async def submit(self, model: OpenModel, examples: NewExamples, wait: bool) -> UpdateResults:
         """Durable when it returns, and learned unless a status says "appended".
 
         Raises LogFull, UpdateUnavailable, StateUnavailable (the model was deleted meanwhile).
         """
         if not len(examples.batch):
-            return []
+            return NO_RESULTS
         if self._health.shedding:
             raise LogFull(
                 f"Redis uses {self._health.used_share:.0%} of its memory limit; examples are refused above"
@@ -68,7 +74,7 @@ class Updates:
             ) from None
         model.slices.told(examples.slice_names)
         if wait:
-            for entry in {place.entry for place, _ in placed if place.entry is not None}:
+            for entry in {place.entry for place in placed.places if place.entry is not None}:
                 await model.outcomes.learned(entry, deadline)
         return results_of(model, placed, examples.batch.labels)
 
@@ -91,38 +97,32 @@ class Updates:
             await self._close_appender(incarnation)
 
 
-def results_of(
-    model: OpenModel, placed: Sequence[Placed], labels: npt.NDArray[np.uint8]
-) -> list[UpdateResult]:
+def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) -> UpdateResults:
     """What is known of examples in the log by now; labels uint8[r]."""
-    held = model.outcomes.held
-    outcomes = [None if place.entry is None else held(place.entry) for place, _ in placed]
-    margins = np.array(
-        [
-            0.0 if outcome is None else outcome.margins[place.offset]
-            for outcome, (place, _) in zip(outcomes, placed, strict=True)
-        ]
+    margins = np.full(len(labels), np.nan)
+    statuses: list[Status] = []
+    revisions: list[str | None] = []
+    for place in placed.places:
+        outcome = None if place.entry is None else model.outcomes.held(place.entry)
+        start, stop = place.offset, place.offset + place.examples
+        if outcome is not None:
+            margins[len(statuses) : len(statuses) + place.examples] = outcome.margins[start:stop]
+        statuses += _statuses(model, place, None if outcome is None else outcome.skipped[start:stop])
+        revisions += [None if outcome is None else outcome.revision] * place.examples
+    return UpdateResults(
+        statuses, sigmoids(margins), log_losses(margins, labels), revisions, placed.event_ids
     )
-    probabilities = sigmoids(margins).tolist()
-    losses = log_losses(margins, labels).tolist()
-    return [
-        _untold(model, place, event_id)
-        if outcome is None
-        else UpdateResult(_status(outcome, place), probability, loss, event_id, outcome.revision)
-        for outcome, (place, event_id), probability, loss in zip(
-            outcomes, placed, probabilities, losses, strict=True
-        )
-    ]
 
 
-def _status(outcome: Outcome, place: Place) -> Status:
+def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence[Status]:
+    """An outcome, of which `skipped` is a part, is not told by a state that was loaded whole, and is not held
+    for ever.
+    """
     if place.duplicate:
-        return "duplicate"
-    return "skipped" if outcome.skipped[place.offset] else "learned"
-
-
-def _untold(model: OpenModel, place: Place, event_id: str) -> UpdateResult:
-    """An outcome is not told by a state that was loaded whole, and is not held for ever."""
-    learned = place.entry is not None and model.outcomes.knows(place.entry)
-    status: Status = "learned" if learned else "appended"
-    return UpdateResult("duplicate" if place.duplicate else status, None, None, event_id, None)
+        return ["duplicate"] * place.examples
+    if skipped is None:
+        is_learned = place.entry is not None and model.outcomes.knows(place.entry)
+        return ["learned" if is_learned else "appended"] * place.examples
+    if 1 not in skipped:
+        return ["learned"] * place.examples
+    return ["skipped" if flag else "learned" for flag in skipped]

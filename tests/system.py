@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from redis.asyncio import Redis
@@ -25,7 +25,17 @@ from service.replica import Replica, load_replica
 from service.server_health import ServerHealth
 from service.settings import Settings
 from service.tasks import cancel_all
-from service.updates import UpdateResult, Updates
+from service.updates import Status, Updates
+
+
+class Result(NamedTuple):
+    """Of one example; None where nothing is known."""
+
+    status: Status
+    probability: float | None
+    loss: float | None
+    revision: str | None
+    event_id: str
 
 
 class System:
@@ -66,10 +76,15 @@ class System:
 
     async def update(
         self, model: OpenModel, count: int = 1, start: int = 0, wait: bool = True, event_ids: bool = False
-    ) -> list[UpdateResult]:
-        return await self.updates.submit(
-            model, NewExamples.of(examples(model, count, start, event_ids)), wait
-        )
+    ) -> list[Result]:
+        new = NewExamples.of(examples(model, count, start, event_ids))
+        results = await self.updates.submit(model, new, wait)
+        known = [
+            [None if np.isnan(value) else value for value in column.tolist()]
+            for column in (results.probabilities, results.losses)
+        ]
+        columns = (results.statuses, *known, results.revisions, results.ids)
+        return [Result(*row) for row in zip(*columns, strict=True)]
 
 
 def examples(model: OpenModel, count: int, start: int = 0, event_ids: bool = False) -> list[NewExample]:

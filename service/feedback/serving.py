@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_core.examples import ExampleBatch
+from service.appending import Placed
 from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.evaluation.slice_names import SliceName
 from service.example_log import Place
@@ -19,7 +20,7 @@ from service.feedback.waiting import Labelled
 from service.labelled import NewLabel
 from service.models import OpenModel
 from service.settings import Settings
-from service.updates import Status, UpdateResult, results_of
+from service.updates import NO_RESULTS, Status, UpdateResults, results_of
 
 SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
 _STATUS: Mapping[str, Status] = {
@@ -70,31 +71,29 @@ async def keep_predictions(
 
 async def take_labels(
     feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], settings: Settings, wait: bool
-) -> list[UpdateResult]:
+) -> UpdateResults:
     """Durable when it returns. Raises what Feedback.label raises."""
     if not labels:
-        return []
+        return NO_RESULTS
     deadline = time.monotonic() + settings.update_timeout_seconds
     answers = await feedback.label(model, labels, deadline)
     if wait:
         for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JP"}:
             await model.outcomes.learned(entry, deadline)
-    placed = [(_place(answer), label.prediction_id) for answer, label in zip(answers, labels, strict=True)]
+    placed = Placed([_place(answer) for answer in answers], [label.prediction_id for label in labels])
     known = results_of(model, placed, np.array([label.label for label in labels], np.uint8))
-    return [
-        result._replace(
-            status=_STATUS.get(answer.letter, result.status), event_id=None, prediction_id=result.event_id
-        )
-        for result, answer in zip(known, answers, strict=True)
+    statuses = [
+        _STATUS.get(answer.letter, status) for answer, status in zip(answers, known.statuses, strict=True)
     ]
+    return known._replace(statuses=statuses, id_field="id")
 
 
-def refuse_single(result: UpdateResult) -> None:
+def refuse_single(labelled: UpdateResults) -> None:
     """A label that comes alone and is not taken is an error. Raises UnknownPrediction, LabelConflict."""
-    if result.status == "unknown":
-        raise UnknownPrediction(str(result.prediction_id))
-    if result.status == "conflict":
-        raise LabelConflict(str(result.prediction_id))
+    if labelled.statuses == ["unknown"]:
+        raise UnknownPrediction(labelled.ids[0])
+    if labelled.statuses == ["conflict"]:
+        raise LabelConflict(labelled.ids[0])
 
 
 def _place(answer: Labelled) -> Place:

@@ -6,8 +6,9 @@
 --       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
 --       7 most bytes and 8 most examples in one log entry,
 --       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 most of them a feature,
---       then for each example: its record, its event id (16 bytes, or empty: the caller gave none),
---       and the id of an earlier micro-batch whose append it may repeat (12 bytes, or empty)
+--       11 how many examples, then their records, then for each to which the caller gave an event id:
+--       its index from 0, the event id (16 bytes), and the id of an earlier micro-batch whose append it may
+--       repeat (12 bytes, or empty)
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
 --          {'GONE'} another incarnation or none, {'LATE'} past the deadline and never appended, {'FULL', backlog}
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
@@ -17,12 +18,13 @@ local incarnation, deadline, most_backlog = ARGV[1], tonumber(ARGV[2]), tonumber
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local most_bytes, most_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
 local slice_names, most_slice_names = ARGV[9], tonumber(ARGV[10])
-local first_argument, CHUNK = 11, 3000
-local count = (#ARGV - first_argument + 1) / 3
-
-local function record_of(i) return ARGV[first_argument + 3 * i] end
-local function event_of(i) return ARGV[first_argument + 3 * i + 1] end
-local function repeats_of(i) return ARGV[first_argument + 3 * i + 2] end
+local count, first_record, CHUNK = tonumber(ARGV[11]), 12, 3000
+local first_event = first_record + count
+local event_of, repeats_of = {}, {} -- by index; nil for most
+for argument = first_event, #ARGV, 3 do
+  local i = tonumber(ARGV[argument])
+  event_of[i], repeats_of[i] = ARGV[argument + 1], ARGV[argument + 2]
+end
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices')
 if meta[1] ~= incarnation then
@@ -62,14 +64,12 @@ if backlog + count > most_backlog then
 end
 
 local ids, asked = {}, {}
-for i = 0, count - 1 do
-  if event_of(i) ~= '' then
-    ids[#ids + 1] = event_of(i)
+for i, event in pairs(event_of) do
+  ids[#ids + 1] = event
+  asked[#asked + 1] = i
+  if repeats_of[i] ~= '' then
+    ids[#ids + 1] = repeats_of[i]
     asked[#asked + 1] = i
-    if repeats_of(i) ~= '' then
-      ids[#ids + 1] = repeats_of(i)
-      asked[#asked + 1] = i
-    end
   end
 end
 local position_of = {} -- index of a duplicate -> position of the first
@@ -92,15 +92,13 @@ local writer = log_writer(KEYS[2], tonumber(meta[2]), most_bytes, most_examples,
 end)
 if to_tell then writer.told = {'s', slices} end
 for i = 0, count - 1 do
-  local event, record = event_of(i), record_of(i)
-  if unplaced[event] then writer.flush() end -- so that its position is known
-  local position = position_of[i] or own[event]
+  local event, record = event_of[i], ARGV[first_record + i]
+  if event and unplaced[event] then writer.flush() end -- so that its position is known
+  local position = event and (position_of[i] or own[event])
   if position then
     duplicates[#duplicates + 1] = i .. '=' .. position
-  elseif event == '' then
-    writer.add(record)
   else
-    unplaced[event] = true
+    if event then unplaced[event] = true end
     writer.add(record, event)
   end
 end

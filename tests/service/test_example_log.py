@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
-from service.example_log import MOST_ENTRY_BYTES, ExampleLog, MicroBatch, Place, parse_receipt
+from service.example_log import MOST_ENTRY_BYTES, ExampleLog, MicroBatch, Place, parse_receipt, share_out
 from service.redis_client import Channel, connect, create_model
 from service.redis_keys import LogEntry, LogId, ModelKeys
 from service.replica import ModelGone
@@ -74,8 +74,8 @@ async def test_examples_are_appended_in_order_with_dense_numbers(logs: LogUnderT
     entries = await logs.entries()
     assert [entry.first_number for entry in entries] == [0, 3]
     assert [record for entry in entries for record in entry.records] == records(3) + records(2)
-    assert first == [Place(entries[0].id, offset, duplicate=False) for offset in range(3)]
-    assert second == [Place(entries[1].id, offset, duplicate=False) for offset in range(2)]
+    assert first == [Place(entries[0].id, 0, duplicate=False, examples=3)]
+    assert second == [Place(entries[1].id, 0, duplicate=False, examples=2)]
 
 
 async def test_the_same_micro_batch_again_appends_nothing_and_tells_the_same_places(
@@ -98,8 +98,8 @@ async def test_a_repeated_event_id_is_left_out_and_placed_at_the_first(logs: Log
 
 async def test_a_repetition_inside_one_micro_batch_is_a_duplicate_too(logs: LogUnderTest) -> None:
     places = await logs.make().append(batch_of("x", "y", "x"), records(3), soon())
-    assert [place.duplicate for place in places] == [False, False, True]
-    assert places[2] == Place(places[0].entry, places[0].offset, duplicate=True)
+    assert [(place.examples, place.duplicate) for place in places] == [(2, False), (1, True)]
+    assert places[1] == Place(places[0].entry, 0, duplicate=True)
 
 
 async def test_an_id_that_was_made_here_finds_the_example_of_its_own_micro_batch(logs: LogUnderTest) -> None:
@@ -143,7 +143,9 @@ async def test_many_bytes_are_spread_over_entries_of_bounded_size(logs: LogUnder
     assert len(entries) > 1
     assert max(sum(map(len, entry.records)) for entry in entries) <= MOST_ENTRY_BYTES
     assert [entry.first_number for entry in entries][1] == len(entries[0].records)
-    assert len({(place.entry, place.offset) for place in places}) == 900
+    assert [(place.entry, place.examples) for place in places] == [
+        (entry.id, len(entry.records)) for entry in entries
+    ]
 
 
 async def test_ten_thousand_examples_without_features_fit_one_append(logs: LogUnderTest) -> None:
@@ -211,11 +213,34 @@ async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_append
     await client.aclose()
 
 
+FIRST, SECOND, EARLIER = LogId(5, 0), LogId(6, 1), LogId(3, 7)
+
+
 def test_a_receipt_names_new_places_in_order_and_duplicates_by_index() -> None:
     assert parse_receipt(b"5-0:2,6-1:1|1=3-7:4,3=", 5) == [
-        Place(LogId(5, 0), 0, duplicate=False),
-        Place(LogId(3, 7), 4, duplicate=True),
-        Place(LogId(5, 0), 1, duplicate=False),
+        Place(FIRST, 0, duplicate=False),
+        Place(EARLIER, 4, duplicate=True),
+        Place(FIRST, 1, duplicate=False),
         Place(None, 0, duplicate=True),
-        Place(LogId(6, 1), 0, duplicate=False),
+        Place(SECOND, 0, duplicate=False),
+    ]
+
+
+def test_a_receipt_of_many_new_examples_names_each_entry_once() -> None:
+    assert parse_receipt(b"5-0:700,6-1:300|", 1000) == [
+        Place(FIRST, 0, duplicate=False, examples=700),
+        Place(SECOND, 0, duplicate=False, examples=300),
+    ]
+    assert parse_receipt(b"|0=3-7:4,1=3-7:5", 2) == [
+        Place(EARLIER, 4, duplicate=True),
+        Place(EARLIER, 5, duplicate=True),
+    ]
+
+
+def test_requests_that_share_an_append_get_their_own_places() -> None:
+    places = [Place(FIRST, 0, duplicate=False, examples=5), Place(SECOND, 0, duplicate=False, examples=1)]
+    assert list(share_out(places, [2, 0, 4])) == [
+        [Place(FIRST, 0, duplicate=False, examples=2)],
+        [],
+        [Place(FIRST, 2, duplicate=False, examples=3), Place(SECOND, 0, duplicate=False)],
     ]

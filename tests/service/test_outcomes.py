@@ -33,8 +33,8 @@ def test_each_entry_gets_its_own_examples_and_the_revision_of_its_commit() -> No
     first, second = outcomes.held(FIRST), outcomes.held(SECOND)
     assert first is not None
     assert second is not None
-    assert (first.margins, first.skipped, first.revision) == ([0, 1], [0, 0], "r1")
-    assert (second.margins, second.skipped) == ([2, 3, 4], [1, 0, 0])
+    assert (first.margins.tolist(), first.skipped, first.revision) == ([0, 1], bytes([0, 0]), "r1")
+    assert (second.margins.tolist(), second.skipped) == ([2, 3, 4], bytes([1, 0, 0]))
     assert outcomes.held(THIRD) is None
 
 
