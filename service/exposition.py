@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.utils import floatToGoString
 
+from service.written_gauges import written_labels
+
 
 class TextFormat:
     """Remembers the labels that it has written: they are the same in each scrape."""
@@ -30,15 +32,5 @@ class TextFormat:
                 key = tuple(sample.labels.items())
                 labels = known.get(key)
                 if labels is None:
-                    labels = known[key] = _written(sample.labels)
+                    labels = known[key] = written_labels(key)
                 yield f"{sample.name}{labels} {floatToGoString(sample.value)}\n"  # type: ignore[no-untyped-call]
-
-
-def _written(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

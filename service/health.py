@@ -38,7 +38,11 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
     async def prometheus() -> Response:
         """Prometheus instruments: of the whole service where several API processes share a port."""
         metrics.look()
-        return Response(await asyncio.to_thread(metrics.render), media_type=CONTENT_TYPE_LATEST)
+        if metrics.shared is None:  # in a thread it would wait for the interpreter longer than it works
+            text = metrics.render()
+        else:
+            text = await asyncio.to_thread(metrics.render)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     replies: Responses = problems(_422="The request is not valid.") | {
         503: {"model": Readiness, "description": "Not ready."}

@@ -2,14 +2,16 @@
 
 Where several API processes answer as one (`shared_metrics.py`), a gauge is the worst of theirs, their sum,
 or the last that any of them read. What only the learner knows is served by the process that leads, so that
-no two targets can disagree.
+no two targets can disagree, and is written when it is told (`written_gauges.py`).
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from service.written_gauges import WrittenGauge
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # half of a scrape would be times of creation
 
@@ -31,11 +33,16 @@ OF_SLICE = ("model", "feature", "value", "window")
 OF_BUCKET = ("model", "source", "window", "bucket")
 
 
+Instrument = Counter | Gauge | Histogram | WrittenGauge
+AnyInstrument = TypeVar("AnyInstrument", Counter, Gauge, Histogram, WrittenGauge)
+
+
 class Instruments:
-    """The instruments, as attributes."""
+    """The instruments, as attributes, and all in the order of their declaration."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.declared: list[Instrument] = []
         self._declare_http()
         self._declare_examples()
         self._declare_feedback()
@@ -47,6 +54,7 @@ class Instruments:
         self._declare_snapshots()
         self._declare_redis()
         self._declare_process()
+        self.written = [one for one in self.declared if isinstance(one, WrittenGauge)]
 
     def _declare_http(self) -> None:
         self.request_seconds = self._histogram(
@@ -90,16 +98,16 @@ class Instruments:
         self.feedback_unlogged = self._counter(
             "ftrl_feedback_unlogged", "Predictions served but not logged.", "model", "reason"
         )
-        self.feedback_waiting = self._gauge(
+        self.feedback_waiting = self._written(
             "ftrl_feedback_waiting", "Logged predictions in Redis, by what they wait for.", "model", "stage"
         )
-        self.feedback_bytes = self._gauge(
+        self.feedback_bytes = self._written(
             "ftrl_feedback_bytes", "What they take of Redis, all stages together.", "model"
         )
-        self.feedback_limit_bytes = self._gauge(
+        self.feedback_limit_bytes = self._written(
             "ftrl_feedback_limit_bytes", "Beyond it predictions are not logged.", "model"
         )
-        self.feedback_oldest_seconds = self._gauge(
+        self.feedback_oldest_seconds = self._written(
             "ftrl_feedback_oldest_seconds",
             "Age of the oldest impression that waits for its label: at most its window and a little.",
             "model",
@@ -117,27 +125,27 @@ class Instruments:
             "Examples not applied because the state would not have stayed finite.",
             "model",
         )
-        self.learner_active = self._gauge(
+        self.learner_active = self._written(
             "ftrl_learner_active", "1 where this process holds the model's lease.", "model"
         )
-        self.learner_blocked = self._gauge(
+        self.learner_blocked = self._written(
             "ftrl_learner_blocked", "1 while the log holds an entry that cannot be read.", "model"
         )
-        self.lag_seconds = self._gauge(
+        self.lag_seconds = self._written(
             "ftrl_learner_lag_seconds", "Age of the oldest example that waits to be learned, or 0.", "model"
         )
-        self.lag_examples = self._gauge(
+        self.lag_examples = self._written(
             "ftrl_learner_lag_examples", "Examples in the log that wait to be learned.", "model"
         )
-        self.lag_entries = self._gauge(
+        self.lag_entries = self._written(
             "ftrl_learner_lag_entries",
             "Log entries that wait to be learned, counted as if all were of the same size.",
             "model",
         )
-        self.log_entries = self._gauge(
+        self.log_entries = self._written(
             "ftrl_log_entries", "Entries in the example log, learned and waiting.", "model"
         )
-        self.event_age_seconds = self._gauge(
+        self.event_age_seconds = self._written(
             "ftrl_event_age_seconds",
             "Age of the newest event in the last commit whose examples had an event_time.",
             "model",
@@ -222,13 +230,13 @@ class Instruments:
         self.nonfinite_slots = self._of_model("nonfinite_slots", "Slots that are not finite: always 0.")
 
     def _declare_snapshots(self) -> None:
-        self.snapshot_success = self._gauge(
+        self.snapshot_success = self._written(
             "ftrl_snapshot_success_timestamp_seconds", "When the newest snapshot was written.", "model"
         )
-        self.snapshot_bytes = self._gauge(
+        self.snapshot_bytes = self._written(
             "ftrl_snapshot_bytes", "Size of the newest snapshot's file.", "model"
         )
-        self.snapshot_slots = self._gauge("ftrl_snapshot_slots", "Slots in the newest snapshot.", "model")
+        self.snapshot_slots = self._written("ftrl_snapshot_slots", "Slots in the newest snapshot.", "model")
         self.snapshot_seconds = self._histogram(
             "ftrl_snapshot_duration_seconds", "One snapshot, copied and written.", SNAPSHOT_SECONDS, "model"
         )
@@ -281,23 +289,30 @@ class Instruments:
             "python_gc_objects_collected", "Objects that it freed.", "generation"
         )
 
-    def _of_window(self, name: str, help_text: str) -> Gauge:
-        return self._gauge(f"ftrl_online_{name}", help_text, *OF_WINDOW)
+    def _of_window(self, name: str, help_text: str) -> WrittenGauge:
+        return self._written(f"ftrl_online_{name}", help_text, *OF_WINDOW)
 
-    def _of_slice(self, name: str, help_text: str) -> Gauge:
-        return self._gauge(f"ftrl_slice_{name}", help_text, *OF_SLICE)
+    def _of_slice(self, name: str, help_text: str) -> WrittenGauge:
+        return self._written(f"ftrl_slice_{name}", help_text, *OF_SLICE)
 
-    def _of_bucket(self, name: str, help_text: str) -> Gauge:
-        return self._gauge(f"ftrl_online_reliability_{name}", help_text, *OF_BUCKET)
+    def _of_bucket(self, name: str, help_text: str) -> WrittenGauge:
+        return self._written(f"ftrl_online_reliability_{name}", help_text, *OF_BUCKET)
 
-    def _of_model(self, name: str, help_text: str, *labels: str) -> Gauge:
-        return self._gauge(f"ftrl_model_{name}", help_text, "model", *labels)
+    def _of_model(self, name: str, help_text: str, *labels: str) -> WrittenGauge:
+        return self._written(f"ftrl_model_{name}", help_text, "model", *labels)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(name, help_text, labels, registry=self.registry)
+        return self._noted(Counter(name, help_text, labels, registry=self.registry))
 
     def _gauge(self, name: str, help_text: str, *labels: str, mode: Mode = NEWEST) -> Gauge:
-        return Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=mode)
+        return self._noted(Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=mode))
+
+    def _written(self, name: str, help_text: str, *labels: str) -> WrittenGauge:
+        return self._noted(WrittenGauge(name, help_text, *labels))
 
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+        return self._noted(Histogram(name, help_text, labels, buckets=buckets, registry=self.registry))
+
+    def _noted(self, instrument: AnyInstrument) -> AnyInstrument:
+        self.declared.append(instrument)
+        return instrument

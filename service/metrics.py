@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from service import __version__
 from service.exposition import TextFormat
-from service.instruments import NEWEST, WORST_HIGH, WORST_LOW
+from service.instruments import WORST_HIGH, WORST_LOW, Mode
 from service.quality_metrics import QualityMetrics
-from service.shared_metrics import process_registry, whole_registry
+from service.shared_metrics import absent, process_registry, shared_directory, whole_registry
 
 LOOK_EVERY_SECONDS = 1.0
 
@@ -72,6 +72,7 @@ class Metrics(QualityMetrics):
 
     def __init__(self) -> None:
         super().__init__()
+        self.shared = shared_directory()
         self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
         self._processes = process_registry(self.shared)
         self._text = TextFormat()
@@ -92,8 +93,9 @@ class Metrics(QualityMetrics):
             look()
 
     def render(self) -> bytes:
-        """After `look`. From any thread, as it takes milliseconds."""
-        return self._text.of(self._exposed) + self._text.of(self._processes)
+        """After `look`. From any thread, as reading the files of several processes takes milliseconds."""
+        written = "".join([gauge.text() for gauge in self.written]).encode()
+        return self._text.of(self._exposed) + written + self._text.of(self._processes)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method, status)
@@ -156,15 +158,14 @@ class Metrics(QualityMetrics):
             self._drop(self.mixed_names, WORST_HIGH, model)
 
     def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
-        self.learner_active.labels(model).set(leading)
-        self.learner_blocked.labels(model).set(blocked)
+        self._show(self.learner_active, leading, model)
+        self._show(self.learner_blocked, blocked, model)
         if not leading:
             self._hide(model)
 
     def learner_ended(self, model: str) -> None:
-        for gauge in (self.learner_active, self.learner_blocked):
-            self._drop(gauge, NEWEST, model)
-        self._hide(model)
+        for gauge in self.written:
+            gauge.keep((), model)
 
     def leads(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
         self._show(self.model_info, 1, model, fingerprint, family, str(bits))
@@ -209,6 +210,12 @@ class Metrics(QualityMetrics):
         self._show(self.lag_examples, lag.examples, model)
         self._show(self.lag_entries, lag.entries, model)
         self._show(self.lag_seconds, lag.seconds, model)
+
+    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
+        if self.shared is None:
+            gauge.remove(*labels)
+        else:
+            gauge.labels(*labels).set(absent(mode))
 
     def _look_at_gc(self) -> None:
         for generation, stats in enumerate(gc.get_stats()):

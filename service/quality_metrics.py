@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-from prometheus_client import Gauge
 
 from model_core.census import Census
 from model_core.online_evaluation.figures import Figures
-from service.instruments import NEWEST, Instruments, Mode
-from service.shared_metrics import absent, shared_directory
+from service.instruments import Instruments
+from service.written_gauges import WrittenGauge
 
 DETAIL_WINDOWS = ("1h", "24h")
 """Those of which there are reliability and slices."""
@@ -21,11 +19,6 @@ Slices = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 
 
 class QualityMetrics(Instruments):
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared = shared_directory()
-        self._shown: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}
-
     def measured(self, model: str, measures: Census) -> None:
         for gauge, value in (
             (self.nonzero_features, measures.nonzero),
@@ -72,49 +65,30 @@ class QualityMetrics(Instruments):
             for window in DETAIL_WINDOWS
             if window in windows
         }
-        self._show_only(model, gauges, figures, (model,))
-        for labels, told in figures.items():
-            for gauge, name in gauges.items():
+        for gauge, name in gauges.items():
+            gauge.keep(figures, model)
+            for labels, told in figures.items():
                 self._show(gauge, told[name], *labels)
 
     def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
         common = (model, source, str(figures.window))
         gauges = (self.reliability_predicted, self.reliability_observed, self.reliability_examples)
         rows = {(*common, f"{row.low:g}-{row.high:g}"): row for row in figures.reliability}
-        self._show_only(model, gauges, rows, common)
+        for gauge in gauges:
+            gauge.keep(rows, *common)
         for labels, row in rows.items():
             for gauge, value in zip(gauges, (row.mean_prediction, row.click_rate, row.examples), strict=True):
                 self._show(gauge, value, *labels)
 
-    def _show_only(
-        self,
-        model: str,
-        gauges: Collection[Gauge],
-        wanted: Collection[tuple[str, ...]],
-        common: tuple[str, ...],
-    ) -> None:
-        """Of what these gauges show under labels that begin with `common`."""
-        for gauge, labels in list(self._shown.get(model, ())):
-            if gauge in gauges and labels[: len(common)] == common and labels not in wanted:
-                self._show(gauge, None, *labels)
-
-    def _show(self, gauge: Gauge, value: float | None, *labels: str) -> None:
+    def _show(self, gauge: WrittenGauge, value: float | None, *labels: str) -> None:
         """Of a model that this process leads; None is not shown."""
-        shown = self._shown.setdefault(labels[0], set())
-        if value is not None:
-            gauge.labels(*labels).set(value)
-            shown.add((gauge, labels))
-        elif (gauge, labels) in shown:
-            self._drop(gauge, NEWEST, *labels)
-            shown.remove((gauge, labels))
-
-    def _hide(self, model: str) -> None:
-        """All that another process may know better."""
-        for gauge, labels in self._shown.pop(model, ()):
-            self._drop(gauge, NEWEST, *labels)
-
-    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
-        if self.shared is None:
+        if value is None:
             gauge.remove(*labels)
         else:
-            gauge.labels(*labels).set(absent(mode))
+            gauge.set(value, *labels)
+
+    def _hide(self, model: str) -> None:
+        """All that another process may know better; that this one does not lead stays."""
+        for gauge in self.written:
+            if gauge is not self.learner_active and gauge is not self.learner_blocked:
+                gauge.keep((), model)

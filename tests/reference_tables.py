@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from pydantic import ByteSize
 
 from service.command_flags import TOPICS, variable_name
 from service.metrics import Metrics
 from service.settings import Settings
+from service.written_gauges import WrittenGauge
 from tests.shared_data import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "operations.md"
@@ -37,11 +37,13 @@ def metrics_table() -> str:
 
 
 def _metrics() -> Iterator[Row]:
-    registry: Any = Metrics().registry
-    for collector in registry._collector_to_names:
-        for metric in collector.describe():
+    for instrument in Metrics().declared:
+        if isinstance(instrument, WrittenGauge):
+            yield f"`{instrument.name}`", "gauge", ", ".join(instrument.labels), instrument.documentation
+            continue
+        for metric in instrument.describe():
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-            yield f"`{name}`", metric.type, ", ".join(collector._labelnames), metric.documentation
+            yield f"`{name}`", metric.type, ", ".join(instrument._labelnames), metric.documentation
 
 
 def _default(value: object) -> str:

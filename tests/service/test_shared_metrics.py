@@ -50,7 +50,7 @@ def test_the_text_is_what_the_library_writes() -> None:
         return [(f.name, f.type, f.documentation, list(f.samples)) for f in parsed]
 
     ours = metrics.render().decode()
-    instruments = families(ours[: ours.index("# HELP process_")])
+    instruments = families(ours[: ours.index(f"# HELP {metrics.written[0].name}")])
     assert instruments == families(generate_latest(metrics.registry).decode())
 
 

@@ -1,0 +1,69 @@
+"""Examples that keep coming for many models: `python -m bench.trickle REDIS_URL MODEL...`, until its standard
+input ends.
+"""
+
+import asyncio
+import select
+import sys
+from itertools import count
+from time import perf_counter
+
+import numpy as np
+import uvloop
+
+from bench.filled_model import SETTINGS
+from model_core.encoded import Encoded
+from service.appending import NewExample, NewExamples
+from service.evaluation.slice_names import SliceName
+from service.metrics import Metrics
+from service.models import Models
+from service.redis_client import connect
+from service.server_health import ServerHealth
+from service.updates import Updates
+
+EXAMPLES_A_TICK = 20
+TICK_SECONDS = 0.1
+FEATURES = 38
+CLICK_RATE = 0.1
+
+
+async def trickle(url: str, names: list[str]) -> None:
+    """EXAMPLES_A_TICK for each model every TICK_SECONDS, of random features and one that is sliced."""
+    client = connect(SETTINGS, url)
+    models = Models(client, SETTINGS)
+    updates = Updates(client, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    opened = [await models.get(name) for name in names]
+    values = sliced_values()
+    told = {category: SliceName(0, f"a{number}") for number, category in enumerate(values)}
+    random = np.random.default_rng(1)
+    began = perf_counter()
+    for tick in count(1):
+        for model in opened:
+            await updates.submit(model, _examples(random, values)._replace(slice_names=told), wait=False)
+        if select.select([sys.stdin], [], [], 0)[0]:
+            break
+        await asyncio.sleep(max(0.0, began + tick * TICK_SECONDS - perf_counter()))
+    await updates.close()
+    await models.close()
+    await client.aclose()
+
+
+def sliced_values() -> list[int]:
+    """Hashes of the values of the sliced feature."""
+    return [int(value) for value in np.random.default_rng(2).integers(0, 2**32, 40)]
+
+
+def _examples(random: np.random.Generator, values: list[int]) -> NewExamples:
+    hashes = random.integers(0, 2**32, (EXAMPLES_A_TICK, FEATURES)).tolist()
+    clicked = random.random(EXAMPLES_A_TICK) < CLICK_RATE
+    sliced = random.choice(values, EXAMPLES_A_TICK).tolist()
+    return NewExamples.of(
+        [
+            NewExample(Encoded([*row, value], None), int(click), 1.0, None, None)
+            for row, value, click in zip(hashes, sliced, clicked, strict=True)
+        ]
+    )
+
+
+if __name__ == "__main__":
+    uvloop.run(trickle(sys.argv[1], sys.argv[2:]))
