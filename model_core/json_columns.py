@@ -17,7 +17,6 @@ OPTION_CELLS = 7
 
 # Cells of `bounds`.
 SCALE, MOST_VALUE, MOST_WEIGHT = range(3)
-BOUND_CELLS = 3
 
 # Cells of `state`: how much of the columns is filled, how much of that is the context's, and which columns
 # are meant; whether room ran out; the stamps of a row's names and of the context's.

@@ -54,15 +54,10 @@ def predict_batch(
     return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, False)
 
 
-def predict_probabilities(
-    state: ModelState, hyper: Hyperparameters, bias: bool, offset: float, batch: ExampleBatch
-) -> NDArray[np.float64]:
-    """Probabilities float64[r]: the sigmoids of predict_batch's margins."""
-    return probabilities_with(state, coefficients(hyper, bias, offset), batch)
-
-
 def probabilities_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
-    """The same for who keeps the coefficients: looking them up takes a sixth of one small prediction."""
+    """Probabilities float64[r], the sigmoids of predict_batch's margins, for who keeps the coefficients:
+    looking them up takes a sixth of one small prediction.
+    """
     return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, True)
 
 

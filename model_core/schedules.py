@@ -90,12 +90,6 @@ class Custom:
 Schedule = Constant | OverT | Once | InvSqrt | Xiao | Custom
 
 
-def cumulative_alpha(schedule: Schedule, t0: int, count: int) -> NDArray[np.float64]:
-    """float64[count + 1]: A_{t0} .. A_{t0 + count}."""
-    terms = schedule.terms()
-    return np.array([alpha_sum(terms, t) for t in range(t0, t0 + count + 1)])
-
-
 @njit(cache=True)
 def alpha_sum(schedule: ScheduleTerms, t: int) -> float:
     """A_t, for t >= 0 completed rounds."""

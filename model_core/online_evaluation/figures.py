@@ -82,13 +82,6 @@ class Figures:
     base_rate: float | None = None
     reliability: tuple[ReliabilityRow, ...] = ()
 
-    @property
-    def miscalibrated(self) -> bool | None:
-        """Is the ratio further from 1 than its tolerance?"""
-        if self.calibration_ratio is None or self.calibration_tolerance is None:
-            return None
-        return abs(self.calibration_ratio - 1.0) > self.calibration_tolerance
-
 
 def figures_of(window: Window, weighting: Weighting, h: Histogram) -> Figures:
     if h.clicks_seen < FEWEST_CLICKS or h.examples == 0.0:

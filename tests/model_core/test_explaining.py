@@ -13,9 +13,10 @@ from model_core.examples import ExampleBatch
 from model_core.explaining import BIAS, Explanation, NamedHash, explain, naming_encoder
 from model_core.hashing import FeatureEncoder
 from model_core.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, ScalarRate, refusal
-from model_core.learning import learn_batch, predict_batch, predict_probabilities
+from model_core.learning import learn_batch, predict_batch, probabilities_with
 from model_core.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.state import ModelState
+from model_core.updates.coefficients import coefficients
 
 LIMITS = Limits()
 served_hypers = st.builds(
@@ -79,13 +80,14 @@ def test_an_explanation_adds_up_to_the_prediction_to_the_last_bit(
     state = trained(hyper, contract, rows)
     (encoded,) = FeatureEncoder(contract).encode_instances(context, [own])
     batch = ExampleBatch.from_encoded([encoded])
-    model = (state, hyper, contract.bias, contract.prior_offset, batch)
+    model = (hyper, contract.bias, contract.prior_offset)
     naming = naming_encoder(contract, LIMITS)
     named = naming.encode_within(naming.encode_context(context), own)
     assert named == encoded
     explanation = explain(state, hyper, contract, named)
-    assert explanation.margin.hex() == float(predict_batch(*model)[0]).hex()
-    assert explanation.probability.hex() == float(predict_probabilities(*model)[0]).hex()
+    assert explanation.margin.hex() == float(predict_batch(state, *model, batch)[0]).hex()
+    (probability,) = probabilities_with(state, coefficients(*model), batch).tolist()
+    assert explanation.probability.hex() == probability.hex()
     assert summed(explanation).hex() == (explanation.margin + 0.0).hex()
 
 

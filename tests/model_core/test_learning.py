@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, ScalarRate
-from model_core.learning import learn_batch, predict_batch, predict_probabilities, warm_up
+from model_core.learning import learn_batch, predict_batch, probabilities_with, warm_up
 from model_core.numerics import sigmoids
 from model_core.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.state import ModelState
+from model_core.updates.coefficients import coefficients
 
 BITS = 4
 
@@ -151,9 +152,8 @@ def test_the_offset_is_the_first_prediction_and_no_weight():
     offset = math.log(0.002 / 0.998)
     learned = learn([([(1, 1.0)], 0, 1.0)], bias=True, offset=offset)[1]
     assert learned.margins.tolist() == [offset]
-    p = predict_probabilities(
-        ModelState.empty(BITS), Hyperparameters(), True, offset, batch_of([([(1, 1.0)], 0, 1.0)])
-    )
+    c = coefficients(Hyperparameters(), True, offset)
+    p = probabilities_with(ModelState.empty(BITS), c, batch_of([([(1, 1.0)], 0, 1.0)]))
     assert p[0] == pytest.approx(0.002, rel=1e-14)
 
 
@@ -163,7 +163,8 @@ def test_the_progressive_prediction_is_what_predict_answers_before_the_update(ro
     for i in range(len(rows)):
         one = batch_of(rows).slice(i, i + 1)
         margins = predict_batch(state, hyper, bias, 0.3, one)
-        assert bits_of(predict_probabilities(state, hyper, bias, 0.3, one)) == bits_of(sigmoids(margins))
+        c = coefficients(hyper, bias, 0.3)
+        assert bits_of(probabilities_with(state, c, one)) == bits_of(sigmoids(margins))
         assert bits_of(learn_batch(state, hyper, bias, 0.3, one).margins) == bits_of(margins)
 
 
@@ -223,6 +224,7 @@ from model_core.learning import learn_batch
 from model_core.numerics import log_losses
 from model_core.schedules import InvSqrt
 from model_core.state import ModelState
+from model_core.updates.coefficients import coefficients
 
 rng = np.random.default_rng(7)
 r, k = 3000, 20

@@ -16,8 +16,8 @@ from model_core.schedules import (
     Xiao,
     alpha_at,
     alpha_sum,
-    cumulative_alpha,
 )
+from tests.model_core.schedule_sums import cumulative_alpha
 
 ALL = [Constant(), OverT(7), Once(), InvSqrt(), Xiao(0.5), Custom((3.0, 2.5, 0.1))]
 

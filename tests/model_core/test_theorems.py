@@ -26,9 +26,9 @@ from model_core.schedules import (
     Schedule,
     Xiao,
     alpha_at,
-    cumulative_alpha,
 )
 from tests.model_core.rounds import COORDINATES, Problem, Round, log_loss, played, random_problem
+from tests.model_core.schedule_sums import cumulative_alpha
 
 FAMILIES: tuple[Family, ...] = ("ftrl", "rda", "comid", "aogd")
 UPDATES: tuple[Update, ...] = ("first_order", "implicit")

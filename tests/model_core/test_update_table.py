@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, ScalarRate
 from model_core.learning import learn_batch
-from model_core.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao, alpha_at, cumulative_alpha
+from model_core.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao, alpha_at
 from model_core.state import ModelState
 from tests.model_core.rounds import COORDINATES, curvature, residual
+from tests.model_core.schedule_sums import cumulative_alpha
 
 
 def prox(z, L, q, box):
