@@ -2,7 +2,8 @@
 
 from fastapi import FastAPI
 
-from service.schemas import PredictReply, PredictRequest
+from service.reply_schemas import PredictReply
+from service.request_schemas import PredictRequest
 
 app = FastAPI()
 

@@ -15,8 +15,9 @@ from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.openapi import CREATE_PROBLEMS, MODEL_EXAMPLES, MODEL_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.reply_schemas import ModelDescription, ModelNames
+from service.request_schemas import ModelSpecification
 from service.routes import ModelName, known_name
-from service.schemas import ModelDescription, ModelNames, ModelSpecification
 from service.settings import Settings
 
 TAGS: list[str | Enum] = ["models"]

@@ -15,8 +15,9 @@ from service.bodies import BodyReader
 from service.model_config import ModelConfig
 from service.openapi import CREATE_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.reply_schemas import ModelDescription
+from service.request_schemas import MODEL_NAME_PATTERN
 from service.routes import ModelName, known_name
-from service.schemas import MODEL_NAME_PATTERN, ModelDescription
 from service.settings import Settings
 from service.snapshots.cloning import clone
 

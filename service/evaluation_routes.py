@@ -12,8 +12,8 @@ from service.bodies import JSON
 from service.evaluation.report import report_of_nothing
 from service.models import OpenModel
 from service.openapi import MODEL_PROBLEMS
+from service.reply_schemas import Reply
 from service.routes import ModelName, known_name
-from service.schemas import Reply
 
 WindowName = Literal["15m", "30m", "1h", "24h", "all"]
 

@@ -17,8 +17,9 @@ from service.model_config import limits_of
 from service.models import OpenModel
 from service.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.reply_schemas import ExplainReply
+from service.request_schemas import ExplainRequest, refuse_unknown
 from service.routes import HotRoutes, ModelName
-from service.schemas import ExplainReply, ExplainRequest, refuse_unknown
 from service.settings import Settings
 
 _KNOWN = frozenset({"context", "features"})

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from service.backend import Backend
 from service.metrics import Metrics
 from service.openapi import Responses, problems
-from service.schemas import Readiness
+from service.reply_schemas import Readiness
 from service.settings import Settings
 
 

@@ -6,7 +6,7 @@ from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import ParsedPredict
-from service.schemas import PredictRequest, refuse_unknown
+from service.request_schemas import PredictRequest, refuse_unknown
 
 _ONE = frozenset({"features", "id"})
 _ONLY_ONE = _ONE | {"log"}

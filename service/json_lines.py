@@ -10,8 +10,8 @@ from model_core.errors import InvalidInput, render_path
 from model_core.hashing import Encoded, FeatureEncoder
 from model_core.text_problems import LineError
 from service.labelled import one_example
+from service.request_schemas import UpdateRequest
 from service.rows import Row
-from service.schemas import UpdateRequest
 from service.text_sources import TextSource
 
 _REQUEST: TypeAdapter[UpdateRequest] = TypeAdapter(UpdateRequest)

@@ -13,7 +13,7 @@ from model_core.hashing import FeatureEncoder
 from service.appending import NewExample
 from service.errors import FieldError, Unprocessable
 from service.problems import field_error
-from service.schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
+from service.request_schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
 
 Path = tuple[str | int, ...]
 

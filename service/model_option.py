@@ -10,7 +10,7 @@ import typer
 def checked_model_name(name: str) -> str:
     """Raises typer.BadParameter."""
     from service.errors import InvalidModelName
-    from service.schemas import MODEL_NAME_PATTERN
+    from service.request_schemas import MODEL_NAME_PATTERN
 
     if re.fullmatch(MODEL_NAME_PATTERN[1:-1], name) is None:
         raise typer.BadParameter(InvalidModelName(name).detail)

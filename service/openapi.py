@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.openapi.models import Example
 
 from service.problems import PROBLEM_JSON
-from service.schemas import Problem
+from service.reply_schemas import Problem
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Replies of the hot routes as bytes of JSON, in the shapes that `schemas.py` documents.
+"""Replies of the hot routes as bytes of JSON, in the shapes that `reply_schemas.py` documents.
 
 Numbers are finite or null, so that every reply is valid JSON.
 """

@@ -19,7 +19,7 @@ from service.instances import many_instances, one_instance
 from service.labelled import NewLabel, many_examples, one_item
 from service.models import OpenModel
 from service.problems import field_error
-from service.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
+from service.request_schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
 from service.settings import Settings
 
 _LOG_LAST = re.compile(rb',\s*"log"\s*:\s*(true|false)\s*}\s*$')

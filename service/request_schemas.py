@@ -1,6 +1,6 @@
-"""The wire contract, once: what requests and replies look like, for pydantic and for OpenAPI.
+"""What requests look like, once, for pydantic and for OpenAPI; replies are in reply_schemas.py.
 
-Requests are typed dictionaries, which pydantic-core fills straight from the bytes of the body. It checks
+They are typed dictionaries, which pydantic-core fills straight from the bytes of the body. It checks
 types only. Whatever depends on settings, or can be wrong many times in one body, is checked after it by the
 code that needs the value and only described here: a million wrong items must not become a million errors.
 """
@@ -8,9 +8,9 @@ code that needs the value and only described here: a million wrong items must no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired, Required
+from typing import Annotated, Any, NotRequired, Required
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
+from pydantic import ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from model_core.errors import InvalidInput
@@ -213,142 +213,3 @@ class ModelSpecification(TypedDict, total=False):
     snapshots: Annotated[
         dict[str, Any], Field(description="When to go back to a good snapshot by itself: auto_rollback.")
     ]
-
-
-Probability = Annotated[float, Field(ge=0, le=1)]
-UpdateStatus = Literal[
-    "learned", "appended", "duplicate", "skipped", "waiting", "sampled_out", "late", "conflict", "unknown"
-]
-ImpressionStatus = Literal["shown", "duplicate", "unknown"]
-
-
-class Reply(BaseModel):
-    """Only documents and checks: the hot replies are written as bytes by `replies.py`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class Prediction(Reply):
-    probability: Probability
-    id: str | None = None
-
-
-class PredictReply(Reply):
-    probability: Probability
-    model: str
-    revision: str = Field(description="State that was read: incarnation, generation and commit number.")
-    id: str | None = None
-    logged: bool | None = Field(None, description="Whether it waits for its label now.")
-
-
-class PredictInstancesReply(Reply):
-    predictions: list[Prediction]
-    model: str
-    revision: str
-    logged: bool | None = Field(None, description="Whether all of them wait for their labels now.")
-
-
-class ExplainedFeature(Reply):
-    name: str = Field(description="The text that was hashed, `name=value`; `bias` where `slot` is null.")
-    hash: int | None
-    slot: int | None
-    value: float
-    weight: float
-    contribution: float = Field(description="Value times weight: its part of the margin.")
-    learning_rate: float | None = Field(description="Of its next update; null where it has no bound yet.")
-    z: float
-    n: float
-
-
-class SharedSlot(Reply):
-    slot: int
-    names: list[str] = Field(description="Features of this example that the slot cannot tell apart.")
-    value: float
-    contribution: float
-
-
-class ExplainReply(Reply):
-    probability: Probability
-    margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
-    offset: float = Field(description="The log-odds of the model's prior probability.")
-    uncertainty: float | None = Field(
-        description="Sum of learning rate times |value|: large where little was learned; null: no bound."
-    )
-    features: list[ExplainedFeature]
-    shared_slots: list[SharedSlot]
-    model: str
-    revision: str
-
-
-class UpdateReply(Reply):
-    status: UpdateStatus = Field(
-        description=(
-            "`appended`: durable, not yet learned. `skipped`: would have made the state non-finite. Of"
-            " labels: `waiting`: durable, learned when its window closes. `sampled_out`: not among the labels"
-            " 0 that are learned. `late`: after its window, not learned. In lists also `conflict`, `unknown`."
-        )
-    )
-    probability: Probability | None = Field(description="What was predicted just before learning.")
-    loss: float | None
-    revision: str | None
-    event_id: str | None = Field(None, description="Of an example with features.")
-    id: str | None = Field(None, description="Of a label for a logged prediction.")
-
-
-class UpdateExamplesReply(Reply):
-    results: list[UpdateReply]
-
-
-class Impression(Reply):
-    id: str
-    status: ImpressionStatus
-
-
-class ImpressionsReply(Reply):
-    results: list[Impression]
-
-
-class ModelDescription(Reply):
-    name: str
-    hyper: dict[str, Any]
-    hashing: dict[str, Any]
-    evaluation: dict[str, Any]
-    feedback: dict[str, Any]
-    snapshots: dict[str, Any]
-    t: int = Field(description="Completed rounds.")
-    revision: str
-    features_seen: int
-    nonzero: int = Field(description="Weights other than zero.")
-    density: float = Field(description="Share of the features seen whose weight is not zero.")
-    mixed_names: list[str] = Field(
-        description="Undeclared names that came to this process both as text and as a number, at most 1,000."
-    )
-
-
-class ModelNames(Reply):
-    models: list[str]
-
-
-class Readiness(Reply):
-    predict: Literal["fresh", "stale", "unavailable"]
-    mirror_age_seconds: float | None = Field(description="Null: nothing is loaded yet.")
-    update: Literal["available", "unavailable"]
-    reasons: list[str] = Field(description="Why something is stale or unavailable.")
-
-
-class ErrorItem(BaseModel):
-    path: str = Field(description="Part of the body, as `examples[3].label`; empty for the whole.")
-    detail: str
-
-
-class Problem(BaseModel):
-    """RFC 9457."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    errors: list[ErrorItem] | None = None

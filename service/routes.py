@@ -33,18 +33,15 @@ from service.replies import (
     updated,
     updates_reply,
 )
-from service.request_reader import RequestReader
-from service.schemas import (
-    MODEL_NAME_PATTERN,
+from service.reply_schemas import (
     ImpressionsReply,
-    ImpressionsRequest,
     PredictInstancesReply,
     PredictReply,
-    PredictRequest,
     UpdateExamplesReply,
     UpdateReply,
-    UpdateRequest,
 )
+from service.request_reader import RequestReader
+from service.request_schemas import MODEL_NAME_PATTERN, ImpressionsRequest, PredictRequest, UpdateRequest
 from service.settings import Settings
 
 _NAME = re.compile(MODEL_NAME_PATTERN[1:-1])

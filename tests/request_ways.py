@@ -10,7 +10,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import ParsedPredict, ParsedUpdate, RequestParser
 from service.labelled import one_example
-from service.schemas import PredictRequest, UpdateRequest, refuse_unknown
+from service.request_schemas import PredictRequest, UpdateRequest, refuse_unknown
 
 PREDICT = TypeAdapter[PredictRequest](PredictRequest)
 UPDATE = TypeAdapter[UpdateRequest](UpdateRequest)

@@ -13,7 +13,7 @@ from model_core.contract import HashContract, Limits
 from model_core.hashing import FeatureEncoder
 from model_core.json_columns import STAMP
 from model_core.json_requests import RequestParser
-from service.schemas import LAST_SECOND
+from service.request_schemas import LAST_SECOND
 from tests.request_ways import PredictWay, Read, UpdateWay
 
 MOST_ROWS = 4
