@@ -21,7 +21,7 @@ from service.snapshots.capture import capture
 from service.snapshots.restore_plan import RestorePlan
 from service.snapshots.restoring import restore
 from service.snapshots.store import SnapshotStore
-from service.snapshots.taking import write_and_retain
+from service.snapshots.writing import write_and_retain
 from service.valkey_binary import binary_path
 
 FEATURES = 5_000_000

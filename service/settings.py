@@ -48,7 +48,8 @@ class Settings(BaseSettings):
         description="API processes; 1 runs API and learner in one process, more add one learner.",
     )
     shutdown_grace_seconds: Seconds = Field(
-        10.0, description="At a stop, wait this long for requests in flight before they are cut off."
+        10.0,
+        description="At a stop, wait this long for requests in flight, then for a snapshot being written.",
     )
     max_live_streams: Count = Field(
         100, description="Most pages that may be connected to one process for their live figures."

@@ -1,10 +1,14 @@
-"""Ending background tasks."""
+"""Background tasks: how they begin and end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -26,3 +30,20 @@ async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Tas
                 ended.result()
     finally:
         await cancel_all([task])
+
+
+def in_daemon_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+    """What it returns or raises. Unlike those of asyncio.to_thread, the process ends without waiting for it:
+    for what may hang at somebody else's server.
+    """
+    outcome: Future[Result] = Future()
+    outcome.set_running_or_notify_cancel()  # from here on nobody takes it back
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as failure:  # noqa: BLE001  it is raised where it is awaited
+            outcome.set_exception(failure)
+
+    threading.Thread(target=run, daemon=True).start()
+    return asyncio.wrap_future(outcome)

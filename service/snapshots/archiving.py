@@ -65,6 +65,13 @@ class Archiving:
             return
         self._due = now + SEGMENT_SECONDS
         self._work = asyncio.create_task(self._archive(replica.keys, replica.applied))
+        self._work.add_done_callback(self._ended)
+
+    def _ended(self, work: asyncio.Task[None]) -> None:
+        """A fault of this service is counted too; the next segment is another attempt."""
+        if not work.cancelled() and (fault := work.exception()) is not None:
+            self._metrics.archive_failures.labels(self._model).inc()
+            log.error("the log of %s is not archived", self._model, exc_info=fault)
 
     async def close(self) -> None:
         if self._work is not None:

@@ -30,6 +30,12 @@ class StoreUnavailable(ServiceError):
         super().__init__(detail, headers={"Retry-After": "10"})
 
 
+class SnapshotFailed(ServiceError):
+    """A fault of this service; its learner's log has the whole of it."""
+
+    title = "Snapshot failed"
+
+
 class SnapshotMismatch(ServiceError):
     """The snapshot's weights would mean something else in this model."""
 

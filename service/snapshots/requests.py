@@ -1,7 +1,7 @@
 """Asking the learner for a snapshot, through Redis: whoever learns the model finds the request there.
 
-A request is answered once. It gets a state not older than the request; requests that come while a snapshot is
-being written share the one after it.
+A request stays in the list until it is answered, so that a learner that dies leaves it to the next. It gets a
+state not older than the request; requests that come while a snapshot is being written share the one after it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 from service.errors import ServiceError
 from service.redis_client import CONNECTION_FAILURES, Channel, push
 from service.redis_keys import ModelKeys
-from service.snapshots.errors import StoreUnavailable
+from service.snapshots.errors import SnapshotFailed, StoreUnavailable
+from service.snapshots.writing import ERROR, detail_of, reason_of
 
 PATIENCE_SECONDS = 120.0
 TAKE_OVER_SECONDS = 3.0
 KEPT_SECONDS = 300
+MOST_AT_ONCE = 1000
 _BLOCK_SECONDS = 0.2
 
 
@@ -52,32 +54,47 @@ class SnapshotRequest:
 async def request_snapshot(
     channel: Channel, keys: ModelKeys, reason: str, tag: str | None = None
 ) -> dict[str, Any]:
-    """Its description, once it is in the store. Raises NoLearner, StoreUnavailable, and what Channel.call
-    raises.
+    """Its description, once it is in the store. Raises NoLearner, StoreUnavailable, SnapshotFailed, and what
+    Channel.call raises.
     """
     request = SnapshotRequest(secrets.token_hex(8), reason, tag)
     await push(channel, keys.snapshot_requests, request.packed(), KEPT_SECONDS)
-    led = await channel.call("EXISTS", keys.lease)
-    give_up = time.monotonic() + (PATIENCE_SECONDS if led else TAKE_OVER_SECONDS)
-    while time.monotonic() < give_up:
+    led = time.monotonic()
+    give_up = led + PATIENCE_SECONDS
+    while time.monotonic() < min(give_up, led + TAKE_OVER_SECONDS):
         try:
             found = await channel.call("BLPOP", keys.snapshot_reply(request.id), _BLOCK_SECONDS)
+            if found is None and await channel.call("EXISTS", keys.lease):
+                led = time.monotonic()
         except CONNECTION_FAILURES:  # the learner goes on, so it is worth waiting for the server
             await asyncio.sleep(_BLOCK_SECONDS)
+            led = time.monotonic()
             continue
         if found is not None:
-            reply: dict[str, Any] = json.loads(found[1])
-            if "failure" in reply:
-                raise StoreUnavailable(reply["failure"])
-            return reply
+            return _told(json.loads(found[1]))
     await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
     raise NoLearner(keys.model)
 
 
 async def waiting_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
-    found = await channel.call("LPOP", keys.snapshot_requests, 1000)
-    return [SnapshotRequest.parse(packed) for packed in found or ()]
+    """They stay until `answer` removes them."""
+    found = await channel.call("LRANGE", keys.snapshot_requests, 0, MOST_AT_ONCE - 1)
+    return [SnapshotRequest.parse(packed) for packed in found]
 
 
 async def answer(channel: Channel, keys: ModelKeys, request: SnapshotRequest, reply: dict[str, Any]) -> None:
     await push(channel, keys.snapshot_reply(request.id), json.dumps(reply), KEPT_SECONDS)
+    await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
+
+
+def failed(failure: BaseException) -> dict[str, Any]:
+    """The answer that there is no snapshot."""
+    return {"failure": detail_of(failure), "reason": reason_of(failure)}
+
+
+def _told(reply: dict[str, Any]) -> dict[str, Any]:
+    if "failure" not in reply:
+        return reply
+    if reply["reason"] == ERROR:
+        raise SnapshotFailed(reply["failure"])
+    raise StoreUnavailable(reply["failure"])

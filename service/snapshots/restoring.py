@@ -29,7 +29,7 @@ from service.snapshots.log_archive import LogArchive
 from service.snapshots.replaying import MOST_ROUNDS, Replay
 from service.snapshots.restore_plan import Restored, RestorePlan
 from service.snapshots.store import SnapshotStore
-from service.snapshots.taking import write_and_retain
+from service.snapshots.writing import write_and_retain
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import math
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,23 +16,21 @@ from redis.exceptions import ResponseError
 from service.errors import ServiceError
 from service.metrics import Metrics, WrittenSnapshot
 from service.redis_client import CONNECTION_FAILURES, Channel
-from service.redis_keys import mapping_of
+from service.redis_keys import ModelKeys, mapping_of
 from service.replica import Replica
 from service.settings import Settings
 from service.snapshots.capture import Capture, capture
 from service.snapshots.catalogue import Entry
-from service.snapshots.description import described
-from service.snapshots.requests import SnapshotRequest, answer, waiting_requests
+from service.snapshots.requests import SnapshotRequest, answer, failed, waiting_requests
 from service.snapshots.store import SnapshotStore
-from service.tasks import cancel_all
+from service.snapshots.writing import FAILURES, STOPPED, detail_of, reason_of, write_and_retain
+from service.tasks import cancel_all, in_daemon_thread
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 0.25
 TRY_AGAIN_SECONDS = 60.0
 SCHEDULE, SHUTDOWN = "schedule", "shutdown"
-FAILURES = ("full", "store")
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Snapshots:
@@ -52,11 +50,13 @@ class Snapshots:
         self._writing: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._waiting: list[SnapshotRequest] = []
+        self._in_hand: set[str] = set()  # ids of requests that are being answered, or were
         self._last: tuple[int, int] | None = None  # generation and commit of the newest snapshot
         self._last_number = 0
         self._generation = 0
         self._due = 0.0
         self._looked = 0.0
+        self._stop_by = math.inf
 
     def lead(self, replica: Replica) -> None:
         """The schedule goes on where the learner before left it, as soon as the store says where that was."""
@@ -77,7 +77,7 @@ class Snapshots:
         if replica.generation != self._generation:
             self._generation = replica.generation
             self._metrics.restores.labels(self._model).inc()
-        self._waiting += await waiting_requests(self._requests, replica.keys)
+        await self._read_requests(replica.keys)
         if self._writing is not None and not self._writing.done():
             return
         if self._waiting:
@@ -88,16 +88,34 @@ class Snapshots:
     async def last_look(self, replica: Replica) -> None:
         """Copies what has not been saved; `close` waits until it is written."""
         if self._scheduled and not self._is_saved(replica):
-            if self._writing is not None:
-                await asyncio.wait([self._writing])
+            await self._wait_for_writing()
             await self._start(replica, SHUTDOWN)
 
     async def close(self) -> None:
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        """Waits no longer for what is being written than `shutdown_grace_seconds`."""
+        await self._wait_for_writing()
         await cancel_all([task for task in (self._writing, self._asking) if task is not None])
         await self._requests.close()
         await self._replies.close()
+
+    async def _wait_for_writing(self) -> None:
+        """Who asked for one that is given up stays in the list of those who ask, for the next learner."""
+        if self._writing is None:
+            return
+        now, grace = time.monotonic(), self._settings.shutdown_grace_seconds
+        self._stop_by = min(self._stop_by, now + grace)
+        _, unfinished = await asyncio.wait([self._writing], timeout=max(0.0, self._stop_by - now))
+        if unfinished:
+            await cancel_all(unfinished)
+            self._metrics.snapshot_failures.labels(self._model, STOPPED).inc()
+            log.error("snapshot of %s is given up, %.0f s after its learner was stopped", self._model, grace)
+        self._writing = None
+
+    async def _read_requests(self, keys: ModelKeys) -> None:
+        """They stay in the list until they are answered: a learner that dies leaves them to the next."""
+        asking = await waiting_requests(self._requests, keys)
+        self._in_hand &= {request.id for request in asking}
+        self._waiting = [request for request in asking if request.id not in self._in_hand]
 
     @property
     def _scheduled(self) -> bool:
@@ -116,27 +134,29 @@ class Snapshots:
         evaluation = await self._requests.call("HGETALL", replica.keys.evaluation)
         fields = mapping_of(evaluation)
         started = time.monotonic()
-        copied = await asyncio.to_thread(capture, replica, fields)
-        seconds = time.monotonic() - started
         self._due = started + self._settings.snapshot_seconds
         self._last_number = replica.applied_number
-        asked, self._waiting = self._waiting, []  # only now, as all of the above may fail
+        asked, self._waiting = self._waiting, []  # only now, as the above may fail
+        self._in_hand.update(request.id for request in asked)
+        (copied,) = await asyncio.gather(asyncio.to_thread(capture, replica, fields), return_exceptions=True)
+        if isinstance(copied, BaseException):
+            await self._fail(replica.keys, asked, copied)
+            return
+        seconds = time.monotonic() - started
         self._writing = asyncio.create_task(self._write(copied, reason, asked, seconds))
 
     async def _write(
         self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
     ) -> None:
         started = time.monotonic()
-        try:
-            entry, description = await asyncio.to_thread(
-                write_and_retain, self._store, self._settings, copied, reason, _tags(asked)
-            )
-        except ServiceError as failure:
-            self._due = min(self._due, started + TRY_AGAIN_SECONDS)
-            self._metrics.snapshot_failures.labels(self._model, _reason(failure)).inc()
-            log.error("snapshot of %s failed: %s", self._model, failure.detail)  # noqa: TRY400
-            await self._answer(copied, asked, {"failure": failure.detail})
+        writing = in_daemon_thread(
+            lambda: write_and_retain(self._store, self._settings, copied, reason, _tags(asked))
+        )
+        outcome = (await asyncio.gather(writing, return_exceptions=True))[0]
+        if isinstance(outcome, BaseException):
+            await self._fail(copied.keys, asked, outcome)
             return
+        entry, description = outcome
         self._last = (copied.generation, copied.commit)
         seconds = time.monotonic() - started + copy_seconds
         self._metrics.snapshot_taken(
@@ -146,14 +166,22 @@ class Snapshots:
             "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning stood still for %.0f ms)",
             *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
         )
-        await self._answer(copied, asked, description)
+        await self._answer(copied.keys, asked, description)
 
-    async def _answer(self, copied: Capture, asked: Sequence[SnapshotRequest], reply: dict[str, Any]) -> None:
+    async def _fail(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], failure: BaseException) -> None:
+        self._due = min(self._due, time.monotonic() + TRY_AGAIN_SECONDS)
+        self._metrics.snapshot_failures.labels(self._model, reason_of(failure)).inc()
+        unforeseen = None if isinstance(failure, ServiceError) else failure
+        log.error("snapshot of %s failed: %s", self._model, detail_of(failure), exc_info=unforeseen)
+        await self._answer(keys, asked, failed(failure))
+
+    async def _answer(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], reply: dict[str, Any]) -> None:
         for request in asked:
             try:
-                await answer(self._replies, copied.keys, request, reply)
+                await answer(self._replies, keys, request, reply)
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.warning("who asked for a snapshot of %s is not told: %s", self._model, failure)
+                self._in_hand.discard(request.id)
+                log.warning("who asked for a snapshot of %s is not told yet: %s", self._model, failure)
 
     async def _ask_for_newest(self, revision: str) -> None:
         try:
@@ -175,29 +203,5 @@ class Snapshots:
         return entries[-1] if entries else None
 
 
-def write_and_retain(
-    store: SnapshotStore,
-    settings: Settings,
-    copied: Capture,
-    reason: str,
-    tags: Sequence[str] = (),
-    needed: str | None = None,
-) -> tuple[Entry, dict[str, Any]]:
-    """The snapshot's entry and description; an older one that is `needed` stays.
-
-    Raises StoreUnavailable, UnusableStore.
-    """
-    catalogue = store.of(copied.keys.model)
-    snapshot = copied.snapshot(reason)
-    entry = catalogue.write(snapshot, tags)
-    catalogue.retain(settings.snapshots_kept, needed)
-    return entry, described(entry, snapshot.header)
-
-
 def _tags(asked: Sequence[SnapshotRequest]) -> list[str]:
     return sorted({request.tag for request in asked if request.tag is not None})
-
-
-def _reason(failure: ServiceError) -> str:
-    cause = failure.__cause__
-    return "full" if isinstance(cause, OSError) and cause.errno in _FULL else "store"
