@@ -2,16 +2,19 @@
 
     MODEL/ID.safetensors.zst     ID: the UTC time and the revision; names sort by the order of writing
     MODEL/ID.tag.TAG             empty: the snapshot has that tag
+    MODEL/ID.leaving             empty: the snapshot is being deleted, unless it has a tag
 
 A tag is an object of its own beside the snapshot: to set it is one small put, atomic in every store, where a
 tag in the name would have to copy the whole file, and one in the header would change what the checksum seals.
+Retention sets a mark and then looks for tags; who tags looks for the mark afterwards. Where both meet, one
+sees the other, and no snapshot goes whose tag was acknowledged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +24,7 @@ from service.redis_keys import revision
 from service.snapshots.errors import DamagedSnapshot, StoreUnavailable, UnknownSnapshot
 from service.snapshots.files import SUFFIX, read_header, read_snapshot, write_snapshot
 from service.snapshots.log_archive import LogArchive
-from service.snapshots.object_store import ObjectStore, store_failures
+from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store_failures
 
 GOOD = "good"
 NEWEST = "newest"
@@ -29,6 +32,8 @@ TAG_PATTERN = "^[a-z0-9][a-z0-9_-]{0,31}$"
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _TIME_LENGTH = len("20240501T120000000000Z")
 _TAG = ".tag."
+LEAVING = ".leaving"
+ABANDONED = timedelta(seconds=ABANDONED_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Entry:
     @property
     def written(self) -> datetime:
         """By its name: never before that of an older one, whatever the clock said."""
-        return datetime.strptime(self.id[:_TIME_LENGTH], _TIME).replace(tzinfo=UTC)
+        return _written(self.id)
 
 
 class Catalogue:
@@ -58,18 +63,7 @@ class Catalogue:
 
     def entries(self) -> list[Entry]:
         """Oldest first."""
-        with _translated("list"):
-            names = self._store.names(f"{self.model}/")
-        tags: dict[str, list[str]] = {}
-        for name in names:
-            snapshot, found, tag = name.partition(_TAG)
-            if found:
-                tags.setdefault(snapshot, []).append(tag)
-        return [
-            Entry(name.removesuffix(SUFFIX), tuple(sorted(tags.get(name.removesuffix(SUFFIX), ()))), size)
-            for name, size in sorted(names.items())
-            if name.endswith(SUFFIX) and _is_id(name.removesuffix(SUFFIX))
-        ]
+        return _entries_of(self._names())
 
     def find(self, wanted: str) -> Entry:
         """By its id, by a tag (the newest that has it), or "newest". Raises UnknownSnapshot."""
@@ -94,32 +88,45 @@ class Catalogue:
         named = revision(header.incarnation, header.generation, header.commit)
         entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
         for tag in tags:
-            self.tag(entry, tag)
+            self._put(self._tag(entry.id, checked_tag(tag)))
         with _translated("write to"):
             size = self._store.put(self._file(entry.id), lambda file: write_snapshot(snapshot, file))
         return Entry(entry.id, entry.tags, size)
 
     def tag(self, entry: Entry, tag: str) -> None:
-        with _translated("write to"):
-            self._store.put(self._tag(entry.id, checked_tag(tag)), lambda _: None)
+        """Raises UnknownSnapshot where it was deleted meanwhile, or is about to be."""
+        name = self._tag(entry.id, checked_tag(tag))
+        self._put(name)
+        names = self._names()
+        file, mark = (f"{entry.id}{suffix}" for suffix in (SUFFIX, LEAVING))
+        if file not in names or mark in names:
+            self._remove(name)
+            raise UnknownSnapshot(self.model, entry.id)
 
     def untag(self, entry: Entry, tag: str) -> None:
-        with _translated("delete from"):
-            self._store.remove(self._tag(entry.id, checked_tag(tag)))
+        self._remove(self._tag(entry.id, checked_tag(tag)))
 
     def delete(self, entry: Entry) -> None:
-        with _translated("delete from"):
-            self._store.remove(self._file(entry.id))
-            for tag in entry.tags:
-                self._store.remove(self._tag(entry.id, tag))
+        self._remove(self._file(entry.id), *(self._tag(entry.id, tag) for tag in entry.tags))
 
     def retain(self, count: int, needed: str | None = None) -> list[Entry]:
-        """Deletes those without a tag but the newest `count` and `needed`; returns what it deleted."""
-        untagged = [entry for entry in self.entries() if not entry.tags and entry.id != needed]
+        """Deletes those without a tag but the newest `count` and `needed`, and what others left behind;
+        returns the snapshots that it deleted.
+        """
+        names = self._names()
+        untagged = [entry for entry in _entries_of(names) if not entry.tags and entry.id != needed]
         superfluous = untagged[: max(0, len(untagged) - count)]
-        for entry in superfluous:
+        self._remove(*(f"{self.model}/{name}" for name in _left_behind(names, superfluous)))
+        return [entry for entry in superfluous if self._delete_unless_tagged(entry)]
+
+    def _delete_unless_tagged(self, entry: Entry) -> bool:
+        mark = f"{self.model}/{entry.id}{LEAVING}"
+        self._put(mark)
+        tagged = any(found.id == entry.id and found.tags for found in self.entries())
+        if not tagged:
             self.delete(entry)
-        return superfluous
+        self._remove(mark)
+        return not tagged
 
     def _next_time(self) -> str:
         """The time, or just after the newest snapshot where that seems to come from the future: had the clock
@@ -130,6 +137,19 @@ class Catalogue:
         if entries:
             now = max(now, entries[-1].written + timedelta(microseconds=1))
         return now.strftime(_TIME)
+
+    def _names(self) -> dict[str, int]:
+        with _translated("list"):
+            return self._store.names(f"{self.model}/")
+
+    def _put(self, name: str) -> None:
+        with _translated("write to"):
+            self._store.put(name, lambda _: None)
+
+    def _remove(self, *names: str) -> None:
+        with _translated("delete from"):
+            for name in names:
+                self._store.remove(name)
 
     @contextlib.contextmanager
     def _reading(self, entry: Entry) -> Iterator[None]:
@@ -146,6 +166,33 @@ class Catalogue:
         return f"{self.model}/{snapshot}{_TAG}{tag}"
 
 
+def _entries_of(names: Mapping[str, int]) -> list[Entry]:
+    """Oldest first."""
+    tags: dict[str, list[str]] = {}
+    for name in names:
+        snapshot, found, tag = name.partition(_TAG)
+        if found:
+            tags.setdefault(snapshot, []).append(tag)
+    ids = {name.removesuffix(SUFFIX): size for name, size in names.items() if name.endswith(SUFFIX)}
+    return [
+        Entry(found, tuple(sorted(tags.get(found, ()))), ids[found]) for found in sorted(ids) if _is_id(found)
+    ]
+
+
+def _left_behind(names: Mapping[str, int], leaving: Sequence[Entry]) -> Iterator[str]:
+    """What whoever was killed has left: marks of snapshots that are not to go, tags of none. The tags of a
+    snapshot are written before it, so that only old ones are known to be of none.
+    """
+    there = {entry.id: entry.written for entry in _entries_of(names)}
+    old = max(there.values(), default=datetime.min.replace(tzinfo=UTC) + ABANDONED) - ABANDONED
+    marked = {entry.id for entry in leaving}
+    for name in names:
+        snapshot, is_tag, _ = name.partition(_TAG)
+        orphan = is_tag and _is_id(snapshot) and snapshot not in there and _written(snapshot) < old
+        if orphan or (name.endswith(LEAVING) and name.removesuffix(LEAVING) not in marked):
+            yield name
+
+
 def checked_tag(tag: str) -> str:
     """Raises InvalidInput."""
     if re.fullmatch(TAG_PATTERN[1:-1], tag) is None or tag == NEWEST:
@@ -153,6 +200,10 @@ def checked_tag(tag: str) -> str:
             ("tag",), f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with no sign, and is not {NEWEST!r}"
         )
     return tag
+
+
+def _written(snapshot: str) -> datetime:
+    return datetime.strptime(snapshot[:_TIME_LENGTH], _TIME).replace(tzinfo=UTC)
 
 
 def _is_id(text: str) -> bool:

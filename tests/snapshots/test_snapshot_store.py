@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +18,14 @@ from model_core.errors import InvalidInput
 from service.errors import ServiceError
 from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.errors import DamagedSnapshot, StoreUnavailable, UnknownSnapshot, UnusableStore
-from service.snapshots.object_store import ABANDONED_SECONDS, PARTIAL, ObjectStore, open_store
+from service.snapshots.object_store import (
+    ABANDONED_SECONDS,
+    PARTIAL,
+    DirectoryStore,
+    ObjectStore,
+    Write,
+    open_store,
+)
 from tests.commands import environment
 from tests.snapshots.snapshot_samples import sample
 
@@ -73,6 +80,88 @@ def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
     deleted = catalogue.retain(2)
     assert [entry.id for entry in deleted] == [written[0].id, written[2].id]
     assert [entry.id for entry in catalogue.entries()] == [written[i].id for i in (1, 3, 4)]
+
+
+class Interrupted(DirectoryStore):
+    """Another process does something just before the operation of that number."""
+
+    def __init__(self, root: Path, at: int, do: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._until, self._do = at, do
+
+    def _count(self) -> None:
+        if self._until == 0:
+            self._do()
+        self._until -= 1
+
+    def names(self, prefix: str) -> dict[str, int]:
+        self._count()
+        return super().names(prefix)
+
+    def put(self, name: str, write: Write) -> int:
+        self._count()
+        return super().put(name, write)
+
+    def remove(self, name: str) -> None:
+        self._count()
+        super().remove(name)
+
+
+@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("first", ["tag", "retain"])
+def test_a_tag_that_meets_retention_is_kept_with_its_snapshot_or_refused(
+    directory: Path, first: str, at: int
+) -> None:
+    plain = Catalogue(DirectoryStore(directory), "clicks")
+    old, _ = (plain.write(sample(10, commit=i)) for i in range(2))
+    tagged: list[bool] = []
+
+    def tag(catalogue: Catalogue = plain) -> None:
+        try:
+            catalogue.tag(old, "good")
+            tagged.append(True)
+        except UnknownSnapshot:
+            tagged.append(False)
+
+    def retain(catalogue: Catalogue = plain) -> None:
+        catalogue.retain(1)
+
+    do, meanwhile = (tag, retain) if first == "tag" else (retain, tag)
+    do(Catalogue(Interrupted(directory, at, meanwhile), "clicks"))
+    if not tagged:
+        tag()  # it came to its end before
+    assert [entry.tags for entry in plain.entries() if entry.id == old.id] in ([("good",)], [()], [])
+    kept = [entry.id for entry in plain.entries() if entry.tags == ("good",)]
+    assert kept == ([old.id] if tagged == [True] else [])
+    plain.retain(1)
+    assert sorted(path.suffix for path in (directory / "clicks").iterdir()) == (
+        [".good", ".zst", ".zst"] if tagged == [True] else [".zst"]
+    )
+
+
+def test_retention_sweeps_what_a_killed_process_left(catalogue: Catalogue, directory: Path) -> None:
+    kept = catalogue.write(sample(10, commit=1))
+    past = (kept.written - timedelta(hours=2)).strftime("%Y%m%dT%H%M%S%fZ")
+    future = (kept.written + timedelta(hours=2)).strftime("%Y%m%dT%H%M%S%fZ")
+    for left in (f"{past}-ab-0-1.tag.good", f"{past}-ab-0-2.leaving", f"{kept.id}.leaving"):
+        (directory / "clicks" / left).touch()
+    being_written = directory / "clicks" / f"{future}-ab-0-3.tag.good"
+    being_written.touch()
+    catalogue.retain(1)
+    assert {path.name for path in (directory / "clicks").iterdir()} == {
+        f"{kept.id}.safetensors.zst",
+        being_written.name,
+    }
+    catalogue.tag(kept, "good")
+
+
+def test_a_snapshot_that_is_gone_cannot_be_tagged(store: ObjectStore) -> None:
+    catalogue = Catalogue(store, "clicks")
+    entry = catalogue.write(sample(10))
+    catalogue.delete(entry)
+    with pytest.raises(UnknownSnapshot):
+        catalogue.tag(entry, "good")
+    assert store.names("clicks/") == {}
 
 
 @pytest.fixture
