@@ -101,6 +101,7 @@ def server_of(
         affordable_connections(settings.max_connections),
         settings.header_timeout_seconds,
         settings.header_timeout_seconds + 2 * settings.body_timeout_seconds,
+        settings.send_timeout_seconds,
     )
     config = uvicorn.Config(
         app,

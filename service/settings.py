@@ -206,6 +206,9 @@ class Settings(BaseSettings):
     header_timeout_seconds: Seconds = Field(
         10.0, description="Longest wait for the whole of a request's headers."
     )
+    send_timeout_seconds: Seconds = Field(
+        10.0, description="Longest wait for a caller to take the next part of what it is answered."
+    )
     max_connections: Count = Field(
         4096,
         description="Most connections of a process; beyond it, the one that has waited longest is closed.",

@@ -1,4 +1,6 @@
-"""How many connections there may be, and how long each may take to ask: what uvicorn leaves open."""
+"""How many connections there may be, how long each may take to ask and to take its answers, and how much it
+may ask ahead: what uvicorn leaves open.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 log = logging.getLogger(__name__)
 
 MOST_HEAD_BYTES = 64 * 1024
+MOST_PIPELINED = 100
+"""Requests that wait behind one which is being answered; more end the connection."""
 LINGER_SECONDS = 0.5
 FILES_FOR_OTHER_THINGS = 256
 
@@ -23,10 +27,11 @@ class Connections:
     waited longest goes.
     """
 
-    def __init__(self, most: int, header_seconds: float, message_seconds: float) -> None:
+    def __init__(self, most: int, header_seconds: float, message_seconds: float, send_seconds: float) -> None:
         self.most = most
         self.header_seconds = header_seconds
         self.message_seconds = message_seconds
+        self.send_seconds = send_seconds
         self.draining = False
         """Whether each answer is the last of its connection."""
         self.waiting: dict[BoundedProtocol, None] = {}
@@ -50,21 +55,31 @@ class Connections:
         self.waiting.pop(protocol, None)
 
     def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self.header_seconds / 4, self._look)
+        seconds = min(self.header_seconds, self.send_seconds) / 4
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None
         if self.all:
             self._look_later()
         now = monotonic()
-        for protocol in [protocol for protocol in self.all if protocol.deadline < now]:
-            protocol.too_slow()
+        for protocol in list(self.all):
+            if protocol.takes_nothing(now):
+                protocol.transport.abort()
+            elif protocol.deadline < now and not protocol.pipeline:
+                protocol.too_slow()
+
+
+class TooManyPipelined(Exception):
+    """Stops the parser; uvicorn then answers 400 and closes."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection, with a deadline for each request: for its headers, then for the whole of it.
 
     What reads a body keeps a shorter time itself and answers 408; this one is for bodies that nobody reads.
+    A caller who takes no answers has none to wait for: while more than the transport's high-water mark is
+    unsent, or anything at a close, the next part has to go within `send_seconds`.
     """
 
     of: Connections  # set by `bounded_protocol`
@@ -72,6 +87,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._reads_head = True
         self._head_bytes = 0
+        self._head_began = False
+        self._send_deadline = math.inf
         self.deadline = monotonic() + self.of.header_seconds
         super().connection_made(transport)
         self.of.made(self)
@@ -81,19 +98,22 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._head_began = False
         super().data_received(data)
-        if self._reads_head:
+        if self._reads_head and not self._head_began:  # else most of the data may be of requests before
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._end(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._reads_head = True
+        self._reads_head = self._head_began = True
         self._head_bytes = 0
         self.deadline = monotonic() + self.of.header_seconds
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise TooManyPipelined
         super().on_headers_complete()
         self._reads_head = False
         self.deadline = monotonic() + self.of.message_seconds
@@ -107,8 +127,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.pipeline and self in self.of.all:
+        if self.pipeline:
+            self.flow.pause_reading()  # uvicorn has just resumed it, and would read on after each answer
+        elif self in self.of.all:
             self.of.waiting[self] = None
+            if self.deadline != math.inf:  # what has begun to come could not go on while nothing was read
+                self.deadline = max(self.deadline, monotonic() + self.of.header_seconds)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._send_deadline = monotonic() + self.of.send_seconds
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._send_deadline = math.inf
+
+    def takes_nothing(self, now: float) -> bool:
+        """Whether what is to be sent has waited too long. A closed transport stays until it has sent all."""
+        if self.transport.is_closing() and self._send_deadline == math.inf:
+            self._send_deadline = now + self.of.send_seconds
+        return self._send_deadline < now
 
     def shutdown(self) -> None:
         """A request may be on its way, and is then still answered."""

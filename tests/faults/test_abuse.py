@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.caller import caller
-from tests.conftest import ServerFactory
-from tests.processes import Launch, ServiceProcess, ready
+from tests.conftest import Report, ServerFactory
+from tests.processes import Launch, ServiceProcess, ready, until
 
 pytestmark = pytest.mark.faults
 
@@ -21,7 +21,13 @@ MEMORY_BYTES = 100 << 20
 """What any of these may cost beyond what the process had before."""
 MANY = 10_000
 MOST_CONNECTIONS = 1000
-LIMITS = {"header_timeout_seconds": 1, "body_timeout_seconds": 1, "max_connections": MOST_CONNECTIONS}
+NEVER_READ = 20
+LIMITS = {
+    "header_timeout_seconds": 2,
+    "body_timeout_seconds": 1,
+    "send_timeout_seconds": 1,
+    "max_connections": MOST_CONNECTIONS,
+}
 
 
 def memory(process: ServiceProcess, kind: str) -> int:
@@ -41,7 +47,7 @@ def open_files(process: ServiceProcess) -> int:
 
 
 @pytest.fixture
-async def api(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[ServiceProcess]:
+async def api(server_factory: ServerFactory, launch: Launch, report: Report) -> AsyncIterator[ServiceProcess]:
     """Its peak of memory is told at the end, and bounded."""
     process: ServiceProcess = launch("api", server_factory().url, **LIMITS)
     await ready(process)
@@ -49,7 +55,7 @@ async def api(server_factory: ServerFactory, launch: Launch) -> AsyncIterator[Se
     begin_peak(process)
     yield process
     peak = memory(process, "VmHWM")
-    print(f"peak {peak / 1e6:.0f} MB, {(peak - before) / 1e6:+.0f} MB")  # noqa: T201  shown by `pytest -s`
+    report(f"peak memory {peak / 1e6:.0f} MB, {(peak - before) / 1e6:+.1f} MB")
     assert peak - before < MEMORY_BYTES
 
 
@@ -134,3 +140,55 @@ async def test_of_ten_thousand_idle_connections_the_oldest_go_and_others_are_ser
             one.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     await assert_serves(api)
+
+
+def request(body: bytes) -> bytes:
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+SHORT = b"GET /livez HTTP/1.1\r\nX: yyyy\r\n\r\n" * 4000
+MANY_ANSWERS = request(b'{"instances": [' + b",".join([b'{"features": {}}'] * 1000) + b"]}")
+
+
+async def ask_and_never_read(api: ServiceProcess, asks: bytes) -> int:
+    """How many bytes are taken until the connection is closed."""
+    loop, sent = asyncio.get_running_loop(), 0
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.setblocking(False)
+        await loop.sock_connect(one, ("127.0.0.1", int(api.url.rpartition(":")[2])))
+        try:
+            while True:
+                await loop.sock_sendall(one, asks)
+                sent += len(asks)
+                await asyncio.sleep(0)  # or what can be sent at once keeps the others from running
+        except OSError:
+            return sent
+
+
+@pytest.mark.parametrize("asks", [SHORT, MANY_ANSWERS], ids=["short requests", "long answers"])
+async def test_who_asks_ahead_and_never_reads_is_ended_and_others_are_served(
+    api: ServiceProcess, asks: bytes, report: Report
+) -> None:
+    files = open_files(api)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        asking = [group.create_task(ask_and_never_read(api, asks)) for _ in range(NEVER_READ)]
+        while not all(task.done() for task in asking):
+            await assert_serves(api)
+            await asyncio.sleep(0.1)
+    await until(lambda: open_files(api) <= files + 5, "the connections are closed")
+    report(f"{NEVER_READ} callers sent {sum(task.result() for task in asking) / 1e6:.1f} MB and read nothing")
+
+
+async def test_requests_that_are_sent_ahead_are_answered_in_their_order(api: ServiceProcess) -> None:
+    reader, writer = await open_to(api)
+    bodies = [b'{"instances": [' + b",".join([b'{"features": {}}'] * (1 + n)) + b"]}" for n in range(90)]
+    writer.write(b"".join(map(request, bodies)))
+    for number in range(len(bodies)):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert head.startswith(b"HTTP/1.1 200")
+        assert length is not None
+        assert (await reader.readexactly(int(length[1]))).count(b"probability") == 1 + number
+    writer.close()

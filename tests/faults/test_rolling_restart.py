@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.caller import FAILURES, Caller, caller
-from tests.conftest import ServerFactory
+from tests.conftest import Report, ServerFactory
 from tests.invariants import assert_learned_once
 from tests.load import example
 from tests.processes import Launch, ready, until
@@ -77,7 +77,7 @@ class Client:
 
 
 async def test_a_rolling_restart_of_api_and_learner_fails_no_request(
-    server_factory: ServerFactory, launch: Launch
+    server_factory: ServerFactory, launch: Launch, report: Report
 ) -> None:
     server = server_factory()
     ports = [free_port(), free_port()]
@@ -103,6 +103,10 @@ async def test_a_rolling_restart_of_api_and_learner_fails_no_request(
         client.stopping = True
         await asyncio.wait(clients)
         watching.cancel()
+    failed = sum(count for answer, count in client.answers.items() if answer not in {200, 202})
+    report(
+        f"{client.answers.total()} requests while 2 API processes and the learner changed, {failed} failed"
+    )
     assert client.answers.keys() <= {200, 202}, client.answers  # 202: learned a little later than it was told
     assert client.answers[200] > 500
     await assert_learned_once(server, client.events)
