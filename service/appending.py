@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
-from service.errors import AppendOutcome, StateUnavailable, UpdateUnavailable
+from service.errors import NO_ANSWER, AppendOutcome, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.example_log import ExampleLog, MicroBatch, Place, share_out
 from service.metrics import Metrics
@@ -25,6 +27,8 @@ from service.tasks import cancel_all
 
 MOST_EXAMPLES_AN_APPEND = 4096
 STOPPING = "The service is stopping."
+A_MOMENT_SECONDS = 0.1
+"""Requests whose deadlines are so close fail together, a little early: what is left is then built anew."""
 
 
 class NewExample(NamedTuple):
@@ -111,29 +115,40 @@ class Appender:
         return together
 
     async def _append_together(self, requests: list[_Request]) -> None:
-        micro_batch = MicroBatch()
-        for request in requests:
-            micro_batch.extend(request.examples.event_ids or [None] * len(request.examples.batch))
-            micro_batch.slice_names.update(request.examples.slice_names)
-        examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
-        records = replace(examples, event_ids=micro_batch.digests).to_records()
+        """Each fails at its own deadline only, whatever it shares an append with."""
+        while requests:
+            micro_batch = MicroBatch()
+            for request in requests:
+                micro_batch.extend(request.examples.event_ids or [None] * len(request.examples.batch))
+                micro_batch.slice_names.update(request.examples.slice_names)
+            examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
+            records = replace(examples, event_ids=micro_batch.digests).to_records()
+            try:
+                requests = await self._append(requests, micro_batch, records)
+            except asyncio.CancelledError:  # the service stops while the server may be appending
+                _refuse(requests, micro_batch, "unknown", why=STOPPING)
+                raise
+
+    async def _append(
+        self, requests: list[_Request], micro_batch: MicroBatch, records: list[bytes]
+    ) -> list[_Request]:
+        """Returns those that certainly are not in the log and still have time. Where it is not known, the
+        micro-batch is tried again as it is.
+        """
         started = time.monotonic()
-        try:
-            places = await self._log.append(micro_batch, records, requests[0].deadline)
-        except UpdateUnavailable as failure:
-            _refuse(requests, micro_batch, failure.outcome)
-            return
-        except asyncio.CancelledError:  # the service stops while the server may be appending
-            _refuse(requests, micro_batch, "unknown", STOPPING)
-            raise
-        self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
-        start = 0
-        shares = share_out(places, (len(request.examples.batch) for request in requests))
-        for request, share in zip(requests, shares, strict=True):
-            stop = start + len(request.examples.batch)
-            if not request.placed.done():
-                request.placed.set_result(Placed(share, micro_batch.event_ids[start:stop]))
-            start = stop
+        while pending := [request for request in requests if not request.placed.done()]:
+            deadline = pending[0].deadline
+            try:
+                places = await self._log.append(micro_batch, records, deadline)
+            except UpdateUnavailable as failure:
+                _refuse(requests, micro_batch, failure.outcome, deadline + A_MOMENT_SECONDS)
+                if failure.outcome == "not_appended":
+                    return [request for request in pending if not request.placed.done()]
+            else:
+                self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
+                _answer(requests, places, micro_batch)
+                break
+        return []
 
     async def close(self) -> None:
         if self._appending is not None:
@@ -142,13 +157,29 @@ class Appender:
         await self._log.close()
 
 
-def _refuse(requests: list[_Request], micro_batch: MicroBatch, outcome: AppendOutcome, *why: str) -> None:
-    """Every request of the append fails alike, each told its own event ids."""
-    start = 0
-    for request in requests:
-        stop = start + len(request.examples.batch)
-        _answer_all([request], UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], *why))
-        start = stop
+def _bounds(requests: list[_Request]) -> Iterable[tuple[int, int]]:
+    """Which examples of the append are those of each request."""
+    return pairwise(accumulate((len(request.examples.batch) for request in requests), initial=0))
+
+
+def _answer(requests: list[_Request], places: list[Place], micro_batch: MicroBatch) -> None:
+    shares = share_out(places, (len(request.examples.batch) for request in requests))
+    for request, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
+        if not request.placed.done():
+            request.placed.set_result(Placed(share, micro_batch.event_ids[start:stop]))
+
+
+def _refuse(
+    requests: list[_Request],
+    micro_batch: MicroBatch,
+    outcome: AppendOutcome,
+    latest: float = math.inf,
+    why: str = NO_ANSWER,
+) -> None:
+    """Those whose deadline is not after `latest`, each told its own event ids."""
+    for request, (start, stop) in zip(requests, _bounds(requests), strict=True):
+        if request.deadline <= latest:
+            _answer_all([request], UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], why))
 
 
 def _answer_all(requests: Iterable[_Request], failure: BaseException) -> None:

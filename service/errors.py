@@ -129,6 +129,7 @@ class StateUnavailable(ServiceError):
 
 
 AppendOutcome = Literal["not_appended", "unknown"]
+NO_ANSWER = "Redis did not answer in time."
 
 
 class StreamRefused(ServiceError):
@@ -151,7 +152,7 @@ class UpdateUnavailable(ServiceError):
         self,
         outcome: AppendOutcome,
         event_ids: Sequence[str],
-        why: str = "Redis did not answer in time.",
+        why: str = NO_ANSWER,
         *,
         retry_after_seconds: int = 1,
     ) -> None:

@@ -61,6 +61,7 @@ class MicroBatch:
     claims: of each example whose id was not made here (the batch's own claim covers those): its index, its
     digest, and the id of an earlier micro-batch that it may repeat.
     slice_names: values of sliced features that the examples have and that were not told before.
+    may_be_sent: whether an attempt may have reached the server and may yet succeed, or has.
     """
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class MicroBatch:
         self.digests: list[bytes] = []
         self.claims: list[int | bytes] = []
         self.slice_names: dict[int, SliceName] = {}
+        self.may_be_sent = False
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
@@ -105,13 +107,13 @@ class ExampleLog:
         self._on_lost = on_lost
 
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
-        """Tries until time.monotonic() is `deadline`. Returns the places of all records, in order.
+        """Tries until time.monotonic() is `deadline`; for a batch that was tried before, a later one. Returns
+        the places of all records, in order.
 
         Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
         certain.
         """
         tail = [len(records), *records, *batch.claims]
-        may_have_been_sent = False
         pause = 0.01
         while True:
             try:
@@ -119,15 +121,15 @@ class ExampleLog:
                 if reply[0] != b"LATE":
                     return self._remembered(self._places(reply, len(records)))
                 # No attempt so far can succeed any more. Time left here means that the server's clock jumped.
-                may_have_been_sent, self._clock_offset_ms = False, None
+                batch.may_be_sent, self._clock_offset_ms = False, None
             except (NotSent, BusyLoadingError):
                 pass
             except ResponseError as refusal:
                 raise_unless_transient(refusal)
             except CONNECTION_FAILURES:
-                may_have_been_sent = True
+                batch.may_be_sent = True
             if time.monotonic() + pause >= deadline:
-                raise UpdateUnavailable("unknown" if may_have_been_sent else "not_appended", batch.event_ids)
+                raise UpdateUnavailable("unknown" if batch.may_be_sent else "not_appended", batch.event_ids)
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.2)
 

@@ -1,0 +1,84 @@
+"""Requests that share an append do not share their fate."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+from redis.asyncio import Redis
+
+from model_core.examples import ExampleBatch
+from service.appending import Appender, NewExamples, Placed
+from service.errors import UpdateUnavailable
+from service.metrics import Metrics
+from service.redis_client import connect
+from service.redis_keys import ModelKeys
+from tests.conftest import SettingsFactory
+from tests.servers import ServerProcess
+
+KEYS = ModelKeys("clicks", "0123456789abcdef")
+META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+LONG = 60.0
+
+
+class Setting(NamedTuple):
+    server: ServerProcess
+    client: Redis
+    appender: Appender
+
+    def start(self, event_id: str, seconds: float) -> asyncio.Task[Placed]:
+        """Requests that are started in one turn of the loop share an append."""
+        new = NewExamples(ExampleBatch.from_encoded([([1, 2], None)], [1]), [event_id])
+        return asyncio.create_task(self.appender.append(new, time.monotonic() + seconds))
+
+    async def appended(self) -> int:
+        return int(await self.client.hget(KEYS.meta, "appended") or 0)
+
+
+@pytest.fixture
+async def setting(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Setting]:
+    settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
+    client = connect(settings, fresh_valkey.url)
+    await client.hset(KEYS.meta, items=list(META))
+    appender = Appender(client, KEYS, settings, Metrics())
+    yield Setting(fresh_valkey, client, appender)
+    await appender.close()
+    await client.aclose()
+
+
+async def test_who_has_time_left_is_appended_without_those_who_had_none(setting: Setting) -> None:
+    setting.server.stop()
+    hasty, patient, other = (setting.start(*who) for who in (("a", 0.3), ("b", LONG), ("c", LONG)))
+    with pytest.raises(UpdateUnavailable) as refused:
+        await hasty
+    assert (refused.value.outcome, refused.value.event_ids) == ("not_appended", ["a"])
+    setting.server.start()
+    assert [placed.event_ids for placed in await asyncio.gather(patient, other)] == [["b"], ["c"]]
+    assert await setting.appended() == 2
+    (again,) = (await setting.start("a", LONG)).places
+    assert not again.duplicate
+
+
+async def test_where_the_outcome_is_not_known_all_are_appended_once(setting: Setting) -> None:
+    await setting.start("first", LONG)
+    setting.server.pause()
+    hasty, patient = setting.start("a", 0.3), setting.start("b", LONG)
+    with pytest.raises(UpdateUnavailable) as refused:
+        await hasty
+    assert (refused.value.outcome, refused.value.event_ids) == ("unknown", ["a"])
+    setting.server.resume()
+    assert (await patient).event_ids == ["b"]
+    await asyncio.gather(setting.start("a", LONG), setting.start("b", LONG))
+    assert await setting.appended() == 3
+
+
+async def test_a_request_whose_client_left_does_not_hold_up_the_others(setting: Setting) -> None:
+    setting.server.stop()
+    left, patient = setting.start("a", LONG), setting.start("b", LONG)
+    await asyncio.sleep(0)
+    left.cancel()
+    setting.server.start()
+    assert (await patient).event_ids == ["b"]
