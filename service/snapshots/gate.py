@@ -1,37 +1,38 @@
 """A model that has become worse than its last good snapshot goes back to it by itself, once.
 
-Both are judged on the same examples, by what they predicted before either had learned from them: the model as
-it learned along, the snapshot as it was. The difference of their losses, example by example, leaves out what
-all predictions have in common; figures of another hour would roll back every evening.
+Both are judged on the same examples, the last ones, by what they predicted before either had learned from
+them: the model as it learned along, the snapshot as it was. The difference of their losses, example by
+example, leaves out what all predictions have in common: figures of another hour would roll back every
+evening.
+
+The labels that come are the judge. While wrong ones come, who learns them predicts them better than who does
+not: the harm shows when right ones come again. A model that is worse on what it learns shows at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
-from model_core.learning import Learned, predict_batch
-from model_core.numerics import log_losses
-from model_core.state import ModelState
+from model_core.learning import Learned
 from service.errors import ServiceError, StateUnavailable
 from service.metrics import Metrics
-from service.model_config import ModelConfig
 from service.redis_client import CONNECTION_FAILURES, Channel, note_rollback
 from service.redis_keys import LogEntry
 from service.replica import Replica
 from service.settings import Settings
 from service.snapshots.catalogue import GOOD
 from service.snapshots.config import AutoRollback
-from service.snapshots.fitting import config_of
+from service.snapshots.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.restore_plan import RestorePlan
 from service.snapshots.restoring import restore
 from service.snapshots.store import SnapshotStore
@@ -39,51 +40,26 @@ from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
 
-STANDARD_ERRORS = 3.0
 ROLLED_BACK = "rolled_back"  # a field of meta, set by note_rollback.lua
+LOOKS_A_WINDOW = 10
+MOST_WAITING = 50_000
+STORE_SECONDS = 0.2  # to ask the store for a newer good snapshot more often costs money
 
 
-class Verdict(NamedTuple):
-    """Mean log losses by weight, the mean of their difference and its standard error."""
+class Seen(NamedTuple):
+    """A log entry that was learned; `number` is that of its first example."""
 
-    live: float
-    good: float
-    difference: float
-    error: float
-
-    def is_worse(self, gate: AutoRollback) -> bool:
-        return self.difference > gate.margin and self.difference > STANDARD_ERRORS * self.error
-
-
-@dataclass
-class Window:
-    """Examples in the order of the log, each with the margin that was predicted before it was learned."""
-
-    first_number: int = 0
-    examples: int = 0
-    batches: list[ExampleBatch] = field(default_factory=list)
-    margins: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    skipped: list[npt.NDArray[np.uint8]] = field(default_factory=list)
-
-    def add(self, number: int, batch: ExampleBatch, learned: Learned) -> None:
-        if not self.batches:
-            self.first_number = number
-        self.examples += len(batch)
-        self.batches.append(batch)
-        self.margins.append(learned.margins)
-        self.skipped.append(learned.skipped)
-
-
-class Good(NamedTuple):
-    """The newest good snapshot that has learned none of a window."""
-
-    id: str
-    config: ModelConfig
-    state: ModelState
+    number: int
+    batch: ExampleBatch
+    learned: Learned
 
 
 class RollbackGate:
-    """Of one learner's model. It compares and restores in the background, while learning goes on."""
+    """Of one learner's model. It compares and restores in the background, while learning goes on.
+
+    It holds the losses of one window of examples, the weights of the good snapshot, and the newest examples
+    that were not compared yet, at most MOST_WAITING or a window: what a slow store delays longer is left out.
+    """
 
     def __init__(
         self, client: Redis, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
@@ -93,18 +69,28 @@ class RollbackGate:
         self._store = store
         self._metrics = metrics
         self._channel = Channel(client)
-        self._window = Window()
+        self._seen: deque[Seen] = deque()
+        self._waiting = 0  # examples in `_seen`
+        self._losses: PairedLosses | None = None
+        self._forgotten = 0  # how often
+        self._looked = 0.0
         self._generation = 0
-        self._good: Good | None = None
         self._judging: asyncio.Task[None] | None = None
 
     def add(self, replica: Replica, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
-        if replica.config.snapshots.auto_rollback is not None:
-            self._window.add(entry.first_number or 0, batch, learned)
+        gate = replica.config.snapshots.auto_rollback
+        if gate is None:
+            return
+        self._seen.append(Seen(entry.first_number or 0, batch, learned))
+        self._waiting += len(batch)
+        while self._waiting - len(self._seen[0].batch) >= max(gate.examples, MOST_WAITING):
+            self._waiting -= len(self._seen.popleft().batch)
 
     def forget(self) -> None:
-        """What was added was not committed, or the state is another."""
-        self._window = Window()
+        """What was added was not committed, the state is another, or who learns it."""
+        self._seen, self._waiting = deque(), 0
+        self._losses = None
+        self._forgotten += 1
 
     def judge(self, replica: Replica) -> None:
         """To be called between commits: compares, when there are examples enough."""
@@ -114,33 +100,34 @@ class RollbackGate:
         if replica.generation != self._generation:
             self._generation = replica.generation
             self.forget()
-        if self._window.examples >= gate.examples and (self._judging is None or self._judging.done()):
-            window, self._window = self._window, Window()
-            self._judging = asyncio.create_task(self._judge(window, replica, gate))
+        ready = self._waiting >= _examples_a_look(gate)
+        if ready and (self._judging is None or self._judging.done()):
+            seen, self._seen, self._waiting = self._seen, deque(), 0
+            self._judging = asyncio.create_task(self._judge(seen, replica, gate))
 
     async def close(self) -> None:
         if self._judging is not None:
             await cancel_all([self._judging])
         await self._channel.close()
 
-    async def _judge(self, window: Window, replica: Replica, gate: AutoRollback) -> None:
+    async def _judge(self, seen: Sequence[Seen], replica: Replica, gate: AutoRollback) -> None:
+        forgotten = self._forgotten
         try:
-            good = await asyncio.to_thread(self._good_before, window, replica)
-            if good is None:
-                log.debug("no good snapshot of %s to compare with", self._model)
+            losses, verdict = await asyncio.to_thread(self._compare, self._losses, seen, replica, gate)
+            if self._forgotten != forgotten:
                 return
-            verdict = await asyncio.to_thread(compare, window, good)
-            log.debug("%s against snapshot %s: %s", self._model, good.id, verdict)
-            if verdict.is_worse(gate):
-                await self._roll_back(window, replica, good, verdict)
+            self._losses = losses if verdict is None else None
+            if losses is not None and verdict is not None:
+                await self._roll_back(replica, losses, verdict)
         except (ServiceError, *CONNECTION_FAILURES, ResponseError) as failure:
             log.error("%s is not compared with its good snapshot: %s", self._model, failure)  # noqa: TRY400
 
-    async def _roll_back(self, window: Window, replica: Replica, good: Good, verdict: Verdict) -> None:
+    async def _roll_back(self, replica: Replica, losses: PairedLosses, verdict: Verdict) -> None:
+        good = losses.good
         why = (
-            f"over {window.examples} examples from number {window.first_number} on its log loss was"
-            f" {verdict.live:.5f}, that of snapshot {good.id} {verdict.good:.5f}: worse by"
-            f" {verdict.difference:.5f}, {_ratio(verdict):.1f} standard errors"
+            f"over the {len(losses)} examples before number {losses.end} its log loss was {verdict.live:.5f},"
+            f" that of snapshot {good.id} {verdict.good:.5f}: worse by {verdict.difference:.5f},"
+            f" {verdict.standard_errors:.1f} standard errors"
         )
         status = await note_rollback(
             self._channel, replica.keys.meta, replica.keys.incarnation, replica.generation, good.id
@@ -162,40 +149,53 @@ class RollbackGate:
             raise
         self._metrics.rollbacks.labels(self._model).inc()
 
-    def _good_before(self, window: Window, replica: Replica) -> Good | None:
-        """Blocks."""
+    def _compare(
+        self, losses: PairedLosses | None, seen: Sequence[Seen], replica: Replica, gate: AutoRollback
+    ) -> tuple[PairedLosses | None, Verdict | None]:
+        """The losses with those of `seen`, up to where the last `gate.examples` say that the model is worse,
+        and that verdict. They begin anew with another good snapshot; None where there is none. Blocks.
+        """
+        good = self._good_before(seen[0].number, replica, losses.good if losses is not None else None)
+        if good is None:
+            log.debug("no good snapshot of %s to compare with", self._model)
+            return None, None
+        if losses is None or losses.good is not good:
+            losses = PairedLosses(good, gate.examples)
+        for one in _in_looks(seen, gate):
+            losses.add(*one)
+            if len(losses) == gate.examples and (verdict := losses.verdict()).is_worse(gate):
+                return losses, verdict
+        return losses, None
+
+    def _good_before(self, number: int, replica: Replica, known: GoodModel | None) -> GoodModel | None:
+        """The newest good snapshot that has learned none of the examples from this one on."""
+        now = time.monotonic()
+        if now - self._looked < STORE_SECONDS:
+            return known
+        self._looked = now
         catalogue = self._store.of(self._model)
         for entry in reversed(catalogue.entries()):
             if GOOD not in entry.tags:
                 continue
-            if self._good is not None and self._good.id == entry.id:
-                return self._good
+            if known is not None and known.id == entry.id:
+                return known
             header = catalogue.header(entry)
             same_log = header.incarnation == replica.keys.incarnation
-            if same_log and header.applied_number <= window.first_number:
-                state = catalogue.load(entry).state()
-                self._good = Good(entry.id, config_of(header), state)
-                return self._good
+            if same_log and header.applied_number <= number:
+                return GoodModel.of(entry.id, catalogue.load(entry))
         return None
 
 
-def compare(window: Window, good: Good) -> Verdict:
-    """Of the examples that could be learned, by their weights."""
-    batch = ExampleBatch.concatenate(window.batches)
-    hashing, hyper = good.config.hashing, good.config.hyper
-    margins = predict_batch(good.state, hyper, hashing.bias, hashing.prior_offset, batch)
-    learned = np.concatenate(window.skipped) == 0
-    weights = np.where(learned, batch.weights if batch.weights.size else 1.0, 0.0)
-    live = log_losses(np.where(learned, np.concatenate(window.margins), 0.0), batch.labels)
-    snapshot = log_losses(margins, batch.labels)
-    total = float(weights.sum())
-    if not total:
-        return Verdict(math.nan, math.nan, 0.0, 0.0)
-    difference = live - snapshot
-    mean = float(weights @ difference) / total
-    error = math.sqrt(float((weights**2) @ (difference - mean) ** 2)) / total
-    return Verdict(float(weights @ live) / total, float(weights @ snapshot) / total, mean, error)
+def _examples_a_look(gate: AutoRollback) -> int:
+    return -(-gate.examples // LOOKS_A_WINDOW)
 
 
-def _ratio(verdict: Verdict) -> float:
-    return verdict.difference / verdict.error if verdict.error else math.inf
+def _in_looks(seen: Sequence[Seen], gate: AutoRollback) -> Iterator[Seen]:
+    """However the log was read and committed, there is a look at the losses every so many examples."""
+    number, batch = seen[0].number, ExampleBatch.concatenate([one.batch for one in seen])
+    margins = np.concatenate([one.learned.margins for one in seen])
+    skipped = np.concatenate([one.learned.skipped for one in seen])
+    for start in range(0, len(batch), _examples_a_look(gate)):
+        stop = start + _examples_a_look(gate)
+        learned = Learned(margins[start:stop], skipped[start:stop])
+        yield Seen(number + start, batch.slice(start, stop), learned)

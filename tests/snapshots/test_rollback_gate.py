@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,17 +13,18 @@ import pytest
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.learning import Learned
-from model_core.state import ModelState
 from service.appending import NewExamples
 from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.redis_keys import LogEntry, LogId
 from service.snapshots.config import AutoRollback
-from service.snapshots.gate import Good, RollbackGate, Window, compare
+from service.snapshots.gate import RollbackGate
+from service.snapshots.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store import SnapshotStore
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
-from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
+from tests.snapshots.snapshot_samples import sample
+from tests.snapshots.snapshot_systems import catalogue, restored, take
 from tests.system import System, eventually, stored
 
 GATED = ModelConfig.from_json(
@@ -78,8 +80,13 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert rollbacks(system) == 0, "while the flipped labels come, the model predicts them better"
     await learn(system, model, stream.examples(4000))
     await eventually(lambda: rollbacks(system) == 1, 20)
-    assert "model clicks is rolled back: over" in caplog.text
-    assert f"that of snapshot {good['id']}" in caplog.text
+    told = (
+        r"model clicks is rolled back: over the 2000 examples before number (\d+) .* that of snapshot (\S+)"
+    )
+    found = re.search(told, caplog.text)
+    assert found is not None
+    assert found[2] == good["id"]
+    assert 30_000 < int(found[1]) < 32_000, "before as many right labels came as are compared"
     replica = await stored(system.client)
     assert replica.generation == 1
     reasons = [catalogue(system).header(entry).reason for entry in catalogue(system).entries()]
@@ -129,17 +136,22 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
 
 
-def window_of(live: list[float], labels: list[int], skipped: list[int], weights: list[float]) -> Window:
-    window = Window()
+def empty_good() -> GoodModel:
+    return GoodModel.of("id", sample(0))
+
+
+def losses_of(
+    live: list[float], labels: list[int], skipped: list[int], weights: list[float], most: int = 100
+) -> PairedLosses:
+    losses = PairedLosses(empty_good(), most)
     batch = ExampleBatch.from_encoded([([i], None) for i in range(len(labels))], labels, weights)
-    window.add(0, batch, Learned(np.array(live), np.array(skipped, np.uint8)))
-    return window
+    losses.add(0, batch, Learned(np.array(live), np.array(skipped, np.uint8)))
+    return losses
 
 
 def test_the_difference_is_paired_by_weight_and_without_what_was_skipped() -> None:
-    good = Good("id", CONFIG, ModelState.empty(18))
     live = [1.0, -2.0, np.nan, 0.5]
-    verdict = compare(window_of(live, [1, 1, 1, 0], [0, 0, 1, 0], [1.0, 2.0, 50.0, 1.0]), good)
+    verdict = losses_of(live, [1, 1, 1, 0], [0, 0, 1, 0], [1.0, 2.0, 50.0, 1.0]).verdict()
     losses = np.log1p(np.exp([-1.0, 2.0, 0.5]))
     differences, weights = losses - np.log(2), np.array([1.0, 2.0, 1.0])
     mean = differences @ weights / 4
@@ -148,19 +160,35 @@ def test_the_difference_is_paired_by_weight_and_without_what_was_skipped() -> No
     assert verdict.live - verdict.good == pytest.approx(mean)
 
 
+def test_only_the_last_examples_count() -> None:
+    losses = losses_of([9.0, 9.0, 1.0, -2.0], [0, 0, 1, 1], [0] * 4, [1.0] * 4, most=2)
+    assert len(losses) == 2
+    assert losses.verdict().live == pytest.approx(np.log1p(np.exp([-1.0, 2.0])).mean())
+
+
+@pytest.mark.parametrize("count", [0, 500])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_good_model_predicts_what_the_snapshot_does(count: int, bias: bool) -> None:
+    hashing = {"bits": 16, "bias": bias, "prior_probability": 0.1}
+    config = ModelConfig.from_json({"hyper": {"l1": 0.1}, "hashing": hashing})
+    snapshot, random = sample(count, config), np.random.default_rng(0)
+    features = [(random.integers(0, 2**32, k).tolist(), random.normal(size=k).tolist()) for k in range(9)]
+    seen = [(snapshot.slots[i : i + 5].tolist(), None) for i in range(0, len(snapshot.slots) - 6, 5)]
+    for batch in (ExampleBatch.from_encoded(features), ExampleBatch.from_encoded([([], None), *seen])):
+        expected = config.margins(snapshot.state(), batch)
+        assert GoodModel.of("id", snapshot).margins(batch) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("difference", "error", "worse"),
     [(0.02, 0.001, True), (0.02, 0.01, False), (0.005, 0.0001, False), (-0.1, 0.0, False)],
 )
 def test_it_takes_margin_and_standard_errors_both(difference: float, error: float, worse: bool) -> None:
-    verdict = compare(window_of([0.0], [1], [0], [1.0]), Good("id", CONFIG, ModelState.empty(18)))
-    verdict = verdict._replace(difference=difference, error=error)
-    assert verdict.is_worse(AutoRollback(margin=0.01)) is worse
+    assert Verdict(0.5, 0.5, difference, error).is_worse(AutoRollback(margin=0.01)) is worse
 
 
 def test_a_window_of_skipped_examples_is_no_reason() -> None:
-    good = Good("id", CONFIG, ModelState.empty(18))
-    assert not compare(window_of([np.inf], [1], [1], [1.0]), good).is_worse(AutoRollback(margin=0.0))
+    assert not losses_of([np.inf], [1], [1], [1.0]).verdict().is_worse(AutoRollback(margin=0.0))
 
 
 @pytest.mark.parametrize(
