@@ -12,7 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -122,9 +122,8 @@ class Metrics(QualityMetrics):
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))
 
-    def unlogged(self, model: str, *, away: int, full: int) -> None:
-        self.feedback_unlogged.labels(model, "away").inc(away)
-        self.feedback_unlogged.labels(model, "full").inc(full)
+    def unlogged(self, model: str, reason: Literal["away", "full"], count: int) -> None:
+        self.feedback_unlogged.labels(model, reason).inc(count)
 
     def label_arrived(self, model: str, delay_seconds: float) -> None:
         self.label_delay_seconds.labels(model).observe(delay_seconds)

@@ -15,7 +15,7 @@ from model_core.contract import HashContract, Limits
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
 from model_core.hyperparameters import Hyperparameters, refusal
-from model_core.learning import Learned, learn_batch, predict_batch, probabilities_with
+from model_core.learning import Learned, learn_batch, margins_with, probabilities_with
 from model_core.state import ModelState
 from model_core.updates.coefficients import Coefficients, coefficients
 from service.evaluation.config import EvaluationConfig
@@ -54,7 +54,7 @@ class ModelConfig:
 
     def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Margins float64[r], of which `predict` gives the sigmoids."""
-        return predict_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+        return margins_with(state, self._coefficients, batch)
 
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
         """One round per example, in order; changes the state in place."""

@@ -135,8 +135,9 @@ class Models:
                 raise UnknownModel(name) from None
             await delete_model(
                 channel,
-                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices, keys.feedback),
-                *(keys.incarnation, keys.state_prefix, keys.impressions_prefix),
+                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
+                *(keys.feedback, keys.impressions),
+                *(keys.incarnation, keys.state_prefix, keys.due_prefix),
             )
         self._forget(name, self._open.get(name))
 

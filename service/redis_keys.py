@@ -37,9 +37,9 @@ FIGURES = b"figures"
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
-WAITING_HEAD = struct.Struct("<cIHId4s")
-"""Of a prediction that waits: state, when it was shown (s), generation and commit that were read, margin, the
-first 4 bytes of its id, whose others are the field; its flags and features follow.
+WAITING_HEAD = struct.Struct("<HId4s")
+"""Of a prediction that begins to wait: generation and commit that were read, margin, the first 4 bytes of its
+id, whose others are the field; its flags and features follow. The script puts its stage and the time before.
 """
 
 
@@ -103,13 +103,18 @@ class ModelKeys:
 
     @property
     def feedback(self) -> str:
-        """The index of the buckets of predictions that wait, and how many there were of each fate."""
+        """How many predictions wait, in how many bytes, and how many there were of each fate."""
         return self._of_incarnation("feedback")
 
     @property
-    def impressions_prefix(self) -> str:
-        """What the scripts complete with the bucket: its kind and when it is due, in Unix seconds."""
-        return self._of_incarnation("impressions:")
+    def impressions(self) -> str:
+        """The predictions that wait."""
+        return self._of_incarnation("impressions")
+
+    @property
+    def due_prefix(self) -> str:
+        """What the scripts complete with the kind of predictions and when they are due, in Unix seconds."""
+        return self._of_incarnation("due:")
 
     @property
     def state_prefix(self) -> str:

@@ -123,6 +123,12 @@ class Settings(BaseSettings):
     backlog_limit_examples: Count = Field(
         1_000_000, description="Refuse new examples while this many wait to be learned."
     )
+    pending_log_bytes: ByteSize = Field(
+        ByteSize(16 * MIB),
+        ge=0,
+        description="Most memory, in each process and for each model, for predictions that wait to be kept"
+        ' while nobody waits for it (`"wait": false`).',
+    )
     event_id_retention_seconds: Seconds = Field(
         3600.0, description="A repeated event_id is recognised for at least this long."
     )

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from model_core.examples import ExampleBatch
 from service.coalescing import Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
-from service.feedback.waiting import Label, Labelled, Waiting, key_of, value_of
+from service.feedback.waiting import Label, Labelled, Waiting, key_of
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
@@ -30,21 +26,29 @@ from service.server_health import ServerHealth
 from service.settings import Settings
 
 MOST_A_CALL = 1000
+PART_BYTES = 33 + 8  # of a bytes object and its place in a list, beyond its own
 Reply = TypeVar("Reply")
 
 
 class Served(NamedTuple):
-    """Predictions to be kept. `ids`: 16 bytes each; `look`: whether some may have been kept before;
-    `slice_names`: values of sliced features that are new here.
+    """Predictions to be kept. `entries`: as entries_of makes them; `look`: whether some may have been kept
+    before; `slice_names`: values of sliced features that are new here; `pending_bytes`: what they count
+    while nobody waits for them.
     """
 
-    batch: ExampleBatch
-    margins: npt.NDArray[np.float64]
-    ids: Sequence[bytes]
-    generation: int
-    commit: int
+    entries: Sequence[bytes]
     look: bool
     slice_names: Mapping[int, SliceName] = MappingProxyType({})
+    pending_bytes: int = 0
+
+    @property
+    def predictions(self) -> int:
+        return len(self.entries) // 2
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, roughly."""
+        return sum(map(len, self.entries)) + PART_BYTES * len(self.entries)
 
 
 class _Timed(NamedTuple):
@@ -57,12 +61,19 @@ class _Timed(NamedTuple):
 class ModelFeedback:
     """Of one incarnation of a model: requests that come together share a call."""
 
-    def __init__(self, client: Redis, model: OpenModel, settings: Settings) -> None:
+    def __init__(
+        self, client: Redis, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._pending_bytes = 0  # of predictions that nobody waits for
         self._waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
         self._channels = [Channel(client) for _ in range(3)]
-        logging, exposing, labelling = self._channels
-        self.log = Coalescer[Served, str](
-            lambda requests: self._log(logging, requests), lambda served: len(served.ids), MOST_A_CALL
+        self._logging, exposing, labelling = self._channels
+        self._log = Coalescer[Served, str](
+            self._keep_together, lambda served: served.predictions, MOST_A_CALL
         )
         self.expose = Coalescer[_Timed, list[str]](
             lambda requests: _together(requests, lambda keys: self._waiting.expose(exposing, keys)),
@@ -75,22 +86,56 @@ class ModelFeedback:
             MOST_A_CALL,
         )
 
-    async def _log(self, channel: Channel, requests: list[Served]) -> list[str]:
+    async def keep(self, served: Served) -> str:
+        """A letter for each prediction as log_predictions.lua says it, "A" where Redis is away or full."""
+        try:
+            return await self._log.submit(served) if self._may_keep() else self._lost(served.predictions)
+        except StateUnavailable:  # the service stops
+            return self._lost(served.predictions)
+
+    def keep_soon(self, served: Served) -> bool:
+        """Keeps them while nobody waits for it; whether that may be hoped for."""
+        size = served.size
+        if not self._may_keep() or self._pending_bytes + size > self._settings.pending_log_bytes:
+            self._lost(served.predictions)
+            return False
+        self._pending_bytes += size
+        self._log.submit_soon(served._replace(pending_bytes=size))
+        return True
+
+    def _may_keep(self) -> bool:
+        return self._health.up and not self._health.shedding
+
+    def _lost(self, count: int) -> str:
+        reason: Literal["full", "away"] = "full" if self._health.shedding else "away"
+        self._metrics.unlogged(self._model.name, reason, count)
+        return "A" * count
+
+    async def _keep_together(self, requests: list[Served]) -> list[str]:
         """One attempt: whoever predicts does not wait for a server that is away."""
-        records = ExampleBatch.concatenate([_features_of(served.batch) for served in requests]).to_records()
-        following = iter(records)
-        values = [
-            (key_of(i), value_of(i, served.generation, served.commit, margin, next(following)))
-            for served in requests
-            for i, margin in zip(served.ids, served.margins.tolist(), strict=True)
-        ]
-        if names := {hashed: name for served in requests for hashed, name in served.slice_names.items()}:
-            await self._waiting.note_slices(channel, names)
-        letters = await self._waiting.log(channel, values, any(served.look for served in requests))
-        return [letters[a:b] for a, b in pairwise(accumulate((len(s.ids) for s in requests), initial=0))]
+        self._pending_bytes -= sum(served.pending_bytes for served in requests)
+        letters = await self._kept(requests)
+        return [letters[a:b] for a, b in pairwise(accumulate((s.predictions for s in requests), initial=0))]
+
+    async def _kept(self, requests: list[Served]) -> str:
+        entries = [part for served in requests for part in served.entries]
+        names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
+        if not self._may_keep():
+            return self._lost(len(entries) // 2)
+        try:
+            if names:
+                await self._waiting.note_slices(self._logging, names)
+            letters = await self._waiting.log(self._logging, entries, any(s.look for s in requests))
+        except (*CONNECTION_FAILURES, ResponseError, ModelGone):
+            return self._lost(len(entries) // 2)
+        self._model.slices.told(names)
+        if refused := letters.count("F"):
+            self._metrics.unlogged(self._model.name, "full", refused)
+        return letters
 
     async def close(self) -> None:
-        for coalescer in (self.log, self.expose, self.label):
+        await self._log.drain(self._settings.redis_timeout_seconds)
+        for coalescer in (self._log, self.expose, self.label):
             await coalescer.close()
         for channel in self._channels:
             await channel.close()
@@ -103,35 +148,11 @@ class Feedback:
         self._health = health
         self._metrics = metrics
         self._open: dict[str, ModelFeedback] = {}  # by incarnation
-        self._keeping: set[asyncio.Task[str]] = set()
-
-    async def keep(self, model: OpenModel, served: Served) -> str:
-        """A letter for each prediction as log_predictions.lua says it, "A" where Redis is away or full."""
-        lost = "A" * len(served.ids)
-        if self._health.shedding or not self._health.up:
-            return self._kept(model, lost)
-        try:
-            letters = await self._of(model).log.submit(served)
-            model.slices.told(served.slice_names)
-            return self._kept(model, letters)
-        except (*CONNECTION_FAILURES, ResponseError, ModelGone, StateUnavailable):
-            return self._kept(model, lost)
-
-    def keep_soon(self, model: OpenModel, served: Served) -> bool:
-        """Keeps them while nobody waits for it; whether that may be hoped for."""
-        task = asyncio.create_task(self.keep(model, served))
-        self._keeping.add(task)  # the loop holds tasks weakly
-        task.add_done_callback(self._keeping.discard)
-        return self._health.up and not self._health.shedding
-
-    def _kept(self, model: OpenModel, letters: str) -> str:
-        self._metrics.unlogged(model.name, away=letters.count("A"), full=letters.count("F"))
-        return letters
 
     async def expose(self, model: OpenModel, ids: Sequence[str]) -> list[str]:
         """A letter for each id as expose.lua says it. Raises LabelsUnavailable, StateUnavailable."""
         keys = [key_of(packed_id(text)) for text in ids]
-        return await self._answers(model, self._of(model).expose, keys, ids)
+        return await self._answers(model, self.of(model).expose, keys, ids)
 
     async def label(
         self, model: OpenModel, labels: Sequence[tuple[str, int, float]], deadline: float
@@ -139,7 +160,7 @@ class Feedback:
         """What became of (id, label, weight). Raises LogFull, LabelsUnavailable, StateUnavailable."""
         asked = [Label(key_of(packed_id(text)), label, weight) for text, label, weight in labels]
         ids = [text for text, _, _ in labels]
-        answers = await self._answers(model, self._of(model).label, asked, ids, deadline)
+        answers = await self._answers(model, self.of(model).label, asked, ids, deadline)
         for answer in answers:
             if answer.delay is not None and answer.letter in "JW":
                 self._metrics.label_arrived(model.name, answer.delay)
@@ -164,12 +185,14 @@ class Feedback:
             raise LabelsUnavailable(failure.outcome, ids) from None
         return answers
 
-    def _of(self, model: OpenModel) -> ModelFeedback:
+    def of(self, model: OpenModel) -> ModelFeedback:
         incarnation = model.mirror.replica.keys.incarnation
-        if incarnation not in self._open:
-            self._open[incarnation] = ModelFeedback(self._client, model, self._settings)
+        feedback = self._open.get(incarnation)
+        if feedback is None:
+            feedback = ModelFeedback(self._client, model, self._settings, self._health, self._metrics)
+            self._open[incarnation] = feedback
             model.belongings.push_async_callback(self._close, incarnation)
-        return self._open[incarnation]
+        return feedback
 
     async def _close(self, incarnation: str) -> None:
         feedback = self._open.pop(incarnation, None)
@@ -177,7 +200,6 @@ class Feedback:
             await feedback.close()
 
     async def close(self) -> None:
-        await asyncio.gather(*self._keeping)  # each has the time-out of a call
         for incarnation in list(self._open):
             await self._close(incarnation)
 
@@ -217,8 +239,3 @@ async def _until_answered(call: Callable[[], Awaitable[Sequence[Reply]]], deadli
             raise _Unanswered(may_have_happened)
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.2)
-
-
-def _features_of(batch: ExampleBatch) -> ExampleBatch:
-    """Without what a request may say of a label."""
-    return batch if not batch.weights.size else replace(batch, weights=batch.weights[:0])

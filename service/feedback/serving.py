@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from service.appending import Placed
 from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.evaluation.slice_names import SliceName
 from service.example_log import Place
-from service.feedback.identity import new_id, packed_id
+from service.feedback.identity import PredictionId, new_id, packed_id
 from service.feedback.service import Feedback, Served
-from service.feedback.waiting import Labelled
+from service.feedback.waiting import Labelled, entries_of
 from service.labelled import NewLabel
 from service.models import OpenModel
 from service.settings import Settings
@@ -50,23 +51,19 @@ async def keep_predictions(
     slice_names: Mapping[int, SliceName],
 ) -> Kept:
     """Raises PredictionConflict where other predictions were kept under some of the ids."""
-    texts = [text or new_id() for text in ids or [None] * len(batch)]
-    replica = model.mirror.replica
-    served = Served(
-        batch,
-        margins,
-        [packed_id(text) for text in texts],
-        replica.generation,
-        replica.commit,
-        any(ids or ()),
-        slice_names,
-    )
+    named = [
+        PredictionId(text, packed_id(text)) if text else new_id() for text in ids or repeat(None, len(batch))
+    ]
+    texts, replica = [one.text for one in named], model.mirror.replica
+    packed = [one.packed for one in named]
+    entries = entries_of(packed, batch, margins, replica.generation, replica.commit)
+    served, keeping = Served(entries, any(ids or ()), slice_names), feedback.of(model)
     if not model.config.feedback.wait:
-        return Kept(texts, feedback.keep_soon(model, served))
-    letters = await feedback.keep(model, served)
-    if conflicts := [text for text, letter in zip(texts, letters, strict=True) if letter == "X"]:
-        raise PredictionConflict(conflicts)
-    return Kept(texts, set(letters) <= {"L", "S"})
+        return Kept(texts, keeping.keep_soon(served))
+    letters = await keeping.keep(served)
+    if "X" in letters:
+        raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
+    return Kept(texts, "A" not in letters and "F" not in letters)
 
 
 async def take_labels(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from model_core.example_records import HEADER_BYTES
+from model_core.examples import ExampleBatch
 from service.errors import LogFull
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.example_log import MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES
@@ -27,7 +32,8 @@ from service.settings import Settings
 STAGES = ("unshown", "early", "open", "closed")
 """Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""
 
-_PREFIX_BYTES = 4
+_PREFIX_BYTES, _HASH_BYTES = 4, 4
+_NO_FLAGS = b"\0"
 _WEIGHT = struct.Struct("<d")
 
 
@@ -67,18 +73,18 @@ class Waiting:
     def __init__(self, keys: ModelKeys, config: FeedbackConfig, settings: Settings) -> None:
         self._keys = keys
         self._kind = "i" if config.exposure == "on_predict" else "u"
-        self._common: tuple[str | bytes | int | float, ...] = (
-            *(keys.meta, keys.log, keys.feedback, keys.slices),
-            *(keys.incarnation, keys.impressions_prefix),
+        common: tuple[str | int | float, ...] = (
+            *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions),
+            *(keys.incarnation, keys.due_prefix),
             *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
             *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
             *(settings.backlog_limit_examples, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
         )
+        self._common = [str(one).encode() for one in common]
 
-    async def log(self, channel: Channel, predictions: Sequence[tuple[bytes, bytes]], look: bool) -> str:
-        """A letter as log_predictions.lua says for each (key, value); `look`: whether some may be known."""
-        flat = [part for pair in predictions for part in pair]
-        (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *flat)
+    async def log(self, channel: Channel, entries: Iterable[bytes], look: bool) -> str:
+        """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
+        (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *entries)
         return str(letters, "ascii")
 
     async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:
@@ -120,11 +126,34 @@ def key_of(prediction_id: bytes) -> bytes:
     return prediction_id[_PREFIX_BYTES:]
 
 
-def value_of(prediction_id: bytes, generation: int, commit: int, margin: float, record: bytes) -> bytes:
-    """`record`: of the example alone, without label, weight, time or ids."""
-    prefix = prediction_id[:_PREFIX_BYTES]
-    head = WAITING_HEAD.pack(b"-", 0, generation & 0xFFFF, commit & 0xFFFFFFFF, margin, prefix)
-    return head + record[1:2] + record[HEADER_BYTES:]
+def entries_of(
+    ids: Sequence[bytes],
+    batch: ExampleBatch,
+    margins: npt.NDArray[np.float64],
+    generation: int,
+    commit: int,
+) -> list[bytes]:
+    """Key, value, key, value, ... of predictions by the state of that generation and commit."""
+    entries: list[bytes] = []
+    generation, commit = generation & 0xFFFF, commit & 0xFFFFFFFF
+    for one, margin, features in zip(ids, margins.tolist(), _features_of(batch), strict=True):
+        head = WAITING_HEAD.pack(generation, commit, margin, one[:_PREFIX_BYTES])
+        entries += (one[_PREFIX_BYTES:], head + features)
+    return entries
+
+
+def _features_of(batch: ExampleBatch) -> list[bytes]:
+    """Flags and features of each as a record has them, which has nothing else. What a request may say of a
+    label is left out.
+    """
+    if batch.values.size:
+        plain = ExampleBatch(batch.row_ptr, batch.hashes, batch.values, np.zeros(len(batch), np.uint8))
+        return [record[1:2] + record[HEADER_BYTES:] for record in plain.to_records()]
+    hashes = batch.hashes.astype("<u4", copy=False).tobytes()
+    if len(batch) == 1:
+        return [_NO_FLAGS + hashes]
+    bounds = pairwise((_HASH_BYTES * batch.row_ptr).tolist())
+    return [_NO_FLAGS + hashes[start:stop] for start, stop in bounds]
 
 
 def _labelled(answer: bytes) -> Labelled:

@@ -1,34 +1,34 @@
 -- Says of logged predictions that they were shown: their windows begin.
 --
--- After: log_writer, waiting
+-- After: log_writer, waiting, closing
 -- ARGV: 14.. prediction ids
 -- RETURNS: {'SHOWN', per id a letter: S shown, A already shown, U unknown}
 local ids = {}
 for k = OWN, #ARGV do ids[#ids + 1] = ARGV[k] end
-local found = find(ids, 'ugic')
-local bucket = bucket_of('i')
+local found = find(ids)
 
 local answers = {}
 for _, id in ipairs(ids) do
-  local one = found[id]
-  local kind = one and string.sub(one[1], 1, 1)
+  local value = found[id]
+  local kind = value and kind_of(value)
   local answer = 'A'
-  if not one then
+  if not value then
     answer = 'U'
     count('unknown')
   elseif kind == 'u' or kind == 'g' then
     answer = 'S'
     count('shown')
-    take(one[1], id, one[2])
-    local value = shown_now(one[2])
-    if kind == 'g' and at_arrival and room > 0 then
-      local label, bare, weight = state_of(value), without_label(value)
+    take(id, value)
+    local label = label_of(value)
+    value = shown_now(value)
+    if label and at_arrival and room > 0 then
+      local bare, weight = without_label(value)
       close(id, bare, label, weight, label)
       count('joined')
     else
-      put(bucket, id, value)
+      put(id, value)
     end
-    found[id] = {bucket, value}
+    found[id] = value
   end
   answers[#answers + 1] = answer
 end

@@ -1,43 +1,55 @@
 -- Keeps predictions until they are shown, or, where they are impressions already, until their label.
 --
--- After: log_writer, waiting
+-- After: waiting
 -- ARGV: 14 'i' where a prediction is an impression, else 'u'; 15 '1' to look whether the ids are known;
---       then for each prediction: its id, its value
+--       then for each prediction: its id, its value from the generation on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
 --           F no room}
 local kind, looks = ARGV[OWN], ARGV[OWN + 1] == '1'
-local bucket = bucket_of(kind)
-local left = most_waiting - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
+local head, head_bytes = kind .. since_now, GENERATION - 1
+local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
 
 local known = {}
 if looks then
   local ids = {}
   for k = OWN + 2, #ARGV, 2 do ids[#ids + 1] = ARGV[k] end
-  known = find(ids, 'uigc')
+  known = find(ids)
 end
 local function same(found, value)
-  if string.sub(found[1], 1, 1) == 'c' then return true end -- its features are no longer known
-  return string.sub(without_label(found[2]), BODY) == string.sub(value, BODY)
+  if kind_of(found) == 'c' then return true end -- its features are no longer known
+  return string.sub(without_label(found), BODY) == string.sub(value, BODY - head_bytes)
 end
 
-local answers = {}
+local answers, fields, ids, bytes = {}, {}, {}, 0
 for k = OWN + 2, #ARGV, 2 do
   local id, value = ARGV[k], ARGV[k + 1]
+  local size = head_bytes + #value + ENTRY_BYTES + LISTED_BYTES
   local answer
-  if known[id] then
+  if looks and known[id] then
     answer = same(known[id], value) and 'S' or 'X'
     count(answer == 'S' and 'repeated' or 'conflict')
-  elseif #value + FIELD_BYTES > left then
+  elseif size > left then
     answer = 'F'
     count('refused')
   else
-    left = left - #value - FIELD_BYTES
-    put(bucket, id, kind == 'i' and shown_now(value) or value)
-    known[id] = {bucket, value}
+    left = left - size
+    value = head .. value
+    ids[#ids + 1] = id
+    fields[#fields + 1] = id
+    fields[#fields + 1] = value
+    bytes = bytes + #value
+    if looks then known[id] = value end
     answer = 'L'
-    count('logged')
   end
   answers[#answers + 1] = answer
+end
+for start = 1, #fields, 2 * CHUNK do
+  redis.call('HSET', KEYS[5], unpack(fields, start, math.min(start + 2 * CHUNK - 1, #fields)))
+end
+if #ids > 0 then
+  weigh(kind, #ids, bytes)
+  count('logged', #ids)
+  listed[list_for(kind, math.floor(now))] = ids
 end
 settle()
 return {'LOGGED', table.concat(answers)}

@@ -1,73 +1,110 @@
 -- Closes what is due: impressions become examples, with the label that they have or else 0; predictions that
 -- were never shown, labels whose impression never came and what was remembered of closed ones are forgotten.
 --
--- After: log_writer, waiting
+-- After: log_writer, waiting, closing
 -- ARGV: 14 most impressions to close
 -- RETURNS: {'SWEPT', 1 where more is due, bytes that wait, milliseconds since the oldest open impression was
 --           shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])
-local names, bytes = index()
-local COUNTED = {u = 'never_shown', g = 'orphan', c = false}
+local COUNTED = {u = 'never_shown', g = 'orphan'}
+local FORGOTTEN = 1 / 4 -- of what closing one takes the server
 
+-- The names of all lists, what is due first before the others.
+local function lists()
+  local names = {}
+  for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if wait_of[string.sub(name, 1, 1)] then names[#names + 1] = name end
+  end
+  table.sort(names, function(a, b) return string.sub(a, 2) < string.sub(b, 2) end)
+  return names
+end
 local function due(name) return tonumber(string.sub(name, 2)) <= now end
 
-local function drop(name)
-  local what = COUNTED[string.sub(name, 1, 1)]
-  if what then count(what, redis.call('HLEN', prefix .. name)) end
-  redis.call('UNLINK', prefix .. name)
-  changes[name] = -bytes[name]
-end
-
--- In the order in which they were shown.
-local function some_of(name)
-  local flat = redis.call('HRANDFIELD', prefix .. name, math.min(left, room), 'WITHVALUES')
-  local some = {}
-  for k = 1, #flat, 2 do some[#some + 1] = {flat[k], flat[k + 1], shown_at(flat[k + 1])} end
-  table.sort(some, function(a, b)
-    if a[3] ~= b[3] then return a[3] < b[3] end
-    return a[1] < b[1]
-  end)
-  return some
-end
-
-local function close_some(name)
-  for _, one in ipairs(some_of(name)) do
-    local id, value = one[1], one[2]
-    take(name, id, value)
-    left = left - 1
-    local label, bare, weight = state_of(value), without_label(value)
-    if label == '-' then
-      close(id, bare, '0', weight, late_too and 'n' .. bare or 'n')
-      count('negative')
-    else
-      close(id, bare, label, weight, label)
-      count('joined')
+-- ids and values of the first element of a list that still wait in it, and whether there was one.
+local function next_of(name)
+  local element = redis.call('LPOP', prefix .. name)
+  if not element then
+    redis.call('HDEL', KEYS[3], name)
+    changes[name] = nil
+    return {}, {}, false
+  end
+  local all, ids, seen = {}, {}, {}
+  for at = 1, #element, ID_BYTES do all[#all + 1] = string.sub(element, at, at + ID_BYTES - 1) end
+  change(name, -#all * LISTED_BYTES)
+  change('#bytes', -#all * LISTED_BYTES)
+  local found = find(all)
+  for _, id in ipairs(all) do
+    if found[id] and not seen[id] and list_of(found[id]) == name then
+      ids[#ids + 1] = id
+      seen[id] = true
     end
+  end
+  return ids, found, true
+end
+
+local function forget(kind, ids, values)
+  if #ids == 0 then return end
+  local bytes = 0
+  for _, id in ipairs(ids) do bytes = bytes + #values[id] end
+  local number = redis.call('HDEL', KEYS[5], unpack(ids))
+  weigh(kind, -number, -bytes)
+  if COUNTED[kind] then count(COUNTED[kind], number) end
+  left = left - number * FORGOTTEN
+end
+
+local function close_one(id, value)
+  take(id, value)
+  left = left - 1
+  local label, bare, weight = label_of(value), without_label(value)
+  if label then
+    close(id, bare, label, weight, label)
+    count('joined')
+  else
+    close(id, bare, '0', weight, late_too and 'n' .. string.sub(bare, GENERATION) or 'n')
+    count('negative')
   end
 end
 
-table.sort(names, function(a, b) return string.sub(a, 2) < string.sub(b, 2) end)
-for _, name in ipairs(names) do
-  if due(name) then
-    if string.sub(name, 1, 1) ~= 'i' then
-      drop(name)
-    elseif left > 0 and room > 0 then
-      close_some(name)
+-- Those for which there is no room go back to the front.
+local function close_some(name, ids, values)
+  local kept = {}
+  for _, id in ipairs(ids) do
+    if left > 0 and room > 0 then
+      close_one(id, values[id])
+    else
+      kept[#kept + 1] = id
+    end
+  end
+  if #kept == 0 then return end
+  redis.call('LPUSH', prefix .. name, table.concat(kept))
+  change(name, #kept * LISTED_BYTES)
+  change('#bytes', #kept * LISTED_BYTES)
+end
+
+for _, name in ipairs(lists()) do
+  local kind, more = string.sub(name, 1, 1), due(name)
+  while more and left > 0 and (kind ~= 'i' or room > 0) do
+    local ids, values
+    ids, values, more = next_of(name)
+    if kind == 'i' then
+      close_some(name, ids, values)
+    else
+      forget(kind, ids, values)
     end
   end
 end
 finish()
 
-local more, oldest, waiting = 0, now, {u = 0, g = 0, i = 0, c = 0}
-for _, name in ipairs((index())) do
-  local kind = string.sub(name, 1, 1)
-  waiting[kind] = waiting[kind] + redis.call('HLEN', prefix .. name)
+local more, oldest = 0, now
+for _, name in ipairs(lists()) do
   if due(name) then more = 1 end
-  if kind == 'i' then oldest = math.min(oldest, tonumber(string.sub(name, 2)) - wait_of.i) end
+  if string.sub(name, 1, 1) == 'i' then oldest = math.min(oldest, tonumber(string.sub(name, 2)) - wait_of.i) end
 end
+local waiting = redis.call('HMGET', KEYS[3], '#bytes', '=u', '=g', '=i', '=c')
+for k = 1, #waiting do waiting[k] = tonumber(waiting[k] or 0) end
 local reply = {
-  'SWEPT', more, tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0), math.floor((now - oldest) * 1000),
-  waiting.u, waiting.g, waiting.i, waiting.c
+  'SWEPT', more, waiting[1], math.floor(math.max(0, now - oldest) * 1000),
+  waiting[2], waiting[3], waiting[4], waiting[5]
 }
 local all = redis.call('HGETALL', KEYS[3])
 for k = 1, #all, 2 do

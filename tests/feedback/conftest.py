@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from service.feedback.config import FeedbackConfig
-from service.feedback.waiting import Label, Labelled, Swept, Waiting, key_of, value_of
+from service.feedback.waiting import Label, Labelled, Swept, Waiting, entries_of, key_of
 from service.redis_client import Channel, connect, create_model
 from service.redis_keys import LogEntry, ModelKeys
 from tests.conftest import SettingsFactory
@@ -27,9 +28,10 @@ def id_of(number: int) -> bytes:
     return number.to_bytes(12, "big") + (number * 2654435761 % 2**32).to_bytes(4, "little")
 
 
-def prediction(number: int, features: Sequence[int]) -> tuple[bytes, bytes]:
-    record = ExampleBatch.from_encoded([([*features, number], None)]).to_records()[0]
-    return key_of(id_of(number)), value_of(id_of(number), 0, 7, MARGIN, record)
+def prediction(number: int, features: Sequence[int]) -> list[bytes]:
+    """Its key and its value."""
+    batch = ExampleBatch.from_encoded([([*features, number], None)])
+    return entries_of([id_of(number)], batch, np.array([MARGIN]), 0, 7)
 
 
 class Bench:
@@ -40,8 +42,8 @@ class Bench:
         self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
 
     async def log(self, *numbers: int, look: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
-        values = [prediction(number, features) for number in numbers]
-        return await self._waiting.log(self.channel, values, look)
+        entries = [part for number in numbers for part in prediction(number, features)]
+        return await self._waiting.log(self.channel, entries, look)
 
     async def expose(self, *numbers: int) -> str:
         return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
@@ -74,7 +76,8 @@ class Bench:
         return ExampleBatch.from_records([record for entry in entries for record in entry.records])
 
     async def keys(self) -> list[bytes]:
-        return sorted(await self.channel.call("KEYS", f"{KEYS.impressions_prefix}*"))
+        found = [await self.channel.call("KEYS", f"{key}*") for key in (KEYS.impressions, KEYS.due_prefix)]
+        return sorted(key for keys in found for key in keys)
 
 
 @pytest.fixture

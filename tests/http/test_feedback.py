@@ -184,7 +184,8 @@ def test_without_redis_predictions_are_served_and_not_logged(
 
 
 def test_a_made_id_is_the_bytes_that_it_spells() -> None:
-    text = new_id()
-    assert packed_id(text).hex() == text.replace("-", "")
+    text, packed = new_id()
+    assert packed_id(text) == packed
+    assert packed.hex() == text.replace("-", "")
     assert len(packed_id("any other text")) == 16
     assert packed_id(text.upper()) != packed_id(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
+import numpy as np
 import pytest
 import redis
 
@@ -12,7 +13,7 @@ from model_core.examples import ExampleBatch
 from service.aliases import Aliases
 from service.appending import NewExamples
 from service.bulk_load import bulk_load
-from service.feedback.waiting import Waiting, key_of, value_of
+from service.feedback.waiting import Waiting, entries_of, key_of
 from service.log_inspection import describe_log, skip_through
 from service.model_config import ModelConfig
 from service.models import OpenModel
@@ -115,9 +116,9 @@ async def use_slices(system: System, model: OpenModel) -> None:
 async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -> None:
     """A prediction waits, is shown, and is closed without a label."""
     waiting = Waiting(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
-    key, record = key_of(bytes(16)), ExampleBatch.from_encoded([([1], None)]).to_records()[0]
-    await waiting.log(channel, [(key, value_of(bytes(16), 0, 7, 0.0, record))], False)
-    await waiting.expose(channel, [key])
+    batch = ExampleBatch.from_encoded([([1], None)])
+    await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 0, 7), False)
+    await waiting.expose(channel, [key_of(bytes(16))])
     async with asyncio.timeout(60):
         while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server
             await asyncio.sleep(0.05)

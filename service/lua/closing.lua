@@ -1,0 +1,75 @@
+-- Part of the scripts that may end the waiting of predictions: what is closed becomes an example of the log, and
+-- a few bytes are kept of it, so that labels that are sent again are known. After: log_writer, waiting
+local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
+local negative_rate, most_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
+local VERSION, SERVED, VALUES, WEIGHTED = 1, 32, 4, 2
+
+local function shown_now(value)
+  local label = label_of(value)
+  return (label and STAGE_OF.i[label] or 'i') .. since_now .. string.sub(value, GENERATION)
+end
+-- Of one that has none.
+local function with_label(value, kind, label, weight)
+  return STAGE_OF[kind][label] .. string.sub(value, 2, BODY - 1) .. weight .. string.sub(value, BODY)
+end
+
+-- The example as the log has it, of a value without label; weight: f64 as bytes.
+local function record_of(id, value, label, weight)
+  local flags, features = string.byte(value, BODY), string.sub(value, BODY + 1)
+  local count_of = #features / (flags == VALUES and 12 or 4)
+  flags = flags + SERVED + tonumber(label)
+  if weight == struct.pack('<d', 1) then
+    weight = ''
+  else
+    flags = flags + WEIGHTED
+  end
+  return struct.pack('<BBI4', VERSION, flags, count_of) .. weight
+    .. string.sub(value, PREFIX, BODY - 1) .. id .. string.sub(value, MARGIN, PREFIX - 1) .. features
+end
+
+-- Whether this label 0 is learned, decided by the id alone.
+local function is_sampled(id)
+  return negative_rate >= 1 or struct.unpack('<I4', id, 9) / 4294967296 < negative_rate
+end
+
+local function closed_now(what) return 'c' .. since_now .. what end
+-- What a closed one was told to be, and what follows it.
+local function closed_as(value) return string.sub(value, GENERATION, GENERATION), string.sub(value, GENERATION + 1) end
+
+local tombstones = {} -- id -> what to remember
+local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumber(ARGV[13]), function(id, position)
+  local what = tombstones[id]
+  put(id, closed_now(string.sub(what, 1, 1) == 'n' and what or what .. position))
+  tombstones[id] = {position = position}
+end)
+-- Whoever learns the next entry has to know the values of sliced features that were noted since the one before.
+local slices = redis.call('HLEN', KEYS[4])
+if slices > tonumber(meta[4] or 0) then writer.told = {'s', slices} end
+local room = most_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take
+
+-- Appends the example, and remembers `what` became of it. `value` has been taken already.
+local function close(id, value, label, weight, what)
+  tombstones[id] = what
+  if label == '0' and not is_sampled(id) then
+    put(id, closed_now(what))
+    count('unsampled')
+    return
+  end
+  if label == '0' and negative_rate < 1 then
+    weight = struct.pack('<d', struct.unpack('<d', weight) / negative_rate)
+  end
+  room = room - 1
+  writer.add(record_of(id, value, label, weight), id)
+end
+local function finish()
+  writer.flush()
+  if writer.appended > tonumber(meta[2]) then
+    redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices)
+  end
+  settle()
+end
+-- Where in the log the example of an id is that was closed just now.
+local function position_of(id)
+  return type(tombstones[id]) == 'table' and tombstones[id].position or nil
+end
+
