@@ -15,6 +15,7 @@ from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.openapi import CREATE_PROBLEMS, MODEL_EXAMPLES, MODEL_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription, ModelNames
 from service.request_schemas import ModelSpecification
 from service.routes import ModelName, known_name
@@ -45,6 +46,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     async def create(call: RawRequest) -> RawReply:
         name = known_name(call.model)
         config = ModelConfig.from_json(_parse_specification(call.body))
+        refuse_repeated_names(call.body)
         await backend.aliases.check_free(name)
         model, created = await backend.models.create(name, config)
         description = await described(model)

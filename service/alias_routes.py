@@ -15,6 +15,7 @@ from service.bodies import BodyReader
 from service.model_config import ModelConfig
 from service.openapi import CREATE_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription
 from service.request_schemas import MODEL_NAME_PATTERN
 from service.routes import ModelName, known_name
@@ -83,11 +84,13 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
 
     async def set_alias(call: RawRequest) -> RawReply:
         name, model = known_name(call.model), _parse_alias(call.body).model
+        refuse_repeated_names(call.body)
         await backend.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
 
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
+        refuse_repeated_names(call.body)
         hyper = None if asked.hyper is None else ModelConfig.from_json({"hyper": asked.hyper}).hyper
         await backend.aliases.check_free(asked.name)
         async with backend.models.channel() as channel:

@@ -17,6 +17,7 @@ from service.model_config import limits_of
 from service.models import OpenModel
 from service.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ExplainReply
 from service.request_schemas import ExplainRequest, refuse_unknown
 from service.routes import HotRoutes, ModelName
@@ -63,6 +64,7 @@ def explained(model: OpenModel, body: bytes, limits: Limits) -> Explanation:
     """Raises pydantic.ValidationError, InvalidInput."""
     request = _parse(body)
     refuse_unknown(request, _KNOWN)
+    refuse_repeated_names(body)
     if "features" not in request:
         raise InvalidInput(("features",), "this field is required")
     config = model.config

@@ -10,6 +10,7 @@ from model_core.errors import InvalidInput, render_path
 from model_core.hashing import Encoded, FeatureEncoder
 from model_core.text_problems import LineError
 from service.labelled import one_example
+from service.repeated_names import refuse_repeated_names
 from service.request_schemas import UpdateRequest
 from service.rows import Row
 from service.text_sources import TextSource
@@ -24,6 +25,7 @@ def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row
             continue
         try:
             request = _REQUEST.validate_json(line)
+            refuse_repeated_names(line, len(request) + len(request.get("features", ())))
             example = one_example(encoder, request, encoder.limits.weight)
         except ValidationError as invalid:
             first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -7,8 +7,8 @@ read by pydantic and FeatureEncoder, which alone define what is valid and say wh
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -19,6 +19,7 @@ from service.instances import many_instances, one_instance
 from service.labelled import NewLabel, many_examples, one_item
 from service.models import OpenModel
 from service.problems import field_error
+from service.repeated_names import refuse_repeated_names
 from service.request_schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
 from service.settings import Settings
 
@@ -67,6 +68,7 @@ class RequestReader:
         """Raises pydantic.ValidationError, InvalidInput, Unprocessable."""
         request: ImpressionsRequest = self._impressions(body)
         refuse_unknown(request, frozenset({"ids"}))
+        refuse_repeated_names(body, len(request))
         if len(request["ids"]) > self._settings.max_examples:
             detail = f"a request has at most {self._settings.max_examples} ids"
             raise Unprocessable([field_error(("ids",), detail)])
@@ -74,6 +76,7 @@ class RequestReader:
 
     def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
         request: PredictRequest = self._predict_request(body)
+        refuse_repeated_names(body, _names(request, ("features", "context"), request.get("instances", ())))
         if "instances" in request or "context" in request:
             parsed = many_instances(model.encoder, request, self._settings.max_instances)
         else:
@@ -82,6 +85,7 @@ class RequestReader:
 
     async def _read_update(self, model: OpenModel, body: bytes) -> UpdateCall:
         request: UpdateRequest = self._update_request(body)
+        refuse_repeated_names(body, _names(request, ("features",), request.get("examples", ())))
         settings = self._settings
         many = "examples" in request
         if many:
@@ -91,6 +95,12 @@ class RequestReader:
         labels = {place: item for place, item in enumerate(items) if isinstance(item, NewLabel)}
         examples = [item for item in items if isinstance(item, NewExample)]
         return UpdateCall(many, NewExamples.of(examples), labels)
+
+
+def _names(request: Mapping[str, Any], objects: Sequence[str], items: Sequence[Mapping[str, Any]]) -> int:
+    """How many a request has, in those fields that are objects, and in its instances or examples."""
+    own = sum(len(request.get(field, ())) for field in objects)
+    return len(request) + own + sum(len(item) + len(item.get("features", ())) for item in items)
 
 
 def _without_log(body: bytes) -> tuple[bytes, bool | None]:

@@ -10,6 +10,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import ParsedPredict, ParsedUpdate, RequestParser
 from service.labelled import one_example
+from service.repeated_names import refuse_repeated_names
 from service.request_schemas import PredictRequest, UpdateRequest, refuse_unknown
 
 PREDICT = TypeAdapter[PredictRequest](PredictRequest)
@@ -75,6 +76,7 @@ class PredictWay(Way):
 
     def _validate(self, body: bytes) -> ParsedPredict:
         request = PREDICT.validate_json(body)
+        refuse_repeated_names(body)
         many = "instances" in request or "context" in request
         refuse_unknown(request, frozenset({"context", "instances"} if many else {"features", "id"}))
         if not many:
@@ -103,6 +105,7 @@ class UpdateWay(Way):
 
     def _validate(self, body: bytes) -> ParsedPredict:
         request = UPDATE.validate_json(body)
+        refuse_repeated_names(body)
         many = "examples" in request
         rows: list[Any] = [request]
         if many:

@@ -19,6 +19,7 @@ from service.model_config import ModelConfig
 from service.openapi import OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.redis_keys import ModelKeys
+from service.repeated_names import refuse_repeated_names
 from service.replica import read_meta
 from service.routes import ModelName, known_name
 from service.settings import Settings
@@ -94,6 +95,7 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
     async def handler(call: RawRequest) -> RawReply:
         name = known_name(call.model)
         asked = _parse_restore(call.body)
+        refuse_repeated_names(call.body)
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
         if hyper is not None and not asked.replay_log:
             raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")
