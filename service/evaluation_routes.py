@@ -9,7 +9,7 @@ from pydantic import Field
 
 from service.backend import Backend
 from service.bodies import JSON
-from service.evaluation.report import report_of_nothing
+from service.evaluation.report import report_of_nothing, with_slices
 from service.models import OpenModel
 from service.openapi import MODEL_PROBLEMS
 from service.reply_schemas import Reply
@@ -87,6 +87,9 @@ class EvaluationReply(Reply):
     revision: str
     t: int = Field(description="Completed rounds when the figures were taken.")
     as_of: str | None = Field(description="Time of the newest example, at which the windows end.")
+    slices_t: int | None = Field(
+        description="Completed rounds from which on slices were taken; null before this learner told any."
+    )
     sources: Sources
     slices: dict[str, dict[str, dict[WindowName, SliceFigures]]] = Field(
         description="By feature, value and window; `other` is the rest."
@@ -104,7 +107,7 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
     async def evaluation(name: ModelName) -> Response:
         """How good the predictions are, over the whole stream and its last minutes, hours and day.
 
-        The learner tells it once a second while it learns.
+        The learner tells it once a second while it learns, and slices every five seconds.
         """
         model = await backend.models.get(known_name(name))
         figures = await backend.models.figures(model)
@@ -112,4 +115,5 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
 
 
 def _of_nothing(model: OpenModel) -> bytes:
-    return report_of_nothing(model.revision, model.mirror.replica.state.t).as_json(model.name, None)
+    report = report_of_nothing(model.revision, model.mirror.replica.state.t)
+    return with_slices(report.as_json(model.name, None), None)

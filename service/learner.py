@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 
@@ -193,10 +194,14 @@ class Learner:
     async def _read_log(self) -> deque[LogEntry]:
         replica = self._mirror.replica
         streams = await self._log_channel.call(
-            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._mirror.block_ms),
+            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._patience_ms()),
             *("STREAMS", replica.keys.log, str(replica.applied)),
         )
         return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
+
+    def _patience_ms(self) -> int:
+        """There may be more to tell before something comes; 0 would be for ever."""
+        return max(1, min(self._mirror.block_ms, math.ceil(1000 * self._evaluation.waits_for())))
 
     async def _idle(self, committer: Committer) -> None:
         await self._mirror.advance()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 
 import numpy as np
 from redis.exceptions import ResponseError
@@ -14,17 +17,26 @@ from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from model_core.learning import Learned
 from service.evaluation.evaluations import EvaluationChanges, Evaluations
-from service.evaluation.report import Report, report_in_pieces
+from service.evaluation.report import report_of
 from service.evaluation.slice_names import unpack_names
+from service.evaluation.slice_report import ToldSlices, slices_in_pieces
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.redis_client import Channel, read_evaluation, store_figures
-from service.redis_keys import LogEntry, ModelKeys, mapping_of
+from service.redis_keys import (
+    FIGURES,
+    SHORT_SLICE_FIGURES,
+    SLICE_FIGURES,
+    LogEntry,
+    ModelKeys,
+    mapping_of,
+)
 from service.replica import Replica
 
 log = logging.getLogger(__name__)
 
 REPORT_EVERY_SECONDS = 1.0
+SLICES_EVERY_SECONDS = 5.0
 CENSUS_EVERY_SECONDS = 5.0
 RESTS_A_PIECE = 20
 """How long nothing is told after a piece of telling, as a multiple of how long that took: so telling takes
@@ -72,7 +84,7 @@ class LiveEvaluation:
         if b"\1" in learned.skipped.tobytes():  # a few times as fast as any()
             margins = np.where(learned.skipped, np.nan, margins)
         self._evaluations.add(margins, batch, entry.id.milliseconds)
-        self._teller.has_news = True
+        self._teller.heard()
 
     def take(self) -> EvaluationChanges:
         """For the commit of what was added; to be taken once, and sent until the commit is known."""
@@ -89,6 +101,10 @@ class LiveEvaluation:
         if self._token == mirror.replica.token:
             await self._teller.turn(self._evaluations, mirror)
 
+    def waits_for(self) -> float:
+        """Seconds until it has something to tell, if nothing is learned meanwhile."""
+        return self._teller.waits_for()
+
     def _take_up(self, replica: Replica, fields: dict[bytes, bytes], names: dict[bytes, bytes]) -> None:
         config = replica.config.evaluation
         self._unreadable = []
@@ -98,57 +114,81 @@ class LiveEvaluation:
             log.error("the evaluation of %s begins anew: %s", self._model, damage)  # noqa: TRY400
             self._evaluations, self._unreadable = Evaluations(config), list(fields)
         self._evaluations.know(unpack_names(names.items()))
-        self._teller.restart()
+        self._teller.restart(sliced=self._evaluations.slices is not None)
 
 
 class Teller:
-    """Reports and counts piece by piece, between the commits of the learner."""
+    """Reports and counts piece by piece, between the commits of the learner. `clock`: in seconds."""
 
-    def __init__(self, model: str, metrics: Metrics) -> None:
-        self.has_news = True
+    def __init__(self, model: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._model = model
         self._metrics = metrics
-        self._pieces: Iterator[Report | None] | None = None
+        self._clock = clock
+        self.restart(sliced=False)
+
+    def restart(self, *, sliced: bool) -> None:
+        """What was told belongs to another evaluation; `sliced`: whether this one has slices."""
+        self._sliced = sliced
+        self.heard()
+        self._slicing: Iterator[ToldSlices | None] | None = None
+        self._slices: ToldSlices | None = None
+        self._stored: ToldSlices | None = None
         self._taker = CensusTaker()
         self._census: Census | None = None
         self._count_began: int | None = None  # at which round; None: no count is under way
         self._counted: int | None = None  # the round for which the census is exact
-        self._next_report = self._next_census = self._rests_until = 0.0
+        self._next_report = self._next_slices = self._next_census = self._rests_until = 0.0
 
-    def restart(self) -> None:
-        """What was told belongs to another evaluation."""
-        self._pieces, self._census, self._taker = None, None, CensusTaker()
-        self._count_began = self._counted = None
-        self._next_report = self._next_census = 0.0
-        self.has_news = True
+    def heard(self) -> None:
+        """There is something new to tell."""
+        self._news, self._slices_news = True, self._sliced
+
+    def waits_for(self) -> float:
+        """Seconds until it has something to do, if nothing happens."""
+        return max(self._due_at(), self._rests_until) - self._clock()
 
     async def turn(self, evaluations: Evaluations, mirror: Mirror) -> None:
-        started = time.monotonic()
+        started = self._clock()
         if started < self._rests_until:
             return
-        report, ended = None, started
-        while report is None and ended < started + A_TURN_SECONDS and self._is_due(ended):
-            report = self._piece(evaluations, mirror.replica, ended)
-            ended = time.monotonic()
+        fields, ended = None, started
+        while fields is None and ended < started + A_TURN_SECONDS and ended >= self._due_at():
+            fields = self._piece(evaluations, mirror.replica, ended)
+            ended = self._clock()
         self._rests_until = ended + RESTS_A_PIECE * (ended - started)
-        if report is not None:
-            await self._store(report, mirror)
+        if fields is not None:
+            await self._store(fields, mirror)
 
-    def _is_due(self, now: float) -> bool:
-        reports = self._pieces is not None or (self.has_news and now >= self._next_report)
-        return reports or now >= self._next_census
+    def _due_at(self) -> float:
+        report = self._next_report if self._news else math.inf
+        slices = self._next_slices if self._slices_news or self._slicing else math.inf
+        return min(report, slices, self._next_census)
 
-    def _piece(self, evaluations: Evaluations, replica: Replica, now: float) -> Report | None:
-        if self._pieces is None and self.has_news and now >= self._next_report:
-            self._pieces = report_in_pieces(evaluations, replica.revision, replica.state.t)
-            self.has_news = False
-            self._next_report = now + REPORT_EVERY_SECONDS
-        if self._pieces is None:
+    def _piece(self, evaluations: Evaluations, replica: Replica, now: float) -> dict[bytes, bytes] | None:
+        """Whatever is due; what there is to store is given back."""
+        if self._news and now >= self._next_report:
+            self._news, self._next_report = False, now + REPORT_EVERY_SECONDS
+            return self._report(evaluations, replica)
+        if self._slicing is None and self._slices_news and now >= self._next_slices:
+            show = partial(self._metrics.sliced, self._model)
+            self._slicing = slices_in_pieces(evaluations, replica.state.t, show)
+            self._slices_news, self._next_slices = False, now + SLICES_EVERY_SECONDS
+        if self._slicing is None:
             self._count(replica, now)
-            return None
-        report = next(self._pieces)
-        self._pieces = None if report else self._pieces
-        return report
+        elif told := next(self._slicing):
+            self._slicing, self._slices, self._news = None, told, True
+            self._metrics.slices_are(self._model, told.names)
+        return None
+
+    def _report(self, evaluations: Evaluations, replica: Replica) -> dict[bytes, bytes]:
+        report, told = report_of(evaluations, replica.revision, replica.state.t), self._slices
+        for source, windows in report.sources.items():
+            for figures in chain.from_iterable(windows):
+                self._metrics.evaluated(self._model, source, figures)
+        fields = {FIGURES: report.as_json(self._model, self._census, told.t if told else None)}
+        if told is not self._stored and told is not None:
+            fields |= {SLICE_FIGURES: told.whole, SHORT_SLICE_FIGURES: told.short}
+        return fields
 
     def _count(self, replica: Replica, now: float) -> None:
         t = replica.state.t
@@ -163,22 +203,19 @@ class Teller:
         self._counted = t if t == self._count_began else None
         self._count_began, self._next_census = None, now + CENSUS_EVERY_SECONDS
         if census != self._census:
-            self._census, self.has_news = census, True
+            self._census, self._news = census, True
             self._metrics.measured(self._model, census)
 
-    async def _store(self, report: Report, mirror: Mirror) -> None:
-        for source, windows in report.sources.items():
-            for pair in windows:
-                for figures in pair:
-                    self._metrics.evaluated(self._model, source, figures)
-        self._metrics.sliced(self._model, report.slices)
-        keys = mirror.replica.keys
-        figures_json = report.as_json(self._model, self._census)
+    async def _store(self, fields: Mapping[bytes, bytes], mirror: Mirror) -> None:
+        keys, told = mirror.replica.keys, self._slices
         try:
-            await store_figures(
+            stored = await store_figures(
                 mirror.channel,
-                *(keys.meta, keys.evaluation, keys.incarnation, mirror.replica.token, figures_json),
+                *(keys.meta, keys.evaluation, keys.incarnation, mirror.replica.token),
+                *chain.from_iterable(fields.items()),
             )
         except ResponseError as refusal:  # a full server, say: it is told again with the next news
             log.warning("figures of %s are not stored: %s", self._model, refusal)
-            self.has_news = True
+            self._news = True
+        else:
+            self._stored = told if stored else self._stored

@@ -18,6 +18,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.evaluation.report import with_slices
 from service.evaluation.slice_names import SliceFinder
 from service.mirror import Mirror
 from service.model_config import ModelConfig, limits_of
@@ -29,6 +30,7 @@ from service.redis_keys import (
     LOG_START,
     META_PATTERN,
     MODELS,
+    SLICE_FIGURES,
     LogId,
     ModelKeys,
     meta_key,
@@ -147,8 +149,10 @@ class Models:
         Raises StateUnavailable.
         """
         async with self.channel() as channel:
-            told: bytes | None = await channel.call("HGET", model.mirror.replica.keys.evaluation, FIGURES)
-            return told
+            told: list[bytes | None] = await channel.call(
+                "HMGET", model.mirror.replica.keys.evaluation, FIGURES, SLICE_FIGURES
+            )
+            return None if told[0] is None else with_slices(told[0], told[1])
 
     async def repair_index(self) -> None:
         """Makes the index the models whose meta is there. The index is never the truth."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from model_core.census import Census
-from model_core.online_evaluation.figures import Figures
+from model_core.online_evaluation.figures import Figures, Window
 from service.instruments import Instruments
 from service.written_gauges import WrittenGauge
 
-DETAIL_WINDOWS = ("1h", "24h")
+DETAIL_WINDOWS: tuple[Window, ...] = ("1h", "24h")
 """Those of which there are reliability and slices."""
 WEIGHTINGS = {"weight": "importance", "none": "none"}
-
-Slices = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
-"""Figures by feature, value and window, as the evaluation tells them."""
 
 
 class QualityMetrics(Instruments):
@@ -49,26 +45,27 @@ class QualityMetrics(Instruments):
         if figures.window in DETAIL_WINDOWS and figures.weighting == "weight":
             self._show_reliability(model, source, figures)
 
-    def sliced(self, model: str, slices: Slices) -> None:
-        """By weight; slices that there no longer are go."""
-        gauges = {
-            self.slice_auc: "auc",
-            self.slice_log_loss: "log_loss",
-            self.slice_calibration_ratio: "calibration_ratio",
-            self.slice_examples: "examples",
-            self.slice_clicks: "clicks",
-        }
-        figures = {
-            (model, feature, value, window): windows[window]
-            for feature, values in slices.items()
-            for value, windows in values.items()
-            for window in DETAIL_WINDOWS
-            if window in windows
-        }
-        for gauge, name in gauges.items():
-            gauge.keep(figures, model)
-            for labels, told in figures.items():
-                self._show(gauge, told[name], *labels)
+    def sliced(self, model: str, feature: str, value: str, figures: Mapping[Window, Figures]) -> None:
+        """By weight."""
+        for window in DETAIL_WINDOWS:
+            told = figures[window]
+            for gauge, number in (
+                (self.slice_auc, told.auc),
+                (self.slice_log_loss, told.log_loss),
+                (self.slice_calibration_ratio, told.calibration_ratio),
+                (self.slice_examples, told.examples),
+                (self.slice_clicks, told.clicks),
+            ):
+                self._show(gauge, number, model, feature, value, window)
+
+    def slices_are(self, model: str, slices: Collection[tuple[str, str]]) -> None:
+        """By feature and value; others that there were go."""
+        wanted = {(model, *of, window) for of in slices for window in DETAIL_WINDOWS}
+        for gauge in (
+            *(self.slice_auc, self.slice_log_loss, self.slice_calibration_ratio),
+            *(self.slice_examples, self.slice_clicks),
+        ):
+            gauge.keep(wanted, model)
 
     def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
         common = (model, source, str(figures.window))

@@ -31,8 +31,11 @@ PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
 """With what the names of the fields of ``evaluation`` begin, by what they evaluate: predictions just before
 learning, predictions as they were served, the slices of the former.
 """
-FIGURES = b"figures"
-"""The field of ``evaluation`` with its figures as JSON, for readers; it follows from the others."""
+FIGURES, SLICE_FIGURES, SHORT_SLICE_FIGURES = b"figures", b"figures:slices", b"figures:slices:short"
+"""Fields of ``evaluation`` that follow from the others, as JSON for readers: all but slices; slices; what the
+page shows of these.
+"""
+FIGURES_OF_SLICES = frozenset((SLICE_FIGURES, SHORT_SLICE_FIGURES))
 
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""

@@ -83,7 +83,9 @@ class Figures:
     reliability: tuple[ReliabilityRow, ...] = ()
 
 
-def figures_of(window: Window, weighting: Weighting, h: Histogram) -> Figures:
+def figures_of(
+    window: Window, weighting: Weighting, h: Histogram, *, with_reliability: bool = True
+) -> Figures:
     if h.clicks_seen < FEWEST_CLICKS or h.examples == 0.0:
         return Figures(window, weighting, h.examples_seen, h.clicks_seen)
     auc = auc_of_bins(h.bins, h.examples_seen)
@@ -102,7 +104,7 @@ def figures_of(window: Window, weighting: Weighting, h: Histogram) -> Figures:
         max(0.05, 3.0 / math.sqrt(h.clicks_seen)),
         h.predicted_clicks / h.examples,
         rate,
-        reliability(h.bins),
+        reliability(h.bins) if with_reliability else (),
     )
 
 

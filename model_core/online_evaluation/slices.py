@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from model_core.online_evaluation import layout
-from model_core.online_evaluation.buckets import BUCKETS, empty_buckets
+from model_core.online_evaluation.buckets import BUCKETS, WEIGHTED, empty_buckets
 from model_core.online_evaluation.figures import Figures, Weighting, Window, figures_of
 from model_core.online_evaluation.slicing import NOBODY, OTHER, Values, add_to_slices, index_values
 from model_core.online_evaluation.windows import histogram_of
@@ -102,16 +102,32 @@ class SlicedEvaluation:
         """The whole state."""
         return layout.all_fields(self._buckets) | self._value_fields(np.flatnonzero(self._values.counts))
 
+    @property
+    def most_slices(self) -> int:
+        """How many there can be; slices are numbered from 0, the rest of each feature before its values."""
+        return self._series
+
+    def slice_of(self, number: int) -> tuple[int, int | None] | None:
+        """Which feature, and the hash of which category or None for all other examples; None: it is free."""
+        each, v = self._series // self._features, int(self._values.holders[number])
+        if v == NOBODY:
+            return (number // each, None) if number % each == 0 else None
+        return number // each, int(self._values.hashes[v])
+
+    def weighted(self, number: int) -> bool:
+        """Had any example of the slice a weight other than 1?"""
+        marks = self._buckets.marks[number * BUCKETS : (number + 1) * BUCKETS, :-1]
+        return bool((marks & WEIGHTED).any())
+
+    def figures_of(self, number: int, window: Window, weighting: Weighting = "weight") -> Figures:
+        """Of one slice, without reliability."""
+        histogram = histogram_of(self._buckets, window, weighting, number * BUCKETS)
+        return figures_of(window, weighting, histogram, with_reliability=False)
+
     def figures(self, window: Window, weighting: Weighting = "weight") -> list[Slice]:
         """For each feature first the rest, then the values with slices of their own, in no order."""
-        slices, each = [], self._series // self._features
-        for series in range(self._series):
-            v = int(self._values.holders[series])
-            if series % each == 0 or v != NOBODY:
-                histogram = histogram_of(self._buckets, window, weighting, series * BUCKETS)
-                category = None if v == NOBODY else int(self._values.hashes[v])
-                slices.append(Slice(series // each, category, figures_of(window, weighting, histogram)))
-        return slices
+        found = ((number, self.slice_of(number)) for number in range(self._series))
+        return [Slice(*of, self.figures_of(number, window, weighting)) for number, of in found if of]
 
     def _value_fields(self, chosen: NDArray[np.int64]) -> dict[bytes, bytes]:
         v = self._values

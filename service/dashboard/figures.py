@@ -8,23 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.redis_client import Channel
-from service.redis_keys import FIGURES, ModelKeys
-
-OF_A_SLICE = (
-    *("examples", "clicks", "base_rate", "calibration_ratio", "calibration_tolerance"),
-    *("auc", "log_loss"),
-)
+from service.redis_keys import ModelKeys
 
 Windows = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """sources: figures by source and window, by weight. slices: by feature, value and window."""
+    """sources: figures by source and window, by weight. slices_t: which slices there are beside it."""
 
     as_of: str | None = None
+    slices_t: int | None = None
     sources: Mapping[str, Windows] = field(default_factory=dict)
-    slices: Mapping[str, Mapping[str, Windows]] = field(default_factory=dict)
     measures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -33,13 +28,12 @@ class Evaluation:
         return self.sources.get("served") or self.sources.get("progressive") or {}
 
     def json(self) -> dict[str, Any]:
-        """All but the slices."""
         return {"as_of": self.as_of, "sources": self.sources, "measures": self.measures or None}
 
 
-async def read_figures(channel: Channel, keys: ModelKeys) -> bytes | None:
+async def read_field(channel: Channel, keys: ModelKeys, name: bytes) -> bytes | None:
     """Raises what Channel.call raises."""
-    stored: bytes | None = await channel.call("HGET", keys.evaluation, FIGURES)
+    stored: bytes | None = await channel.call("HGET", keys.evaluation, name)
     return stored
 
 
@@ -54,22 +48,10 @@ def evaluation_of(stored: bytes | None) -> Evaluation:
             for source, of_source in whole.get("sources", {}).items()
             if of_source is not None
         },
-        slices={
-            feature: {
-                value: {window: _in_short(figures) for window, figures in windows.items()}
-                for value, windows in values.items()
-            }
-            for feature, values in (whole.get("slices") or {}).items()
-        },
+        slices_t=whole.get("slices_t"),
         measures=whole.get("measures") or {},
     )
 
 
 def _of_weight(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if name != "unweighted"}
-
-
-def _in_short(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """There may be hundreds of them."""
-    found = {name: figures[name] for name in OF_A_SLICE}
-    return {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in found.items()}

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from service.backend import Backend
 from service.dashboard.feed import LAST
-from service.dashboard.figures import Evaluation, evaluation_of, read_figures
+from service.dashboard.figures import Evaluation, evaluation_of, read_field
 from service.dashboard.traffic import RATE_SECONDS, Rates, Traffic, read_totals
 from service.dashboard.verdict import Situation, verdict
 from service.errors import ServiceError, UnknownModel
@@ -24,10 +24,8 @@ from service.log_watch import LogLag
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, read_lag
-from service.redis_keys import MODELS
+from service.redis_keys import FIGURES, MODELS, SHORT_SLICE_FIGURES
 from service.settings import Settings
-
-SLICES_EVERY_SECONDS = 5.0
 
 
 class Watched:
@@ -40,10 +38,10 @@ class Watched:
         self.lag: LogLag | None = None
         self.learner: bool | None = None
         self.evaluation = Evaluation()
+        self._slices: bytes | None = b"{}"  # as it is to be sent; hundreds of them are not worth reading
+        self._slices_of: tuple[str, int | None] | None = None
         self._stored: bytes | None = None
         self._told: bytes | None = b"never"
-        self._sliced: bytes | None = b"never"
-        self._sliced_at = -SLICES_EVERY_SECONDS
         self._rounds: deque[tuple[float, str, int]] = deque()
 
     async def ask(self, model: OpenModel) -> None:
@@ -52,9 +50,13 @@ class Watched:
         self.lag = self.learner = None
         self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
         self.learner = bool(await channel.call("EXISTS", keys.lease))
-        stored = await read_figures(channel, keys)
+        stored = await read_field(channel, keys, FIGURES)
         if stored != self._stored:
             self._stored, self.evaluation = stored, evaluation_of(stored)
+        slices_of = (keys.incarnation, self.evaluation.slices_t)
+        if slices_of != self._slices_of:
+            self._slices = await read_field(channel, keys, SHORT_SLICE_FIGURES) or b"{}"
+            self._slices_of = slices_of
 
     def learned_per_second(self, now: float, incarnation: str, rounds: int) -> float | None:
         """Over RATE_SECONDS, by whichever learner."""
@@ -64,15 +66,13 @@ class Watched:
         seconds = now - self._rounds[0][0]
         return max(0, rounds - self._rounds[0][2]) / seconds if seconds > 0 else None
 
-    def figures_if_new(self, now: float) -> dict[str, bytes]:
-        """The slices less often: there may be many of them."""
+    def figures_if_new(self) -> dict[str, bytes]:
         found = {}
         if self._told != self._stored:
             self._told = self._stored
             found["figures"] = event("figures", self.evaluation.json())
-        if self._sliced != self._stored and now - self._sliced_at >= SLICES_EVERY_SECONDS:
-            self._sliced, self._sliced_at = self._stored, now
-            found["slices"] = event("slices", self.evaluation.slices)
+        if self._slices is not None:
+            found["slices"], self._slices = event_of("slices", self._slices), None
         return found
 
 
@@ -141,7 +141,7 @@ class Sampler:
             windows=watched.evaluation.headline,
         )
         live = self._live(model, situation, watched.lag if answers else None)
-        return {"live": event("live", live)} | watched.figures_if_new(now)
+        return {"live": event("live", live)} | watched.figures_if_new()
 
     def _freshness(self, prepared: bool, quiet: float) -> Literal["fresh", "stale", "unavailable"]:
         if not prepared:
@@ -175,7 +175,12 @@ class Sampler:
 
 
 def event(kind: str, content: object) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(content, allow_nan=False)}\n\n".encode()
+    return event_of(kind, json.dumps(content, allow_nan=False).encode())
+
+
+def event_of(kind: str, content: bytes) -> bytes:
+    """Of JSON, in one line."""
+    return b"event: " + kind.encode() + b"\ndata: " + content + b"\n\n"
 
 
 def _rates(rates: Rates) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from model_core.online_evaluation.evaluation import OnlineEvaluation
 from model_core.online_evaluation.slices import SlicedEvaluation
 from service.evaluation.config import EvaluationConfig
 from service.evaluation.slice_names import SliceName
-from service.redis_keys import FIGURES, PROGRESSIVE, SERVED, SLICES
+from service.redis_keys import FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
 
 
 class EvaluationChanges(NamedTuple):
@@ -46,7 +46,7 @@ class Evaluations:
         for name, value in fields.items():
             if name[:1] in parts:
                 parts[name[:1]][name[1:]] = value
-            elif name != FIGURES:
+            elif name != FIGURES and name not in FIGURES_OF_SLICES:
                 raise FormatError(f"an evaluation with a foreign field {name!r}")
         evaluations = cls(config)
         evaluations.progressive = OnlineEvaluation.from_fields(parts[PROGRESSIVE])

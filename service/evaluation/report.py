@@ -1,8 +1,7 @@
-"""What is told of a model's evaluation: the same figures as JSON for readers and for its metrics."""
+"""What is told of a model's evaluation but its slices: the same figures as JSON and for its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -12,12 +11,10 @@ from pydantic_core import to_json
 from model_core.census import Census
 from model_core.online_evaluation.evaluation import OnlineEvaluation
 from model_core.online_evaluation.figures import Figures, Weighting, Window
-from model_core.online_evaluation.slices import Slice
 from service.evaluation.evaluations import Evaluations
 
 WINDOWS: tuple[Window, ...] = get_args(Window)
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
-OTHER = "other"
 MEASURES = (
     *("features_seen", "nonzero", "density", "nonfinite", "slot_load", "expected_collision_rate"),
     *("weight_norm", "gradient_norm", "largest_weight"),
@@ -31,16 +28,16 @@ _OF_FIGURES = [f.name for f in fields(Figures) if f.name != "reliability"]
 class Report:
     """Figures of one moment: of the revision after `t` rounds, and of the newest example until then.
 
-    sources: for each source, each window twice: by weight, and unweighted. slices: as in `as_json`.
+    sources: for each source, each window twice: by weight, and unweighted.
     """
 
     revision: str
     t: int
     newest: int | None = None
     sources: dict[str, list[tuple[Figures, Figures]]] = field(default_factory=dict)
-    slices: dict[str, dict[str, Json]] = field(default_factory=dict)
 
-    def as_json(self, model: str, census: Census | None) -> bytes:
+    def as_json(self, model: str, census: Census | None, slices_t: int | None = None) -> bytes:
+        """All but the slices, of which `slices_t` says after how many rounds they are."""
         return to_json(
             {
                 "model": model,
@@ -48,28 +45,24 @@ class Report:
                 "t": self.t,
                 "as_of": None if self.newest is None else _rfc_3339(self.newest),
                 "sources": {"served": None} | {s: _source(windows) for s, windows in self.sources.items()},
-                "slices": self.slices,
+                "slices_t": slices_t,
                 "measures": None if census is None else {name: getattr(census, name) for name in MEASURES},
             },
             inf_nan_mode="null",
         )
 
 
-def report_in_pieces(evaluations: Evaluations, revision: str, t: int) -> Iterator[Report | None]:
-    """The report comes last. What is told of the sources is of the moment of the first piece; that of the
-    slices may have a window that has taken in a little more.
-    """
+def report_of(evaluations: Evaluations, revision: str, t: int) -> Report:
     report = Report(revision, t, evaluations.progressive.newest)
     report.sources["progressive"] = _both(evaluations.progressive)
     if evaluations.served is not None:
         report.sources["served"] = _both(evaluations.served)
-    if evaluations.slices is not None:
-        for window in WINDOWS:
-            yield None
-            weighted = evaluations.slices.figures(window)
-            yield None
-            _add_slices(report, evaluations, weighted, evaluations.slices.figures(window, "none"))
-    yield report
+    return report
+
+
+def with_slices(report: bytes, slices: bytes | None) -> bytes:
+    """The JSON of a whole report, of its two parts."""
+    return report[:-1] + b',"slices":' + (slices or b"{}") + b"}"
 
 
 def report_of_nothing(revision: str, t: int) -> Report:
@@ -95,32 +88,12 @@ def _source(windows: list[tuple[Figures, Figures]]) -> Json:
 
 
 def _of(figures: Figures) -> Json:
-    return _bare(figures) | {"reliability": [row._asdict() for row in figures.reliability]}
+    return bare(figures) | {"reliability": [row._asdict() for row in figures.reliability]}
 
 
-def _bare(figures: Figures) -> Json:
+def bare(figures: Figures) -> Json:
+    """All but the reliability."""
     return {name: getattr(figures, name) for name in _OF_FIGURES}
-
-
-def _add_slices(
-    report: Report, evaluations: Evaluations, weighted: list[Slice], unweighted: list[Slice]
-) -> None:
-    """Of one window. A value that lost its slice meanwhile is not told."""
-    plain: Mapping[tuple[int, int | None], Figures] = {(s.feature, s.category): s.figures for s in unweighted}
-    for feature, category, figures in weighted:
-        if (feature, category) in plain:
-            values = report.slices.setdefault(evaluations.config.slices[feature], {})
-            windows = values.setdefault(_value(evaluations, category), {})
-            windows[figures.window] = {**_bare(figures), "unweighted": _bare(plain[feature, category])}
-
-
-def _value(evaluations: Evaluations, category: int | None) -> str:
-    if category is None:
-        return OTHER
-    name = evaluations.names.get(category)
-    if name is None:
-        return f"#{category:08x}"
-    return f'"{OTHER}"' if name.value == OTHER else name.value
 
 
 def _rfc_3339(milliseconds: int) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.model_config import ModelConfig
-from service.redis_keys import FIGURES, LogId, ModelKeys
+from service.redis_keys import FIGURES, FIGURES_OF_SLICES, LogId, ModelKeys
 from service.replica import Replica
 
 
@@ -82,7 +82,7 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
         state.features_seen,
         slots,
         state.rows[slots],
-        dict(evaluation),
+        {name: value for name, value in evaluation.items() if name not in FIGURES_OF_SLICES},
         datetime.now(UTC),
     )
 

@@ -35,13 +35,13 @@ def clicks(count: int, seed: int = 1) -> list[dict[str, Any]]:
     return examples
 
 
-def told(api: httpx.Client, name: str, t: int) -> dict[str, Any]:
-    """Once it tells of `t` rounds, and of the state."""
+def told(api: httpx.Client, name: str, t: int, slices_t: int | None = None) -> dict[str, Any]:
+    """Once it tells of so many rounds, and of the state."""
     reply: dict[str, Any] = {}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         reply = api.get(f"/models/{name}/evaluation").json()
-        if reply["t"] == t and reply["measures"] is not None:
+        if (reply["t"], reply["slices_t"]) == (t, slices_t) and reply["measures"] is not None:
             return reply
         time.sleep(0.05)
     raise AssertionError(f"nothing is told of {t} rounds: {reply}")
@@ -99,7 +99,7 @@ def test_slices_are_told_by_the_values_that_were_sent(api: httpx.Client, name: s
     for start in range(0, 3000, 500):
         batch = {"examples": examples[start : start + 500]}
         api.post(f"/models/{name}/update", json=batch).raise_for_status()
-    reply = told(api, name, 3000)
+    reply = told(api, name, 3000, slices_t=3000)
     EvaluationReply.model_validate(reply)
     assert set(reply["slices"]) == {"device", "hour"}
     devices = reply["slices"]["device"]
@@ -130,7 +130,7 @@ def test_predictions_that_were_served_have_figures_of_their_own(api: httpx.Clien
             -np.log(s["probability"] if e["label"] else 1 - s["probability"])
             for s, e in zip(served, part, strict=True)
         ]
-    reply = told(api, name, 600)
+    reply = told(api, name, 600, slices_t=600)
     EvaluationReply.model_validate(reply)
     window = reply["sources"]["served"]["windows"]["1h"]
     assert (window["examples"], window["clicks"]) == (600, sum(e["label"] for e in examples))

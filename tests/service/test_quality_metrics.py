@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
+from model_core.online_evaluation.figures import Figures, Window
 from service.metrics import Metrics
 
-FIGURES = {"auc": None, "log_loss": 0.5, "calibration_ratio": 1.1, "examples": 60, "clicks": 20}
+FIGURES = {
+    window: Figures(window, "weight", 60, 20, log_loss=0.5, calibration_ratio=1.1)
+    for window in get_args(Window)
+}
 
 
 def shown(metrics: Metrics) -> set[str]:
@@ -15,10 +20,10 @@ def shown(metrics: Metrics) -> set[str]:
 
 def test_slices_are_shown_for_an_hour_and_a_day_and_go_when_there_is_none() -> None:
     metrics = Metrics()
-    windows = {"1h": FIGURES, "24h": FIGURES, "all": FIGURES}
-    metrics.sliced("m", {"device": {"phone": windows, 'a "b"': windows}})
+    for value in ("phone", 'a "b"'):
+        metrics.sliced("m", "device", value, FIGURES)
     assert len(shown(metrics)) == 2 * 2 * 4
-    metrics.sliced("m", {"device": {"phone": windows}})
+    metrics.slices_are("m", {("device", "phone")})
     assert len(shown(metrics)) == 2 * 4
     assert 'ftrl_slice_clicks{feature="device",model="m",value="phone",window="1h"}' in shown(metrics)
     metrics.learner_state("m", leading=False, blocked=False)
