@@ -1,9 +1,9 @@
 # The service as an image: `docker build -t ftrl-service .`
 FROM python:3.12-slim AS dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-COPY requirements.lock /src/
+COPY requirements-image.lock /src/
 RUN ["python", "-m", "venv", "--without-pip", "/opt/ftrl"]
-RUN ["pip", "--python", "/opt/ftrl", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/src/requirements.lock"]
+RUN ["pip", "--python", "/opt/ftrl", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/src/requirements-image.lock"]
 
 FROM dependencies AS service
 COPY pyproject.toml README.md /src/
@@ -15,9 +15,11 @@ RUN ["pip", "--python", "/opt/ftrl", "install", "--no-deps", "--no-build-isolati
 ENV NUMBA_CPU_NAME=generic PYTHONPATH=/opt/service
 RUN ["/opt/ftrl/bin/python", "/opt/service/bin/ftrl", "warm-up"]
 
-# What only a build or numba's own tests need stays out of the image.
+# What only a build, numba's own tests or AWS services other than S3 and its logins need stays out of the image.
 FROM dependencies AS runtime
 RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/python3.12/site-packages/numba/tests \
+    && find /opt/ftrl/lib/python3.12/site-packages/botocore/data -mindepth 1 -maxdepth 1 -type d \
+       ! -name s3 ! -name sts ! -name "sso*" ! -name signin -exec rm -r {} + \
     && mkdir /data
 
 FROM python:3.12-slim

@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test soak check format bench picture compose-test lock clean
+.PHONY: help install serve test soak check format bench picture compose-test lock audit clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -66,7 +66,13 @@ lock: $(VENV)/.complete ## resolve the locks again; LOCK_OPTIONS=--upgrade takes
 	$(BIN)/python -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) pyproject.toml --group build -o requirements.lock
-	$(LOCK) pyproject.toml --group build --all-extras -c requirements.lock -o requirements-dev.lock
+	$(LOCK) pyproject.toml --group build --extra s3 -c requirements.lock -o requirements-image.lock
+	$(LOCK) pyproject.toml --group build --all-extras -c requirements-image.lock -o requirements-dev.lock
+
+audit: $(VENV)/.complete ## look for known vulnerabilities of the locked packages (asks pypi.org)
+	$(BIN)/python -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 with venv is needed (on Debian: apt install python3-venv)" >&2; exit 1; }

@@ -21,6 +21,7 @@ class Call(NamedTuple):
     bodies: Path
     expected: str = ""
     occurrences: int = 0
+    token: str = ""
 
 
 class Measured(NamedTuple):
@@ -61,6 +62,7 @@ def compare(options: Options, ours: Call, reference: Call, connections: int) -> 
             connections=connections,
             expected=call.expected,
             occurrences=call.occurrences,
+            token=call.token,
         )
         used = cpu_seconds(call.server.pid) - used
         return measured | {"cpu_ms": 1000 * used / measured["all_requests"]}
@@ -79,7 +81,7 @@ def batches(count: int, size: int = 1000) -> Iterator[dict[str, object]]:
         yield {"examples": chunk}
 
 
-def train(url: str) -> None:
+def train(url: str, token: str = "") -> None:
     """Let a server learn the first rows, so that it predicts from a real model and not from zeros."""
     for body in batches(TRAINING_ROWS):
-        post(url, body)
+        post(url, body, token)

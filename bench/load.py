@@ -29,6 +29,7 @@ class Load(NamedTuple):
     warm_up: float
     expected: str
     occurrences: int
+    token: str = ""
 
 
 class BadReply(Exception):
@@ -40,6 +41,8 @@ def build_requests(load: Load) -> list[bytes]:
     parts = urlsplit(load.url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     head = f"POST {target} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
+    if load.token:
+        head += f"authorization: Bearer {load.token}\r\n"
     bodies = load.bodies.read_bytes().splitlines()
     return [f"{head}content-length: {len(body)}\r\n\r\n".encode() + body for body in bodies]
 
@@ -179,6 +182,7 @@ def parse_arguments() -> Load:
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before the measured time")
     parser.add_argument("--expected", default="", help="text that every reply must hold")
     parser.add_argument("--occurrences", type=int, default=0, help="how often it must; 0: not looked at")
+    parser.add_argument("--token", default="", help="sent with each request")
     return Load(**vars(parser.parse_args()))
 
 

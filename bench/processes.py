@@ -114,9 +114,12 @@ def answers(url: str) -> bool:
         return False
 
 
-def post(url: str, body: object) -> dict[str, Any]:
+def post(url: str, body: object, token: str = "") -> dict[str, Any]:
     """POST `body` as JSON and return the decoded reply; raises ProcessFailed on any status but 2xx."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    headers = {"content-type": "application/json"}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:
             decoded: dict[str, Any] = json.load(reply)
@@ -209,7 +212,14 @@ def ftrl(*arguments: str) -> list[str]:
 
 
 def load(
-    url: str, bodies: Path, options: Options, *, connections: int, expected: str = "", occurrences: int = 0
+    url: str,
+    bodies: Path,
+    options: Options,
+    *,
+    connections: int,
+    expected: str = "",
+    occurrences: int = 0,
+    token: str = "",
 ) -> dict[str, float]:
     """Run the load generator in its own process and return what it measured."""
     arguments = {
@@ -220,6 +230,7 @@ def load(
         "warm-up": min(1.0, options.seconds / 2),
         "expected": expected,
         "occurrences": occurrences,
+        "token": token,
     }
     command = [
         sys.executable,

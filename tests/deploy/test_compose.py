@@ -34,6 +34,19 @@ with event.install_recorder("numba:compile") as compiled:
     warm_up()
 print(len(compiled.buffer))
 """
+OBJECT_STORE = """
+from botocore.exceptions import EndpointConnectionError
+from botocore.session import get_session
+from service.snapshots.object_store import open_store
+import os
+os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+os.environ |= {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+get_session().create_client("sts", "eu-west-1")
+try:
+    open_store("s3://bucket/prefix").names("")
+except EndpointConnectionError as away:
+    print(away)
+"""
 
 
 def rounds() -> int:
@@ -89,6 +102,18 @@ def test_the_image_holds_every_kernel_compiled_for_any_processor(service: str) -
         "from numba.core.registry import cpu_target as t; print(t.target_context.codegen().magic_tuple())"
     )
     assert python_in(service, target).endswith("'generic', '')")
+
+
+def test_the_image_speaks_to_an_object_store() -> None:
+    assert "Could not connect" in python_in("learner", OBJECT_STORE)
+
+
+def test_a_snapshot_that_is_asked_of_the_api_is_written_by_the_learner_and_seen_by_both() -> None:
+    snapshots = f"{address('api', 8000)}/models/default/snapshots"
+    learn(1)
+    made = call(f"{snapshots}?tag=compose", {})["id"]
+    assert made in [one["id"] for one in call(snapshots)["snapshots"]]
+    assert made in compose("exec", "-T", "learner", "ftrl", "snapshot", "list")
 
 
 def test_prometheus_scrapes_every_target_and_evaluates_every_rule() -> None:

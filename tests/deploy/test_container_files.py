@@ -25,7 +25,7 @@ def test_a_build_sees_what_it_copies() -> None:
     ignored = (REPOSITORY / ".dockerignore").read_text()
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
-    assert {"requirements.lock", "model_core", "service"} <= set(sources)
+    assert {"requirements-image.lock", "model_core", "service"} <= set(sources)
     for source in sources:
         assert (REPOSITORY / source).exists()
         assert f"!{source}\n" in ignored
@@ -43,8 +43,29 @@ def test_a_container_has_limits_and_starts_again(name: str) -> None:
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
 
 
+def test_api_and_learner_have_one_snapshot_store() -> None:
+    assert SERVICES["api"]["volumes"] == SERVICES["learner"]["volumes"] == ["snapshots:/data"]
+    assert "FTRL_DATA_DIR=/data" in DOCKERFILE
+
+
 def test_every_setting_that_the_files_make_exists() -> None:
     text = DOCKERFILE + (REPOSITORY / "docker-compose.yml").read_text()
     named = set(re.findall(r"\bFTRL_([A-Z_]+)", text))
     assert "REDIS_URL" in named
     assert {name.lower() for name in named} <= set(Settings.model_fields)
+
+
+def locked(name: str) -> dict[str, str]:
+    """The version of each package; fails where one is not pinned by hashes or names where it comes from."""
+    text = (REPOSITORY / name).read_text()
+    assert "://" not in text
+    entries = re.split(r"\n(?=\S)", text.strip().replace("\\\n", ""))
+    pinned = re.compile(r"[\w.-]+==\S+( ; .+?)?(\s+--hash=sha256:[0-9a-f]{64})+")
+    assert all(map(pinned.fullmatch, entries))
+    return dict(entry.split()[0].split("==") for entry in entries)
+
+
+def test_what_is_locked_has_hashes_and_one_version_everywhere() -> None:
+    runtime, image, dev = (locked(f"requirements{kind}.lock") for kind in ("", "-image", "-dev"))
+    assert runtime.items() < image.items() < dev.items()
+    assert "s3fs" in image

@@ -16,6 +16,7 @@ from tests.deploy.kustomized import KUBERNETES, OVERLAYS, Resource, load, pods_o
 
 VERSIONS = ("1.31", "1.37")
 OPERATOR = "monitoring.coreos.com/v1"
+IMAGE_DATA_DIR = "/data"
 OUR_IMAGES = ("ftrl-service:", "registry.example/ftrl-service:")
 
 overlays = pytest.mark.parametrize("overlay", OVERLAYS)
@@ -164,6 +165,20 @@ def test_whatever_a_pod_mounts_or_reads_is_there(overlay: str) -> None:
         sources = [one["valueFrom"] for one in container["env"] if "valueFrom" in one]
         secrets = [source["secretKeyRef"]["name"] for source in sources]
         assert {("Secret", name) for name in secrets} <= present
+
+
+@overlays
+def test_api_and_learner_have_one_snapshot_store(overlay: str) -> None:
+    claims = {one["metadata"]["name"]: one["spec"] for one in made(overlay) if "Claim" in one["kind"]}
+    stores = {}
+    for name, spec, container in our_containers(overlay):
+        [volume] = [m["name"] for m in container["volumeMounts"] if m["mountPath"] == IMAGE_DATA_DIR]
+        [source] = [one for one in spec["volumes"] if one["name"] == volume]
+        stores[name] = source["persistentVolumeClaim"]["claimName"]
+    assert stores == dict.fromkeys(("ftrl-api", "ftrl-learner"), "ftrl-snapshots")
+    several_nodes = overlay != "demo"
+    assert claims["ftrl-snapshots"]["accessModes"] == ["ReadWriteMany" if several_nodes else "ReadWriteOnce"]
+    assert "FTRL_SNAPSHOTS" not in of_kind(made(overlay), "ConfigMap")["ftrl-settings"]["data"]
 
 
 def test_prometheus_finds_both_services_under_the_names_that_the_rules_know() -> None:
