@@ -29,7 +29,7 @@ async def test_two_learners_at_once_leave_the_state_right(
     await ready(api)
     async with without_a_lease(server), Load([api.url]) as load:
         await load.more(200)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not all(learner.logged(REFUSED) for learner in learners):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await load.more(200)

@@ -38,16 +38,18 @@ def test_an_alias_is_switched_while_requests_go_on_and_drops_none(
     clone = f"clone-{name}"
     api.post(f"{model}/clone", json={"name": clone}).raise_for_status()
     answered: list[tuple[int, str]] = []
-    stop = threading.Event()
+    begun, stop = threading.Event(), threading.Event()
 
     def ask() -> None:
         with httpx.Client(base_url=api.base_url, timeout=30) as client:
             while not stop.is_set():
                 reply = client.post(f"/models/{alias}/predict", json={"features": {}})
                 answered.append((reply.status_code, reply.json().get("model", "")))
+                begun.set()
 
     asking = threading.Thread(target=ask)
     asking.start()
+    assert begun.wait(30)
     for target in [clone, name] * 20:
         api.put(f"/aliases/{alias}", json={"model": target}).raise_for_status()
         assert api.post(f"/models/{alias}/predict", json={"features": {}}).json()["model"] == target

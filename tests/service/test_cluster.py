@@ -31,7 +31,7 @@ def servers() -> Iterator[ClusterOfServers]:
 
 @pytest.fixture
 def settings(servers: ClusterOfServers) -> Settings:
-    return Settings(redis_url=servers.url, update_timeout_seconds=20)
+    return Settings(redis_url=servers.url, update_timeout_seconds=20, redis_timeout_seconds=3)
 
 
 async def update_all(system: System, models: list[OpenModel], start: int) -> None:
