@@ -1,7 +1,8 @@
 """Other names for models: `/models/{alias}/predict` is answered by whichever model the alias means.
 
 Each process keeps the aliases in memory and asks twice a second what they are; a model that an alias comes to
-mean is loaded before it answers, so that a switch is atomic for every request and costs none.
+mean is loaded before it answers, so that a switch is atomic for every request and costs none. Which models it
+meant before is known while predictions that they have logged may wait for their labels.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple
 
-from service.errors import ServiceError, StateUnavailable, UnknownModel
+from service.coalescing import Coalescer
+from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
 from service.models import Models, OpenModel
-from service.redis_client import Channel
+from service.redis_client import Channel, set_alias
 from service.redis_keys import ALIASES
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 0.5
+LOOK_AGAIN_SECONDS = 0.05
+_MOST_AT_ONCE = 1 << 20
 
 
 class UnknownAlias(ServiceError):
@@ -35,11 +41,20 @@ class AliasConflict(ServiceError):
     title = "Name is taken"
 
 
+class Meanings(NamedTuple):
+    """Of each alias the model, and those that it meant before, while these may have predictions that wait."""
+
+    targets: Mapping[str, str]
+    former: Mapping[str, Sequence[str]]
+
+
 class Aliases:
     def __init__(self, models: Models) -> None:
         self._models = models
         self._targets: dict[str, str] = {}
+        self._former: Mapping[str, Sequence[str]] = {}
         self._changes = 0  # made by this process
+        self._looks = Coalescer[None, None](self._look_again, lambda _: 1, _MOST_AT_ONCE)
 
     def resolve(self, name: str) -> str:
         """The model that a name means, as this process last heard."""
@@ -62,9 +77,26 @@ class Aliases:
         except UnknownModel:
             raise UnknownModel(model, alias=name if name != model else None) from None
 
+    async def elsewhere(self, name: str, asked: OpenModel) -> AsyncIterator[OpenModel]:
+        """Where predictions through an alias may wait that the model `asked` does not know: the models that
+        it meant before, and at last what other processes may have made of it meanwhile. None of a model.
+
+        Raises StateUnavailable.
+        """
+        if name not in self._targets:
+            return
+        names = {asked.name}
+        for looked in (False, True):
+            if looked:
+                await self._looks.submit(None)
+            for model in (self.resolve(name), *self._former.get(name, ())):
+                if model not in names:
+                    names.add(model)
+                    with contextlib.suppress(UnknownModel):
+                        yield await self._models.get(model)
+
     async def all(self) -> dict[str, str]:
-        async with self._models.channel() as channel:
-            return await read_aliases(channel)
+        return dict((await self._read()).targets)
 
     async def model_of(self, alias: str) -> str:
         """Raises UnknownAlias."""
@@ -78,18 +110,12 @@ class Aliases:
         if alias in await self._models.names():
             raise AliasConflict(f"{alias!r} is a model; an alias needs a name of its own.")
         await self._models.get(model)
-        async with self._models.channel() as channel:
-            await channel.call("HSET", ALIASES, alias, model)
-        self._changes += 1
-        self._targets[alias] = model
+        await self._switch(alias, model)
 
     async def remove(self, alias: str) -> None:
         """Raises UnknownAlias."""
-        async with self._models.channel() as channel:
-            if not await channel.call("HDEL", ALIASES, alias):
-                raise UnknownAlias(alias)
-        self._changes += 1
-        self._targets.pop(alias, None)
+        await self.model_of(alias)
+        await self._switch(alias, None)
 
     async def check_free(self, name: str) -> None:
         """Raises AliasConflict where a model cannot have the name."""
@@ -99,12 +125,40 @@ class Aliases:
     async def refresh(self) -> None:
         """Raises StateUnavailable."""
         changes = self._changes
-        targets = await self.all()
+        targets, former = await self._read()
         for model in set(targets.values()) - set(self._targets.values()):
             with contextlib.suppress(UnknownModel):
                 await self._models.get(model)
         if changes == self._changes:  # else it may have been read before what this process has changed
-            self._targets = targets
+            self._targets, self._former = dict(targets), former
+
+    async def _switch(self, alias: str, model: str | None) -> None:
+        done = False
+        while not done:  # until nobody else switches it in between
+            so_far = (await self.all()).get(alias)
+            wait = await self._longest_wait(so_far) if so_far is not None else 0.0
+            async with self._models.channel() as channel:
+                done = bool(await set_alias(channel, ALIASES, alias, model or "", so_far or "", wait))
+        self._changes += 1
+        targets, self._former = await self._read()
+        self._targets = dict(targets)
+
+    async def _longest_wait(self, model: str) -> float:
+        """Of a prediction that it logged, in seconds; 0 where there is none such model."""
+        try:
+            return (await self._models.get(model)).config.feedback.longest_wait_seconds
+        except (UnknownModel, ContractMismatch):
+            return 0.0
+
+    async def _read(self) -> Meanings:
+        async with self._models.channel() as channel:
+            return await read_aliases(channel)
+
+    async def _look_again(self, requests: list[None]) -> list[None]:
+        """However many ask, the server is asked now and then only."""
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await self.refresh()
+        return requests
 
     async def watch(self) -> None:
         while True:
@@ -115,7 +169,15 @@ class Aliases:
                 log.debug("aliases are those last heard: %s", away.detail)
 
 
-async def read_aliases(channel: Channel) -> dict[str, str]:
-    """The model of each. Raises what Channel.call raises."""
+async def read_aliases(channel: Channel) -> Meanings:
+    """Raises what Channel.call raises."""
     flat = await channel.call("HGETALL", ALIASES)
-    return {alias.decode(): model.decode() for alias, model in zip(flat[::2], flat[1::2], strict=True)}
+    targets: dict[str, str] = {}
+    former: dict[str, list[str]] = {}
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        alias, is_former, model = name.decode().partition("/")
+        if is_former:
+            former.setdefault(alias, []).append(model)
+        else:
+            targets[alias] = value.decode()
+    return Meanings(targets, former)

@@ -18,7 +18,9 @@ import numpy.typing as npt
 FORMAT_VERSION = 1
 MODELS = "ftrl:models"
 ALIASES = "ftrl:aliases"
-"""A hash: alias, the model that it means."""
+"""A hash: alias -> the model that it means; alias/model -> until when (Unix seconds) predictions may wait
+that this model, which it meant before, has logged.
+"""
 META_PATTERN = "ftrl:{*}:meta"
 
 CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])

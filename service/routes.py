@@ -14,7 +14,7 @@ from model_core.numerics import sigmoids
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import InvalidModelName, StateUnavailable, UpdateUnavailable
-from service.feedback.serving import SHOWN_STATUS, keep_predictions, refuse_single, take_labels
+from service.feedback.serving import keep_predictions, refuse_single, show, take_labels
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.openapi import (
@@ -94,9 +94,8 @@ class HotRoutes:
         many, examples, labels = await self._reader.update(model, call.body)
         examples = examples._replace(slice_names=model.slices.found_in(call.body))
         # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
-        labelled = await take_labels(
-            self._backend.feedback, model, list(labels.values()), self._settings, wait
-        )
+        feedback, elsewhere = self._backend.feedback, self._backend.aliases.elsewhere(call.model, model)
+        labelled = await take_labels(feedback, model, elsewhere, list(labels.values()), self._settings, wait)
         results = await self._backend.updates.submit(model, examples, wait)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
@@ -111,8 +110,9 @@ class HotRoutes:
     async def impressions(self, call: RawRequest) -> RawReply:
         model = await self.model(call.model)
         ids = self._reader.impressions(call.body)
-        letters = await self._backend.feedback.expose(model, ids)
-        return RawReply(200, impressions_reply(ids, [SHOWN_STATUS[letter] for letter in letters]))
+        elsewhere = self._backend.aliases.elsewhere(call.model, model)
+        statuses = await show(self._backend.feedback, model, elsewhere, ids)
+        return RawReply(200, impressions_reply(ids, statuses))
 
     async def model(self, name: str) -> OpenModel:
         """The model of that name, or that the alias means."""

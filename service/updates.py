@@ -41,6 +41,12 @@ class UpdateResults(NamedTuple):
     ids: list[str]
     id_field: Literal["event_id", "id"] = "event_id"
 
+    def put(self, rows: Sequence[int], others: UpdateResults) -> None:
+        """In place of these rows those of `others`, in order."""
+        for row, status, revision in zip(rows, others.statuses, others.revisions, strict=True):
+            self.statuses[row], self.revisions[row] = status, revision
+        self.probabilities[rows], self.losses[rows] = others.probabilities, others.losses
+
 
 NO_RESULTS = UpdateResults([], NO_FLOATS, NO_FLOATS, [], [])
 

@@ -41,6 +41,12 @@ class FeedbackConfig:
     negative_sample_rate: float = 1.0
     max_bytes: int = 1 << 28
 
+    @property
+    def longest_wait_seconds(self) -> float:
+        """From a prediction until nothing is known of it any more; what is due is rounded up on the way."""
+        waits = (self.unshown_seconds, self.grace_seconds, self.window_seconds, self.late_seconds)
+        return sum(wait * 31 / 30 + 2 for wait in waits)
+
     @classmethod
     def from_json(cls, body: object) -> FeedbackConfig:
         """Raises InvalidInput with the path."""

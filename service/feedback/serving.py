@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -66,16 +66,55 @@ async def keep_predictions(
     return Kept(texts, "A" not in letters and "F" not in letters)
 
 
+async def show(
+    feedback: Feedback, model: OpenModel, elsewhere: AsyncIterator[OpenModel], ids: Sequence[str]
+) -> list[str]:
+    """What became of each: see SHOWN_STATUS. Raises what Feedback.expose raises."""
+    letters = await feedback.expose(model, ids)
+    if "U" in letters:
+        async for other in elsewhere:
+            missing = [k for k, letter in enumerate(letters) if letter == "U"]
+            found = await feedback.expose(other, [ids[k] for k in missing])
+            for k, letter in zip(missing, found, strict=True):
+                letters[k] = letter
+            if "U" not in letters:
+                break
+    return [SHOWN_STATUS[letter] for letter in letters]
+
+
 async def take_labels(
-    feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], settings: Settings, wait: bool
+    feedback: Feedback,
+    model: OpenModel,
+    elsewhere: AsyncIterator[OpenModel],
+    labels: Sequence[NewLabel],
+    settings: Settings,
+    wait: bool,
 ) -> UpdateResults:
-    """Durable when it returns. Raises what Feedback.label raises."""
+    """Durable when it returns. `elsewhere`: who may know a prediction that the model does not.
+
+    Raises what Feedback.label raises.
+    """
     if not labels:
         return NO_RESULTS
     deadline = time.monotonic() + settings.update_timeout_seconds
+    results = await _take(feedback, model, labels, deadline, wait)
+    if "unknown" in results.statuses:
+        async for other in elsewhere:
+            missing = [k for k, status in enumerate(results.statuses) if status == "unknown"]
+            found = await _take(feedback, other, [labels[k] for k in missing], deadline, wait)
+            results.put(missing, found)
+            if "unknown" not in results.statuses:
+                break
+    return results
+
+
+async def _take(
+    feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], deadline: float, wait: bool
+) -> UpdateResults:
+    """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
     answers = await feedback.label(model, labels, deadline)
     if wait:
-        for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JP"}:
+        for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JPD"}:
             await model.outcomes.learned(entry, deadline)
     placed = Placed([_place(answer) for answer in answers], [label.prediction_id for label in labels])
     known = results_of(model, placed, np.array([label.label for label in labels], np.uint8))

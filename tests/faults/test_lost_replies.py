@@ -149,3 +149,21 @@ class Storm:
             return None
         self.lost += 1
         return Fault.LOSE_REPLY
+
+
+async def test_a_label_whose_reply_is_lost_is_a_duplicate_of_its_own_and_learned_when_that_is_answered(
+    steered: Steered,
+) -> None:
+    name = f"{steered.model}-labels"
+    config = {"feedback": {"learn_at": "arrival", "exposure": "on_predict", "log": True}}
+    path = f"{steered.near.url}/models/{name}"
+    (await steered.http.put(path, json=config)).raise_for_status()
+    served = (await steered.http.post(f"{path}/predict", json={"features": {"ad": "a1"}})).json()
+    lost = steered.before_api.lose_reply("label")
+    answer = await steered.http.post(f"{path}/update", json={"id": served["id"], "label": 1})
+    described = (await steered.http.get(path)).json()
+    await steered.http.delete(path)
+    assert lost.happened == 1
+    assert (answer.status_code, answer.json()["status"]) == (200, "duplicate")
+    assert answer.json()["probability"] == served["probability"], "that of the first when it was learned"
+    assert described["t"] == 1

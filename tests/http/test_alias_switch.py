@@ -1,0 +1,81 @@
+"""Labels of predictions that were logged through an alias which means another model by now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.http.conftest import ApiFactory
+from tests.servers import ServerProcess
+
+FEATURES = {"user": "u1", "ad": "a7"}
+CONFIG = {"hashing": {"bits": 12}, "feedback": {"log": True, "learn_at": "arrival"}}
+
+
+def post(api: httpx.Client, verb: str, body: Any) -> Any:
+    answer = api.post(f"/models/live/{verb}", json=body)
+    assert answer.status_code in (200, 202), answer.text
+    return answer.json()
+
+
+def switch(api: httpx.Client, model: str) -> None:
+    api.put(f"/models/{model}", json=CONFIG).raise_for_status()
+    api.put("/aliases/live", json={"model": model}).raise_for_status()
+
+
+def test_labels_go_to_the_model_that_logged_the_prediction_however_often_the_alias_is_switched(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    logged: dict[str, str] = {}
+    for model in ("old", "older", "old", "new"):
+        switch(api, model)
+        reply = post(api, "predict", {"features": FEATURES})
+        logged[reply["id"]] = reply["model"]
+    ids = [*logged, "nobody"]
+    shown = [one["status"] for one in post(api, "impressions", {"ids": ids})["results"]]
+    assert shown == ["shown"] * 4 + ["unknown"]
+    labels = [{"id": one, "label": 1} for one in ids]
+    results = post(api, "update", {"examples": labels})["results"]
+    assert [(one["id"], one["status"]) for one in results] == [
+        (one, "unknown" if one == "nobody" else "learned") for one in ids
+    ]
+    assert all(one["probability"] is not None for one in results[:4])
+    assert {name: api.get(f"/models/{name}").json()["t"] for name in ("old", "older", "new")} == {
+        "old": 2,
+        "older": 1,
+        "new": 1,
+    }
+    single = api.post("/models/live/update", json={"id": "nobody", "label": 1})
+    assert single.status_code == 404
+
+
+def test_an_alias_that_was_deleted_and_made_again_or_whose_former_model_is_gone_answers_all_the_same(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    switch(api, "first")
+    kept = post(api, "predict", {"features": FEATURES})["id"]
+    api.delete("/aliases/live").raise_for_status()
+    switch(api, "second")
+    lost = post(api, "predict", {"features": FEATURES})["id"]
+    switch(api, "third")
+    api.delete("/models/second").raise_for_status()
+    results = post(api, "impressions", {"ids": [kept, lost]})["results"]
+    assert [one["status"] for one in results] == ["shown", "unknown"]
+    assert api.get("/aliases").json()["aliases"] == {"live": "third"}
+
+
+def test_a_process_that_has_not_heard_of_a_switch_finds_what_another_logged_after_it(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
+    switch(one.client, "first")
+    while other.client.post("/models/live/predict", json={"features": {}}).status_code == 404:
+        pass
+    for model in ("second", "first") * 5:
+        switch(one.client, model)
+        logged = post(one.client, "predict", {"features": FEATURES})["id"]
+        shown = post(other.client, "impressions", {"ids": [logged]})["results"]
+        assert shown == [{"id": logged, "status": "shown"}]
