@@ -44,7 +44,8 @@ class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
     `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
-    log example; `evaluated`: see Meta.
+    log example; `evaluated`: see Meta. `numbered`: the newest commit that this process knows of, also where
+    the server has lost it again: no number is to name two states.
     """
 
     keys: ModelKeys
@@ -58,6 +59,7 @@ class Replica:
     applied_number: int
     position: LogId
     evaluated: LogId = LOG_START
+    numbered: int = 0
 
     @property
     def revision(self) -> str:

@@ -62,6 +62,21 @@ async def test_after_the_loss_of_the_append_only_files_end_everything_agrees_aga
     await assert_everything_agrees(steered, load.acknowledged)
 
 
+async def test_no_revision_that_was_told_comes_again_after_what_it_named_was_lost(
+    steered: Steered, tmp_path: Path
+) -> None:
+    await steered.update_until_learned(steered.far, 20)
+    older = copy_aof(steered.server, tmp_path)
+    lost = [await steered.update_until_learned(steered.far, 5, start) for start in range(100, 120, 5)]
+    await roll_back(steered.server, older)
+    new = [await steered.update_until_learned(steered.far, 5, start) for start in range(200, 240, 5)]
+    told, told_later = (
+        {result["revision"] for results in part for result in results} for part in (lost, new)
+    )
+    assert not (told & told_later) - {None}
+    await assert_everything_agrees(steered, [f"event-{i}" for i in [*range(20), *range(200, 240)]])
+
+
 @pytest.mark.parametrize("loads_that_fail", [0, 1, 3])
 async def test_entries_that_were_read_and_then_lost_with_the_log_leave_no_trace(
     steered: Steered, tmp_path: Path, loads_that_fail: int
