@@ -82,12 +82,26 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
         await backend.aliases.remove(known_name(name))
         return Response(status_code=204)
 
+    raw = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
+    app.router.routes.extend([_setting_route(backend, raw), _cloning_route(backend, raw)])
+
+
+def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
         name, model = known_name(call.model), _parse_alias(call.body).model
         refuse_repeated_names(call.body)
         await backend.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
 
+    return RawRoute(
+        *("PUT", "/aliases/{name}", _set_alias, set_alias),
+        **raw,
+        tags=TAGS,
+        responses=CREATE_PROBLEMS | problems(_409="It is the name of a model."),
+    )
+
+
+def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
@@ -98,24 +112,13 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
         description = await described(await backend.models.get(asked.name))
         return RawReply(201, description.model_dump_json().encode())
 
-    raw: dict[str, Any] = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
-    app.router.routes.extend(
-        [
-            RawRoute(
-                *("PUT", "/aliases/{name}", _set_alias, set_alias),
-                **raw,
-                tags=TAGS,
-                responses=CREATE_PROBLEMS | problems(_409="It is the name of a model."),
-            ),
-            RawRoute(
-                *("POST", "/models/{name}/clone", _clone, copy),
-                **raw,
-                status_code=201,
-                tags=["models"],
-                responses=CREATE_PROBLEMS
-                | problems(_409="The name is taken, or the family another.", _507="Redis is full."),
-            ),
-        ]
+    return RawRoute(
+        *("POST", "/models/{name}/clone", _clone, copy),
+        **raw,
+        status_code=201,
+        tags=["models"],
+        responses=CREATE_PROBLEMS
+        | problems(_409="The name is taken, or the family another.", _507="Redis is full."),
     )
 
 

@@ -91,7 +91,7 @@ class Waiting:
         """Values of sliced features, before predictions that have them are kept."""
         keys = self._keys
         await note_slices(
-            channel, *(keys.slices, keys.meta, keys.incarnation, pack_names(names), MOST_VALUES_A_FEATURE)
+            channel, *(keys.meta, keys.slices, keys.incarnation, pack_names(names), MOST_VALUES_A_FEATURE)
         )
 
     async def expose(self, channel: Channel, keys: Sequence[bytes]) -> str:
