@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +14,9 @@ import numpy.typing as npt
 
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.model_config import ModelConfig
-from service.redis_keys import FIGURES, FIGURES_OF_SLICES, LogId, ModelKeys
-from service.replica import Replica
+from service.redis_client import Channel, read_since
+from service.redis_keys import FIGURES, FIGURES_OF_SLICES, Commit, LogId, ModelKeys, mapping_of
+from service.replica import FellBehind, ModelGone, Replica, load_replica
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,27 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
         {name: value for name, value in evaluation.items() if name not in FIGURES_OF_SLICES},
         datetime.now(UTC),
     )
+
+
+async def capture_stored(channel: Channel, model: str) -> Capture:
+    """What Redis has, without a learner: its state and the evaluation of the same commit.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    while True:
+        replica = await load_replica(channel, model)
+        keys = replica.keys
+        found = await read_since(
+            channel, *(keys.meta, keys.commits, keys.evaluation, keys.incarnation, str(replica.position))
+        )
+        if not found:
+            raise ModelGone(model)
+        token, commits, evaluation = found
+        with contextlib.suppress(FellBehind):  # restored meanwhile, or trimmed under us: from the start
+            for position, fields in commits:
+                replica.apply(LogId.parse(position), Commit.parse(fields))
+            if replica.token == token:
+                return await asyncio.to_thread(capture, replica, mapping_of(evaluation))
 
 
 def _figures(evaluation: Mapping[bytes, bytes]) -> dict[str, object] | None:

@@ -17,10 +17,10 @@ from service.bulk_load import PatientChannel, fill
 from service.errors import StateUnavailable, UnknownModel
 from service.model_config import ModelConfig
 from service.redis_client import Channel, new_generation, switch_to_restored
-from service.redis_keys import LogId, Meta, ModelKeys, mapping_of
-from service.replica import ModelGone, checked_config, load_replica, read_meta
+from service.redis_keys import LogId, Meta, ModelKeys
+from service.replica import ModelGone, checked_config, read_meta
 from service.settings import Settings
-from service.snapshots.capture import capture
+from service.snapshots.capture import capture_stored
 from service.snapshots.catalogue import Entry
 from service.snapshots.creating import check_memory, create_filled
 from service.snapshots.errors import LogIncomplete, RestoreConflict
@@ -188,13 +188,9 @@ async def _save(
     channel: Channel, settings: Settings, store: SnapshotStore, model: str, restored: Entry
 ) -> str:
     """The state as it is, as Redis has it: there may be no learner. What is restored stays in the store."""
-    replica = await load_replica(channel, model)
-    evaluation = await channel.call("HGETALL", replica.keys.evaluation)
-    fields = mapping_of(evaluation)
+    copied = await capture_stored(channel, model)
     entry, _ = await asyncio.to_thread(
-        lambda: write_and_retain(
-            store, settings, capture(replica, fields), BEFORE_RESTORE, needed=restored.id
-        )
+        write_and_retain, store, settings, copied, BEFORE_RESTORE, needed=restored.id
     )
     return entry.id
 

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from service.errors import ServiceError
 from service.metrics import Metrics, WrittenSnapshot
-from service.redis_client import CONNECTION_FAILURES, Channel
+from service.redis_client import CONNECTION_FAILURES, Channel, read_evaluation
 from service.redis_keys import ModelKeys, mapping_of
 from service.replica import Replica
 from service.settings import Settings
@@ -131,8 +131,13 @@ class Snapshots:
         return (by_time or by_count) and not self._is_saved(replica)
 
     async def _start(self, replica: Replica, reason: str) -> None:
-        evaluation = await self._requests.call("HGETALL", replica.keys.evaluation)
-        fields = mapping_of(evaluation)
+        keys = replica.keys
+        found = await read_evaluation(
+            self._requests, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
+        )
+        if not found:
+            return  # somebody else moved the model: the learner is about to notice
+        fields = mapping_of(found[0])
         started = time.monotonic()
         self._due = started + self._settings.snapshot_seconds
         self._last_number = replica.applied_number

@@ -11,8 +11,10 @@ import pytest
 from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
+from model_core.snapshot import unpack_fields
 from service.bulk_load import ServerFull
 from service.errors import StateUnavailable
+from service.evaluation.evaluations import Evaluations
 from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.snapshots.errors import (
@@ -382,3 +384,16 @@ async def test_what_is_learned_again_is_not_evaluated_again(
 async def evaluated(system: System, model: OpenModel) -> int:
     packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
     return int(json.loads(packed or "{}")["sources"]["progressive"]["windows"]["all"]["examples"])
+
+
+async def test_what_is_saved_before_a_restore_is_state_and_evaluation_of_one_commit(
+    system: System, model: OpenModel
+) -> None:
+    taken = await take(system, model)
+    updating = asyncio.create_task(keep_updating(system, model, 60, 60))
+    done = [await restored(system, taken["id"]) for _ in range(4)]
+    await updating
+    for one in done:
+        saved = catalogue(system).load(catalogue(system).find(str(one.before)))
+        evaluations = Evaluations.from_fields(CONFIG.evaluation, unpack_fields(saved.evaluation))
+        assert evaluations.progressive.figures("all").examples == saved.header.applied_number
