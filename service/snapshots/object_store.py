@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 import fsspec
+from fsspec.spec import AbstractBufferedFile
 
 from service.snapshots.errors import UnusableStore
 
@@ -22,6 +22,7 @@ Write = Callable[[BinaryIO], object]
 
 PARTIAL = ".partial-"
 ABANDONED_SECONDS = 3600
+PART_BYTES = 8 * 1024 * 1024
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}}
 
 
@@ -103,7 +104,9 @@ class DirectoryStore(ObjectStore):
 
 
 class RemoteStore(ObjectStore):
-    """A put there is of a whole local file: a stream that breaks off would be taken for complete."""
+    """A put streams, in parts of PART_BYTES, and holds no more of it in memory and nothing on a disk. Object
+    stores show the object when all of its parts are there.
+    """
 
     def __init__(self, url: str) -> None:
         options: dict[str, Any] = _S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
@@ -131,12 +134,25 @@ class RemoteStore(ObjectStore):
         return file
 
     def put(self, name: str, write: Write) -> int:
-        with tempfile.NamedTemporaryFile(prefix="ftrl-") as spool:
-            write(cast(BinaryIO, spool))
-            spool.flush()
-            size = spool.tell()
-            self._files.put_file(spool.name, f"{self._root}/{name}")
+        file = self._files.open(f"{self._root}/{name}", "wb", block_size=PART_BYTES)
+        try:
+            write(cast(BinaryIO, file))
+            size: int = file.tell()
+            file.close()
+        except BaseException:
+            self._give_up(name, file)
+            raise
         return size
+
+    def _give_up(self, name: str, file: Any) -> None:
+        """To close it would complete it."""
+        with contextlib.suppress(*store_failures()):
+            if isinstance(file, AbstractBufferedFile):
+                file.closed = True
+                file.discard()
+            else:
+                file.close()
+                self.remove(name)
 
     def remove(self, name: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from moto.server import ThreadedMotoServer
@@ -39,19 +41,64 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["directory", "s3", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    if request.param == "directory":
-        return open_store(str(tmp_path / "snapshots"))
-    if request.param == "memory":
-        return open_store(f"memory://{tmp_path.name}")
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> ObjectStore:
     for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("REGION", "us-east-1")):
         monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_endpoint"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
     bucket = f"bucket{time.monotonic_ns()}"
     store = open_store(f"s3://{bucket}/models")
     store._files.mkdir(bucket)  # type: ignore[attr-defined]
     return store
+
+
+@pytest.fixture(params=["directory", "s3", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "directory":
+        return open_store(str(tmp_path / "snapshots"))
+    if request.param == "memory":
+        return open_store(f"memory://{tmp_path.name}")
+    found: ObjectStore = request.getfixturevalue("s3")
+    return found
+
+
+UPLOADER = """
+import os, resource, sys
+from service.snapshots.object_store import open_store
+store = open_store(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+print(store.put("large", lambda file: file.writelines(os.urandom(1_000_000) for _ in range(20))))
+"""
+
+
+def test_an_upload_streams_in_parts_and_needs_no_room_on_a_disk(s3: ObjectStore) -> None:
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", UPLOADER, f"s3://{s3._root}"],  # type: ignore[attr-defined]
+        env=environment(**aws),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "20000000\n", done.stderr
+    assert s3.names("") == {"large": 20_000_000}
+
+
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_an_upload_that_breaks_off_leaves_what_there_was_and_no_parts(s3: ObjectStore, pieces: int) -> None:
+    def break_off(file: BinaryIO) -> None:
+        file.writelines(os.urandom(1_000_000) for _ in range(pieces))
+        raise OSError("broken off")
+
+    s3.put("one", lambda file: file.write(b"before"))
+    for name in ("one", "two"):
+        with pytest.raises(OSError, match="broken off"):
+            s3.put(name, break_off)
+    gc.collect()  # what becomes of a file that nobody closed
+    assert s3.names("") == {"one": 6}
+    bucket = s3._root.partition("/")[0]  # type: ignore[attr-defined]
+    left = s3._files.call_s3("list_multipart_uploads", Bucket=bucket)  # type: ignore[attr-defined]
+    assert "Uploads" not in left
 
 
 def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore) -> None:
