@@ -37,10 +37,15 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
         """A model's configuration and how much it has learned, as this process's copy has it."""
         return await described(await backend.models.get(known_name(name)))
 
-    @app.delete("/models/{name}", tags=TAGS, status_code=204, responses=MODEL_PROBLEMS)
+    @app.delete(
+        "/models/{name}",
+        tags=TAGS,
+        status_code=204,
+        responses=MODEL_PROBLEMS | problems(_409="It is the name of an alias."),
+    )
     async def delete_model(name: ModelName) -> Response:
         """Delete a model and all that it has learned. There is no way back."""
-        await backend.models.delete(known_name(name))
+        await backend.aliases.delete_model(known_name(name))
         return Response(status_code=204)
 
     async def create(call: RawRequest) -> RawReply:

@@ -108,7 +108,7 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         hyper = None if asked.hyper is None else ModelConfig.from_json({"hyper": asked.hyper}).hyper
         await backend.aliases.check_free(asked.name)
         async with backend.models.channel() as channel:
-            await clone(channel, known_name(call.model), asked.name, hyper)
+            await clone(channel, backend.snapshots, known_name(call.model), asked.name, hyper)
         description = await described(await backend.models.get(asked.name))
         return RawReply(201, description.model_dump_json().encode())
 

@@ -117,6 +117,19 @@ class Aliases:
         await self.model_of(alias)
         await self._switch(alias, None)
 
+    async def delete_model(self, name: str) -> None:
+        """Never through an alias. Raises UnknownModel, AliasConflict."""
+        try:
+            await self._models.delete(name)
+        except UnknownModel:
+            model = (await self.all()).get(name)
+            if model is None:
+                raise
+            raise AliasConflict(
+                f"{name!r} is an alias of model {model!r}, and nothing was deleted: DELETE /aliases/{name}"
+                f" deletes the alias, DELETE /models/{model} the model."
+            ) from None
+
     async def check_free(self, name: str) -> None:
         """Raises AliasConflict where a model cannot have the name."""
         if name in await self.all():

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from model_core.hyperparameters import Hyperparameters
 from service.errors import ModelExists, UnknownModel
 from service.redis_client import Channel
-from service.replica import ModelGone, load_replica
+from service.redis_keys import meta_key
+from service.replica import ModelGone, Replica, load_replica
+from service.snapshots.capture import capture
+from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.creating import check_memory, create_filled
 from service.snapshots.fitting import check_family
+from service.snapshots.store import SnapshotStore
 
-NO_SNAPSHOT = ""
 
+async def clone(
+    channel: Channel, store: SnapshotStore, source: str, name: str, hyper: Hyperparameters | None
+) -> None:
+    """Of one commit of the source. What it begins with is the first snapshot of the clone, so that `ftrl
+    rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
 
-async def clone(channel: Channel, source: str, name: str, hyper: Hyperparameters | None) -> None:
-    """Of one commit of the source. Raises UnknownModel, ModelExists, SnapshotMismatch, ServerFull,
-    ContractMismatch, StateUnavailable, and what Channel.call raises.
+    Raises UnknownModel, ModelExists, SnapshotMismatch, ServerFull, ContractMismatch, StoreUnavailable,
+    StateUnavailable, and what Channel.call raises.
     """
     try:
         replica = await load_replica(channel, source)
@@ -26,7 +34,24 @@ async def clone(channel: Channel, source: str, name: str, hyper: Hyperparameters
     if hyper is not None:
         check_family(config, hyper, f"The model {source!r}")
         config = replace(config, hyper=hyper)
-    state = replica.state
-    await check_memory(channel, state.features_seen)
-    if not await create_filled(channel, name, config, state, NO_SNAPSHOT):
-        raise ModelExists(f"Model {name!r} exists already; delete it first, or take another name.")
+    if await channel.call("EXISTS", meta_key(name)):
+        raise _exists(name)
+    await check_memory(channel, replica.state.features_seen)
+    catalogue = await asyncio.to_thread(store.of, name)
+    entry = await asyncio.to_thread(_save, catalogue, replica)
+    try:
+        created = await create_filled(channel, name, config, replica.state, entry.id)
+    except BaseException:
+        await asyncio.to_thread(catalogue.delete, entry)
+        raise
+    if not created:
+        await asyncio.to_thread(catalogue.delete, entry)
+        raise _exists(name)
+
+
+def _save(catalogue: Catalogue, replica: Replica) -> Entry:
+    return catalogue.write(capture(replica, {}).snapshot(f"clone of {replica.keys.model}"))
+
+
+def _exists(name: str) -> ModelExists:
+    return ModelExists(f"Model {name!r} exists already; delete it first, or take another name.")

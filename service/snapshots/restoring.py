@@ -94,8 +94,9 @@ class _Restoration:
         """What can be known before anything is done. Raises LogIncomplete, ServerFull."""
         if self._plan.replay_log and self._header.incarnation != self._meta.incarnation:
             raise LogIncomplete(
-                f"Snapshot {self._entry.id} is of a model {self._plan.model!r} that was deleted, and its log"
-                " with it. Nothing was changed; restore it without the log."
+                f"Snapshot {self._entry.id} is of the model that this one was cloned from, or of a model"
+                f" {self._plan.model!r} that was deleted, and its log with it. Nothing was changed; restore"
+                " it without the log."
             )
         if self._plan.replay_log:
             await self._replay().check_reaches_back()

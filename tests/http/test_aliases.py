@@ -80,6 +80,17 @@ def test_a_name_is_a_model_or_an_alias(api: httpx.Client, model: str, alias: str
     assert api.post(f"{model}/clone", json={"name": alias}).status_code == 409
 
 
+def test_a_model_is_not_deleted_through_an_alias(api: httpx.Client, model: str, alias: str) -> None:
+    name = model.rpartition("/")[2]
+    refused = api.delete(f"/models/{alias}")
+    assert refused.status_code == 409
+    assert refused.json()["detail"] == (
+        f"{alias!r} is an alias of model {name!r}, and nothing was deleted: DELETE /aliases/{alias} deletes"
+        f" the alias, DELETE /models/{name} the model."
+    )
+    assert api.get(model).status_code == 200
+
+
 def test_what_is_not_there_is_told(api: httpx.Client, alias: str) -> None:
     assert api.get("/aliases/nobody").status_code == 404
     assert api.delete("/aliases/nobody").status_code == 404

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_core.hyperparameters import Hyperparameters
+from service.errors import ModelExists
+from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.redis_client import one_errand
 from service.redis_keys import CHANGED
@@ -17,6 +20,7 @@ from service.serving import CommandFailure
 from service.snapshots.cloning import clone
 from service.snapshots.errors import LogIncomplete
 from service.snapshots.rebuilding import Rebuilt, rebuild
+from service.snapshots.store import SnapshotStore
 from tests.commands import run
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
@@ -79,9 +83,38 @@ async def test_a_restored_state_is_made_from_the_snapshot_that_it_began_with(
     assert result.examples == (20 if replay_log else 10)
 
 
-async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System, model: OpenModel) -> None:
+async def cloned(system: System, hyper: Hyperparameters | None = None) -> OpenModel:
     async with one_errand(system.settings) as channel:
-        await clone(channel, "clicks", "copy", None)
+        await clone(channel, SnapshotStore(system.settings), "clicks", "copy", hyper)
+    return await system.models.get("copy")
+
+
+@pytest.mark.parametrize("l1", [None, 2.0])
+async def test_a_clone_is_made_from_what_it_began_with(
+    system: System, model: OpenModel, l1: float | None
+) -> None:
+    hyper = None if l1 is None else ModelConfig.from_json({"hyper": {"l1": l1}}).hyper
+    copy = await cloned(system, hyper)
+    (origin,) = catalogue(system, "copy").entries()
+    assert catalogue(system, "copy").header(origin).reason == "clone of clicks"
+    result = await rebuilt(system, model="copy")
+    assert (result.start, result.examples, result.difference) == (f"snapshot {origin.id}", 0, "")
+    await system.update(copy, 10, start=60)
+    result = await rebuilt(system, model="copy")
+    assert (result.examples, result.t, result.difference) == (10, 70, "")
+
+
+async def test_a_clone_that_is_refused_leaves_no_snapshot(system: System, model: OpenModel) -> None:
+    await cloned(system)
+    with pytest.raises(ModelExists):
+        await cloned(system)
+    assert len(catalogue(system, "copy").entries()) == 1
+
+
+async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System, model: OpenModel) -> None:
+    await cloned(system)
+    (origin,) = catalogue(system, "copy").entries()
+    catalogue(system, "copy").delete(origin)
     with pytest.raises(CommandFailure, match="nothing to rebuild copy from"):
         await rebuilt(system, model="copy")
 
