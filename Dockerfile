@@ -15,9 +15,10 @@ RUN ["pip", "--python", "/opt/ftrl", "install", "--no-deps", "--no-build-isolati
 ENV NUMBA_CPU_NAME=generic PYTHONPATH=/opt/service
 RUN ["/opt/ftrl/bin/python", "/opt/service/bin/ftrl", "warm-up"]
 
-# What only a build, numba's own tests or AWS services other than S3 and its logins need stays out of the image.
+# What only a build, numba's own tests, other Pythons or AWS services beside S3 and its logins need stays out.
 FROM dependencies AS runtime
 RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/python3.12/site-packages/numba/tests \
+    && rm /opt/ftrl/lib/python3.12/site-packages/zstandard/_cffi*.so \
     && find /opt/ftrl/lib/python3.12/site-packages/botocore/data -mindepth 1 -maxdepth 1 -type d \
        ! -name s3 ! -name sts ! -name "sso*" ! -name signin -exec rm -r {} + \
     && mkdir /data

@@ -9,6 +9,9 @@ from service.redis_keys import revision
 from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.errors import DamagedSnapshot
 
+FEWEST_COLUMNS = 120
+"""Of a table. On a narrower screen its lines break; an id is to be copied, so none of it may be left out."""
+
 
 def described(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
     return {
@@ -55,4 +58,5 @@ def print_table(found: list[dict[str, Any]]) -> None:
             *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
             *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
         )
-    Console().print(table)
+    console = Console()
+    Console(width=max(console.width, FEWEST_COLUMNS)).print(table)
