@@ -31,6 +31,15 @@ def test_a_build_sees_what_it_copies() -> None:
         assert f"!{source}\n" in ignored
 
 
+def test_nothing_at_run_time_needs_a_shell() -> None:
+    final = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
+    assert not re.search(r"^(RUN|SHELL)", final, re.MULTILINE)
+    starts = re.findall(r"^(?:ENTRYPOINT|CMD|HEALTHCHECK.* CMD) (.+)$", final, re.MULTILINE)
+    assert [start[0] for start in starts] == ["["] * 3
+    checks = [service.get("healthcheck", {}).get("test", ["CMD"]) for service in SERVICES.values()]
+    assert {check[0] for check in checks} == {"CMD"}
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_published_port_is_reachable_from_this_machine_only(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
