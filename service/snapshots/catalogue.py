@@ -21,10 +21,10 @@ from datetime import UTC, datetime, timedelta
 from model_core.errors import FormatError, InvalidInput
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.redis_keys import revision
-from service.snapshots.errors import DamagedSnapshot, StoreUnavailable, UnknownSnapshot
+from service.snapshots.errors import DamagedSnapshot, UnknownSnapshot
 from service.snapshots.files import SUFFIX, read_header, read_snapshot, write_snapshot
 from service.snapshots.log_archive import LogArchive
-from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store_failures
+from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store_answers
 
 GOOD = "good"
 NEWEST = "newest"
@@ -89,7 +89,7 @@ class Catalogue:
         entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
         for tag in tags:
             self._put(self._tag(entry.id, checked_tag(tag)))
-        with _translated("write to"):
+        with store_answers("write to"):
             size = self._store.put(self._file(entry.id), lambda file: write_snapshot(snapshot, file))
         return Entry(entry.id, entry.tags, size)
 
@@ -139,22 +139,22 @@ class Catalogue:
         return now.strftime(_TIME)
 
     def _names(self) -> dict[str, int]:
-        with _translated("list"):
+        with store_answers("list"):
             return self._store.names(f"{self.model}/")
 
     def _put(self, name: str) -> None:
-        with _translated("write to"):
+        with store_answers("write to"):
             self._store.put(name, lambda _: None)
 
     def _remove(self, *names: str) -> None:
-        with _translated("delete from"):
+        with store_answers("delete from"):
             for name in names:
                 self._store.remove(name)
 
     @contextlib.contextmanager
     def _reading(self, entry: Entry) -> Iterator[None]:
         try:
-            with _translated("read"):
+            with store_answers("read"):
                 yield
         except FormatError as wrong:
             raise DamagedSnapshot(f"Snapshot {entry.id} of model {self.model!r}: {wrong}.") from wrong
@@ -208,13 +208,3 @@ def _written(snapshot: str) -> datetime:
 
 def _is_id(text: str) -> bool:
     return re.fullmatch(r"\d{8}T\d{12}Z-[0-9a-f]+-\d+-\d+", text) is not None
-
-
-@contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as gone:
-        raise StoreUnavailable(f"It is not in the snapshot store any more: {gone}.") from gone
-    except (*store_failures(),) as failure:
-        raise StoreUnavailable(f"Cannot {what} the snapshot store: {failure}.") from failure

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import zstandard
 
 from service.redis_keys import LOG_START, LogEntry, LogId
-from service.snapshots.errors import DamagedSnapshot, StoreUnavailable
-from service.snapshots.object_store import ObjectStore, store_failures
+from service.snapshots.errors import DamagedSnapshot
+from service.snapshots.object_store import ObjectStore, store_answers
 
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-(\d+)\.log\.zst")
 _ENTRY = struct.Struct("<QQI")
@@ -56,10 +56,8 @@ class LogArchive:
 
     def segments(self) -> list[Segment]:
         """Oldest first."""
-        try:
+        with store_answers("list"):
             names = self._store.names(self._prefix)
-        except store_failures() as failure:
-            raise _unavailable("list", failure) from failure
         found = (_NAME.fullmatch(name) for name in names)
         return sorted(
             Segment(int(m[1]), int(m[2]), LogId(int(m[3]), int(m[4]))) for m in found if m is not None
@@ -68,20 +66,16 @@ class LogArchive:
     def write(self, first: int, end: int, entries: Sequence[RawEntry]) -> Segment:
         segment = Segment(first, end, entries[-1].id)
         packed = zstandard.ZstdCompressor(_LEVEL).compress(b"".join(map(_packed, entries)))
-        try:
+        with store_answers("write to"):
             self._store.put(
                 self._prefix + segment.name,
                 lambda file: file.write(hashlib.sha256(packed).digest() + packed),
             )
-        except store_failures() as failure:
-            raise _unavailable("take", failure) from failure
         return segment
 
     def remove(self, segment: Segment) -> None:
-        try:
+        with store_answers("delete from"):
             self._store.remove(self._prefix + segment.name)
-        except store_failures() as failure:
-            raise _unavailable("remove", failure) from failure
 
     def entries_from(self, number: int) -> list[LogEntry]:
         """Those from the one that begins with this example to the end of its segment; none where no segment
@@ -101,11 +95,8 @@ class LogArchive:
         return number
 
     def _read(self, segment: Segment) -> Iterator[RawEntry]:
-        try:
-            with self._store.open(self._prefix + segment.name) as file:
-                sealed = file.read()
-        except store_failures() as failure:
-            raise _unavailable("give", failure) from failure
+        with store_answers("read"), self._store.open(self._prefix + segment.name) as file:
+            sealed = file.read()
         digest, packed = sealed[:_DIGEST_BYTES], sealed[_DIGEST_BYTES:]
         if hashlib.sha256(packed).digest() != digest:
             raise DamagedSnapshot(
@@ -130,10 +121,6 @@ def _unpacked(data: bytes) -> Iterator[RawEntry]:
             at += _LENGTH.size + length
             fields.append(data[at - length : at])
         yield RawEntry(LogId(milliseconds, sequence), fields)
-
-
-def _unavailable(what: str, failure: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"The snapshot store does not {what} the archived log: {failure}")
 
 
 NO_SEGMENT = Segment(0, 0, LOG_START)

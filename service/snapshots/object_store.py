@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.spec import AbstractBufferedFile
 
-from service.snapshots.errors import UnusableStore
+from service.snapshots.errors import StoreUnavailable, UnusableStore
 
 Write = Callable[[BinaryIO], object]
 
@@ -30,6 +30,17 @@ def store_failures() -> tuple[type[Exception], ...]:
     """What a store raises that is away, full or forbidden; some failures of the S3 client are no OSError."""
     botocore = sys.modules.get("botocore.exceptions")
     return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
+
+
+@contextlib.contextmanager
+def store_answers(what: str) -> Iterator[None]:
+    """Raises StoreUnavailable where the store fails to `what`: "read", "write to" and so on."""
+    try:
+        yield
+    except FileNotFoundError as gone:
+        raise StoreUnavailable(f"It is not in the snapshot store any more: {gone}.") from gone
+    except (*store_failures(),) as failure:
+        raise StoreUnavailable(f"Cannot {what} the snapshot store: {failure}.") from failure
 
 
 class ObjectStore(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,9 @@ from service.snapshots.errors import LogIncomplete
 from service.snapshots.rebuilding import Rebuilt, rebuild
 from service.snapshots.store import SnapshotStore
 from tests.commands import run
-from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
 from tests.system import System, stored
-
-
-@pytest.fixture
-async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
-    async with System(make_settings(valkey)) as system:
-        yield system
-
-
-@pytest.fixture
-async def model(system: System) -> OpenModel:
-    system.learn()
-    model = await system.model(CONFIG)
-    await system.update(model, 60)
-    return model
 
 
 async def rebuilt(system: System, wanted: str | None = None, model: str = "clicks") -> Rebuilt:

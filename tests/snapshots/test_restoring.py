@@ -33,20 +33,6 @@ from tests.system import System, assert_state_is_a_pass_over_the_log, eventually
 
 
 @pytest.fixture
-async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
-    async with System(make_settings(valkey)) as system:
-        yield system
-
-
-@pytest.fixture
-async def model(system: System) -> OpenModel:
-    system.learn()
-    model = await system.model(CONFIG)
-    await system.update(model, 60)
-    return model
-
-
-@pytest.fixture
 async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
     async with Proxy(valkey.socket_path) as proxy:
         yield proxy

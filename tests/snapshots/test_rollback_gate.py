@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from service.snapshots.config import AutoRollback
 from service.snapshots.gate import RollbackGate
 from service.snapshots.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store import SnapshotStore
-from tests.conftest import SettingsFactory
-from tests.servers import ServerProcess
 from tests.snapshots.snapshot_samples import sample
 from tests.snapshots.snapshot_systems import catalogue, restored, take
 from tests.system import System, eventually, stored
@@ -31,12 +28,6 @@ GATED = ModelConfig.from_json(
     {"hashing": {"bits": 14}, "snapshots": {"auto_rollback": {"examples": 2000, "margin": 0.01}}}
 )
 POISONED = 20_000
-
-
-@pytest.fixture
-async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
-    async with System(make_settings(valkey)) as system:
-        yield system
 
 
 class Stream:

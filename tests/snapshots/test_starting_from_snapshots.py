@@ -31,14 +31,6 @@ async def system(settings: Settings, caplog: pytest.LogCaptureFixture) -> AsyncI
         yield system
 
 
-@pytest.fixture
-async def model(system: System) -> OpenModel:
-    system.learn()
-    model = await system.model(CONFIG)
-    await system.update(model, 60)
-    return model
-
-
 async def assert_a_new_process_has_the_state(system: System) -> None:
     replica = await stored(system.client)
     async with System(system.settings) as other:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
 from tests.system import System, eventually, pass_over, read_log, stored
-
-
-@pytest.fixture
-async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
-    async with System(make_settings(valkey)) as system:
-        yield system
 
 
 async def assert_equals_the_state(system: System) -> None:
