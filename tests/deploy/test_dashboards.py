@@ -35,7 +35,7 @@ VARIABLES = {
     "source": "progressive",
     "reliability": "1h",
     "feature": "ad",
-    "__rate_interval": "1m",
+    "__rate_interval": "10m",  # a busy machine may take minutes from the traffic to the queries
 }
 WORDS = r"by|on|without|ignoring|and|or|unless|offset|sum|max|min|count|abs|sqrt|rate|deriv|absent|bool"
 
