@@ -27,7 +27,7 @@ from tests.snapshots.snapshot_systems import catalogue, restored
 from tests.system import System, stored
 
 FEATURES = int(os.environ.get("RESTORE_FEATURES", "300000"))
-"""RESTORE_FEATURES=5000000 takes minutes; `python -m bench --only restore-stall` measures it too."""
+"""RESTORE_FEATURES=5000000 takes a minute or two; `python -m bench --only restore-stall` measures it too."""
 CONFIG = ModelConfig.from_json({"hashing": {"bits": 22 if FEATURES < 2**21 else 24}})
 SLOW_MICROSECONDS = 500
 
@@ -65,8 +65,8 @@ async def test_no_command_of_a_restore_moves_more_than_a_chunk(
         await restored(system, entry.id)  # creates the model: what is measured replaces as large a state
         await client.config_set("slowlog-max-len", 100_000)
         await client.config_set("slowlog-log-slower-than", SLOW_MICROSECONDS)
-        await client.slowlog_reset()
         async with longest_wait(server, client) as waited:
+            await client.slowlog_reset()
             done = await restored(system, entry.id)
         slow = await client.slowlog_get(100_000)
         assert (await stored(client)).state.features_seen == done.t == FEATURES
