@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from service.redis_client import Channel
@@ -26,6 +27,10 @@ class Evaluation:
     def headline(self) -> Windows:
         """Of the probabilities that were served where these are evaluated, else of the progressive ones."""
         return self.sources.get("served") or self.sources.get("progressive") or {}
+
+    def ended_seconds(self, now: float) -> float | None:
+        """How long before `now`, in seconds since the epoch, the windows ended."""
+        return None if self.as_of is None else now - datetime.fromisoformat(self.as_of).timestamp()
 
     def json(self) -> dict[str, Any]:
         return {"as_of": self.as_of, "sources": self.sources, "measures": self.measures or None}

@@ -139,6 +139,7 @@ class Sampler:
             rounds=rounds,
             nonfinite=watched.evaluation.measures.get("nonfinite"),
             windows=watched.evaluation.headline,
+            ended_seconds=watched.evaluation.ended_seconds(time.time()),
         )
         live = self._live(model, situation, watched.lag if answers else None)
         return {"live": event("live", live)} | watched.figures_if_new()

@@ -49,7 +49,7 @@ class Latency(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second over RATE_SECONDS; the share of failures and the latencies over LATENCY_SECONDS.
+    """Per second over RATE_SECONDS; the failures, their share and the latencies over LATENCY_SECONDS.
 
     None where there is nothing to tell it from: no two looks yet, or no request.
     """
@@ -59,6 +59,7 @@ class Rates:
     failures: float | None = None
     predict: Latency | None = None
     update: Latency | None = None
+    failed: int = 0
 
 
 def read_totals(metrics: Metrics) -> Totals:
@@ -118,6 +119,7 @@ class Traffic:
             failures=(last.failures - first.failures) / requests if requests else None,
             predict=latency_between(first.durations.get("predict", {}), last.durations.get("predict", {})),
             update=latency_between(first.durations.get("update", {}), last.durations.get("update", {})),
+            failed=round(last.failures - first.failures),
         )
 
 

@@ -13,17 +13,15 @@ from typing import Any, Literal, NamedTuple
 from service.dashboard.traffic import Rates
 
 FAILURES = 0.01
+FEWEST_FAILED = 5
+"""Fewer are told, and no alarm: of three requests in a minute, one is a third."""
 PREDICT_SECONDS = 0.05
 UPDATE_SECONDS = 1.0
 LAG_SECONDS = 30.0
 JUDGED_OVER = ("30m", "1h", "24h", "all")
 """The alarm's window first; a longer one where that holds too few clicks."""
-SPOKEN = {
-    "30m": "the last 30 minutes",
-    "1h": "the last hour",
-    "24h": "the last 24 hours",
-    "all": "the whole stream",
-}
+SPOKEN = {"30m": "30 minutes", "1h": "hour", "24h": "24 hours", "all": "whole stream"}
+OLD_SECONDS = 120.0
 
 Level = Literal["good", "watch", "bad", "none"]
 
@@ -42,7 +40,7 @@ class Situation:
     """What is known of one model at one moment; None is not known.
 
     reasons: what `/readyz` complains of.  quiet_seconds: how long Redis has not confirmed the state.
-    windows: figures by window, of the source that counts.
+    windows: figures by window, of the source that counts.  ended_seconds: how long ago they ended.
     """
 
     predict: Literal["fresh", "stale", "unavailable"]
@@ -57,6 +55,7 @@ class Situation:
     rounds: int = 0
     nonfinite: int | None = None
     windows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ended_seconds: float | None = None
 
 
 class Verdict(NamedTuple):
@@ -90,6 +89,11 @@ def _up(now: Situation) -> Check:
         return Check("up", "bad", "Updates are refused", " ".join(now.reasons))
     if now.rates.failures is not None and now.rates.failures > FAILURES:
         share = f"{now.rates.failures:.1%} of requests"
+        if now.rates.failed < FEWEST_FAILED:
+            times = "once" if now.rates.failed == 1 else f"{now.rates.failed} times"
+            return Check(
+                "up", "watch", f"Failed {times} in the last minute", f"{share}, over the last minute."
+            )
         return Check(
             "up", "bad", f"Failing: {share} end in a server error", f"{share}, over the last minute."
         )
@@ -139,7 +143,7 @@ def _right(now: Situation) -> Check:
         ratio, tolerance = figures.get("calibration_ratio"), figures.get("calibration_tolerance")
         if ratio is None or tolerance is None:
             continue
-        over = f"over {SPOKEN[window]}"
+        over = _over(window, now.ended_seconds)
         if abs(ratio - 1.0) <= tolerance:
             return Check("right", "good", "Calibrated", f"Predicts {ratio:.3f} × the clicks, {over}.")
         edge = 1.0 + tolerance if ratio > 1.0 else 1.0 - tolerance
@@ -147,6 +151,13 @@ def _right(now: Situation) -> Check:
         return Check("right", "bad", f"Not right: {text}", f"P{text[1:]}, {over}.")
     clicks = now.windows.get("all", {}).get("clicks", 0)
     return Check("right", "none", "Not known", f"Needs 50 clicks to tell: {clicks:,} so far.")
+
+
+def _over(window: str, ended_seconds: float | None) -> str:
+    """Where no example came for a while, or only of times long ago, the last hour is not that before now."""
+    if ended_seconds is not None and ended_seconds >= OLD_SECONDS:
+        return f"over the {SPOKEN[window]} that ended {seconds_in_words(ended_seconds)} ago"
+    return f"over the {'' if window == 'all' else 'last '}{SPOKEN[window]}"
 
 
 def _examples(waiting: int) -> str:

@@ -38,6 +38,7 @@ def test_rates_are_of_the_last_seconds_and_latencies_of_the_last_minute() -> Non
     assert rates.predictions == 100
     assert rates.requests == 3
     assert rates.failures == pytest.approx(0.1)
+    assert rates.failed == 18
     assert rates.predict is not None
     assert rates.predict.requests == 120
     assert rates.predict.p50 == pytest.approx(0.001)

@@ -57,7 +57,7 @@ def windows(ratio: float, tolerance: float = 0.05) -> dict[str, Any]:
         ({"lag_seconds": 31.0, "waiting": 9}, "bad", "Falling behind: learning is 31 s late"),
         ({"nonfinite": 2}, "bad", "Broken: weights are not finite"),
         (
-            {"rates": replace(HEALTHY.rates, failures=0.04)},
+            {"rates": replace(HEALTHY.rates, failures=0.04, failed=40)},
             "bad",
             "Failing: 4.0% of requests end in a server error",
         ),
@@ -89,3 +89,28 @@ def test_a_model_that_nobody_uses_is_neither_slow_nor_wrong() -> None:
 def test_a_model_that_was_just_made_is_not_called_unlearned() -> None:
     found = verdict(Situation(predict="fresh", update="available", learner=False, waiting=0, rounds=0))
     assert found.headline == "Ready: nothing learned yet"
+
+
+@pytest.mark.parametrize(("failed", "times"), [(1, "once"), (2, "2 times")])
+def test_a_few_failures_of_a_few_requests_are_told_and_are_no_alarm(failed: int, times: str) -> None:
+    said = verdict(replace(HEALTHY, rates=replace(HEALTHY.rates, failures=failed / 3, failed=failed)))
+    assert (said.level, said.headline) == ("watch", f"Failed {times} in the last minute")
+
+
+@pytest.mark.parametrize(
+    ("ended_seconds", "over"),
+    [
+        (None, "over the last 30 minutes."),
+        (-5.0, "over the last 30 minutes."),
+        (20.0, "over the last 30 minutes."),
+        (7200.0, "over the 30 minutes that ended 2 h ago."),
+    ],
+)
+def test_figures_of_long_ago_are_not_told_as_those_of_now(ended_seconds: float | None, over: str) -> None:
+    right = verdict(replace(HEALTHY, ended_seconds=ended_seconds)).checks[3]
+    assert right.text == f"Predicts 1.010 × the clicks, {over}"
+
+
+def test_the_whole_stream_is_not_the_last_of_anything() -> None:
+    right = verdict(replace(HEALTHY, windows={"all": CALIBRATED})).checks[3]
+    assert right.text == "Predicts 1.010 × the clicks, over the whole stream."
