@@ -68,6 +68,8 @@ class ModelFeedback:
         self._settings = settings
         self._health = health
         self._metrics = metrics
+        metrics.unlogged(model.name, "away", 0)  # there at 0, or Prometheus would miss the first ones
+        metrics.unlogged(model.name, "full", 0)
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
         self._channels = [Channel(client) for _ in range(3)]
