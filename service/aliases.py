@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
-from service.coalescing import Coalescer
+from service.coalescing import Asked, Coalescer
 from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
 from service.models import Models, OpenModel
 from service.redis_client import Channel, set_alias
@@ -167,11 +167,12 @@ class Aliases:
         async with self._models.channel() as channel:
             return await read_aliases(channel)
 
-    async def _look_again(self, requests: list[None]) -> list[None]:
+    async def _look_again(self, together: list[Asked[None, None]]) -> None:
         """However many ask, the server is asked now and then only."""
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
         await self.refresh()
-        return requests
+        for asked in together:
+            asked.answer(None)
 
     async def watch(self) -> None:
         while True:

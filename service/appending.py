@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -17,16 +16,15 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import Encoded
-from service.errors import NO_ANSWER, AppendOutcome, StateUnavailable, UpdateUnavailable
+from service.coalescing import STOPPING, Asked, Coalescer
+from service.errors import NO_ANSWER, AppendOutcome, UpdateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.example_log import ExampleLog, MicroBatch, Place, share_out
 from service.metrics import Metrics
 from service.redis_keys import ModelKeys
 from service.settings import Settings
-from service.tasks import cancel_all
 
 MOST_EXAMPLES_AN_APPEND = 4096
-STOPPING = "The service is stopping."
 A_MOMENT_SECONDS = 0.1
 """Requests whose deadlines are so close fail together, a little early: what is left is then built anew."""
 
@@ -71,7 +69,13 @@ class Placed(NamedTuple):
 class _Request(NamedTuple):
     examples: NewExamples
     deadline: float
-    placed: asyncio.Future[Placed]
+
+    @property
+    def size(self) -> int:
+        return len(self.examples.batch)
+
+
+_Asked = Asked[_Request, Placed]
 
 
 class Appender:
@@ -81,48 +85,23 @@ class Appender:
         self._log = ExampleLog(client, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
-        self._requests: deque[_Request] = deque()
-        self._appending: asyncio.Task[None] | None = None
+        self._requests = Coalescer[_Request, Placed](
+            self._append_together, lambda request: request.size, MOST_EXAMPLES_AN_APPEND
+        )
 
     async def append(self, examples: NewExamples, deadline: float) -> Placed:
         """Raises what ExampleLog.append raises."""
-        request = _Request(examples, deadline, asyncio.get_running_loop().create_future())
-        self._requests.append(request)
-        if self._appending is None:
-            self._appending = asyncio.create_task(self._append_all())
-        return await request.placed
+        return await self._requests.submit(_Request(examples, deadline))
 
-    async def _append_all(self) -> None:
-        try:
-            while self._requests:
-                requests = self._next_requests()
-                together = asyncio.create_task(self._append_together(requests))
-                try:
-                    await asyncio.wait([together])
-                finally:  # also where this is called off: nobody may be left without an answer
-                    await cancel_all([together])
-                    if (failure := _failure_of(together)) is not None:
-                        _answer_all(requests, failure)
-        finally:
-            self._appending = None
-
-    def _next_requests(self) -> list[_Request]:
-        together = [self._requests.popleft()]
-        count = len(together[0].examples.batch)
-        while self._requests and count + len(self._requests[0].examples.batch) <= MOST_EXAMPLES_AN_APPEND:
-            together.append(self._requests.popleft())
-            count += len(together[-1].examples.batch)
-        return together
-
-    async def _append_together(self, requests: list[_Request]) -> None:
+    async def _append_together(self, requests: list[_Asked]) -> None:
         """Each fails at its own deadline only, whatever it shares an append with."""
         while requests:
             micro_batch = MicroBatch()
-            for request in requests:
-                micro_batch.extend(request.examples.event_ids or [None] * len(request.examples.batch))
-                micro_batch.slice_names.update(request.examples.slice_names)
-            examples = ExampleBatch.concatenate([request.examples.batch for request in requests])
-            records = replace(examples, event_ids=micro_batch.digests).to_records()
+            for examples, size in ((asked.request.examples, asked.request.size) for asked in requests):
+                micro_batch.extend(examples.event_ids or [None] * size)
+                micro_batch.slice_names.update(examples.slice_names)
+            batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
+            records = replace(batch, event_ids=micro_batch.digests).to_records()
             try:
                 requests = await self._append(requests, micro_batch, records)
             except asyncio.CancelledError:  # the service stops while the server may be appending
@@ -130,20 +109,20 @@ class Appender:
                 raise
 
     async def _append(
-        self, requests: list[_Request], micro_batch: MicroBatch, records: list[bytes]
-    ) -> list[_Request]:
+        self, requests: list[_Asked], micro_batch: MicroBatch, records: list[bytes]
+    ) -> list[_Asked]:
         """Returns those that certainly are not in the log and still have time. Where it is not known, the
         micro-batch is tried again as it is.
         """
         started = time.monotonic()
-        while pending := [request for request in requests if not request.placed.done()]:
-            deadline = pending[0].deadline
+        while pending := [asked for asked in requests if asked.waits]:
+            deadline = pending[0].request.deadline
             try:
                 places = await self._log.append(micro_batch, records, deadline)
             except UpdateUnavailable as failure:
                 _refuse(requests, micro_batch, failure.outcome, deadline + A_MOMENT_SECONDS)
                 if failure.outcome == "not_appended":
-                    return [request for request in pending if not request.placed.done()]
+                    return [asked for asked in pending if asked.waits]
             else:
                 self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
                 _answer(requests, places, micro_batch)
@@ -151,44 +130,29 @@ class Appender:
         return []
 
     async def close(self) -> None:
-        if self._appending is not None:
-            await cancel_all([self._appending])
-        _answer_all(self._requests, UpdateUnavailable("not_appended", [], STOPPING))
+        await self._requests.close(UpdateUnavailable("not_appended", [], STOPPING))
         await self._log.close()
 
 
-def _bounds(requests: list[_Request]) -> Iterable[tuple[int, int]]:
+def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:
     """Which examples of the append are those of each request."""
-    return pairwise(accumulate((len(request.examples.batch) for request in requests), initial=0))
+    return pairwise(accumulate((asked.request.size for asked in requests), initial=0))
 
 
-def _answer(requests: list[_Request], places: list[Place], micro_batch: MicroBatch) -> None:
-    shares = share_out(places, (len(request.examples.batch) for request in requests))
-    for request, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
-        if not request.placed.done():
-            request.placed.set_result(Placed(share, micro_batch.event_ids[start:stop]))
+def _answer(requests: list[_Asked], places: list[Place], micro_batch: MicroBatch) -> None:
+    shares = share_out(places, (asked.request.size for asked in requests))
+    for asked, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
+        asked.answer(Placed(share, micro_batch.event_ids[start:stop]))
 
 
 def _refuse(
-    requests: list[_Request],
+    requests: list[_Asked],
     micro_batch: MicroBatch,
     outcome: AppendOutcome,
     latest: float = math.inf,
     why: str = NO_ANSWER,
 ) -> None:
     """Those whose deadline is not after `latest`, each told its own event ids."""
-    for request, (start, stop) in zip(requests, _bounds(requests), strict=True):
-        if request.deadline <= latest:
-            _answer_all([request], UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], why))
-
-
-def _answer_all(requests: Iterable[_Request], failure: BaseException) -> None:
-    for request in requests:
-        if not request.placed.done():
-            request.placed.set_exception(failure)
-
-
-def _failure_of(task: asyncio.Task[None]) -> BaseException | None:
-    if task.cancelled():
-        return StateUnavailable(STOPPING)
-    return task.exception()
+    for asked, (start, stop) in zip(requests, _bounds(requests), strict=True):
+        if asked.request.deadline <= latest:
+            asked.refuse(UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], why))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from service.errors import StateUnavailable
@@ -16,64 +16,83 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
+class Asked(Generic[Request, Answer]):
+    """A request, and whoever waits for its answer, if anybody does."""
+
+    __slots__ = ("_answered", "request")
+
+    def __init__(self, request: Request, answered: asyncio.Future[Answer] | None) -> None:
+        self.request = request
+        self._answered = answered
+
+    @property
+    def waits(self) -> bool:
+        """Not where nobody ever did, or has left, or was answered."""
+        return self._answered is not None and not self._answered.done()
+
+    def answer(self, answer: Answer) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(answer)
+
+    def refuse(self, failure: Exception) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(failure)
+
+
 class Coalescer(Generic[Request, Answer]):
-    """`answer` gets the requests that go together, and gives for each what it returns, or an exception to be
-    raised; what it raises itself, all of them raise. It may catch that it is called off, and answer still.
+    """`answer` gets the requests that go together and answers each; what it raises is raised to those left.
     `size_of` a request: in what `most` of one call is counted.
     """
 
     def __init__(
         self,
-        answer: Callable[[list[Request]], Awaitable[Sequence[Answer | Exception]]],
+        answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]],
         size_of: Callable[[Request], int],
         most: int,
     ) -> None:
         self._answer = answer
         self._size_of = size_of
         self._most = most
-        self._waiting: deque[tuple[Request, asyncio.Future[Answer] | None]] = deque()
+        self._waiting: deque[Asked[Request, Answer]] = deque()
         self._working: asyncio.Task[None] | None = None
 
     async def submit(self, request: Request) -> Answer:
         """Raises what the call raised; StateUnavailable where this was closed."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._enqueue(request, answered)
+        self._enqueue(Asked(request, answered))
         return await answered
 
     def submit_soon(self, request: Request) -> None:
         """Nobody waits for the answer."""
-        self._enqueue(request, None)
+        self._enqueue(Asked(request, None))
 
-    def _enqueue(self, request: Request, answered: asyncio.Future[Answer] | None) -> None:
-        self._waiting.append((request, answered))
+    def _enqueue(self, asked: Asked[Request, Answer]) -> None:
+        self._waiting.append(asked)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
-        this = asyncio.current_task()
-        assert this is not None
         try:
-            while self._waiting and not this.cancelling():
-                requests, futures = self._next()
-                _resolve(futures, await self._answers(requests))
+            while self._waiting:
+                await self._answer_together(self._next())
         finally:
             self._working = None
 
-    async def _answers(self, requests: list[Request]) -> Sequence[Answer | Exception]:
+    async def _answer_together(self, together: list[Asked[Request, Answer]]) -> None:
         try:
-            return await self._answer(requests)
+            await self._answer(together)
         except asyncio.CancelledError:
-            return [StateUnavailable(STOPPING)] * len(requests)
+            _refuse(together, StateUnavailable(STOPPING))
+            raise
         except Exception as failure:  # noqa: BLE001  whatever it is, those who asked are told
-            return [failure] * len(requests)
+            _refuse(together, failure)
 
-    def _next(self) -> tuple[list[Request], list[asyncio.Future[Answer] | None]]:
+    def _next(self) -> list[Asked[Request, Answer]]:
         together = [self._waiting.popleft()]
-        count = self._size_of(together[0][0])
-        while self._waiting and count + self._size_of(self._waiting[0][0]) <= self._most:
+        size = self._size_of(together[0].request)
+        while self._waiting and (size := size + self._size_of(self._waiting[0].request)) <= self._most:
             together.append(self._waiting.popleft())
-            count += self._size_of(together[-1][0])
-        return [request for request, _ in together], [future for _, future in together]
+        return together
 
     async def drain(self, seconds: float) -> None:
         """Waits until all is answered, at most so long."""
@@ -84,16 +103,10 @@ class Coalescer(Generic[Request, Answer]):
         """Calls off the call that is under way; those whose turn has not come raise `refusal`."""
         if self._working is not None:
             await cancel_all([self._working])
-        refusal = refusal or StateUnavailable(STOPPING)
-        _resolve([future for _, future in self._waiting], [refusal] * len(self._waiting))
+        _refuse(self._waiting, refusal or StateUnavailable(STOPPING))
         self._waiting.clear()
 
 
-def _resolve(futures: Sequence[asyncio.Future[Answer] | None], answers: Iterable[Answer | Exception]) -> None:
-    for future, answer in zip(futures, answers, strict=True):
-        if future is None or future.done():  # nobody asked, or whoever did has left
-            continue
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+def _refuse(asked: Iterable[Asked[Request, Answer]], failure: Exception) -> None:
+    for one in asked:
+        one.refuse(failure)

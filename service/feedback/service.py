@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from service.coalescing import Coalescer
+from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.example_log import raise_unless_transient
@@ -113,11 +113,16 @@ class ModelFeedback:
         self._metrics.unlogged(self._model.name, reason, count)
         return "A" * count
 
-    async def _keep_together(self, requests: list[Served]) -> list[str]:
+    async def _keep_together(self, together: list[Asked[Served, str]]) -> None:
         """One attempt: whoever predicts does not wait for a server that is away."""
+        requests = [asked.request for asked in together]
         self._pending_bytes -= sum(served.pending_bytes for served in requests)
         letters = await self._kept(requests)
-        return [letters[a:b] for a, b in pairwise(accumulate((s.predictions for s in requests), initial=0))]
+        start = 0
+        for asked in together:
+            stop = start + asked.request.predictions
+            asked.answer(letters[start:stop])
+            start = stop
 
     async def _kept(self, requests: list[Served]) -> str:
         entries = [part for served in requests for part in served.entries]
@@ -213,13 +218,13 @@ class _Unanswered(Exception):
 
 
 async def _together(
-    requests: list[_Timed], call: Callable[[list[Any]], Awaitable[Sequence[Reply]]]
-) -> list[list[Reply]]:
-    """The answers of each request, from one call for all. Raises what _until_answered raises."""
-    items = [item for request in requests for item in request.items]
-    answers = list(await _until_answered(lambda: call(items), requests[0].deadline))
-    bounds = pairwise(accumulate((len(request.items) for request in requests), initial=0))
-    return [answers[a:b] for a, b in bounds]
+    together: list[Asked[_Timed, list[Reply]]], call: Callable[[list[Any]], Awaitable[Sequence[Reply]]]
+) -> None:
+    """Answers each request from one call for all. Raises what _until_answered raises."""
+    items = [item for asked in together for item in asked.request.items]
+    answers = iter(await _until_answered(lambda: call(items), together[0].request.deadline))
+    for asked in together:
+        asked.answer(list(islice(answers, len(asked.request.items))))
 
 
 async def _until_answered(call: Callable[[], Awaitable[Sequence[Reply]]], deadline: float) -> Sequence[Reply]:

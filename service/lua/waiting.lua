@@ -21,7 +21,7 @@
 local incarnation, prefix = ARGV[1], ARGV[2]
 local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV[5]), c = tonumber(ARGV[6])}
 local OWN, CHUNK = 14, 3000 -- the first argument of a script's own
-local ENTRY_BYTES, LISTED_BYTES = 72, 13 -- beyond the value's own, and of an id in a list: measured, at most
+local ENTRY_BYTES, LISTED_BYTES = 82, 13 -- beyond the value's own, and of an id in a list: measured, at most
 local ID_BYTES, LISTED_TOGETHER = 12, 100
 local GENERATION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
