@@ -33,8 +33,8 @@ MODELS = [f"model-{number}" for number in range(10)]
 BITS = 22
 FEATURES = 100_000
 EVERY_SECONDS = 0.2
-COUNTED = re.compile(rb'^ftrl_model_density_ratio{model="([^"]*)"', re.MULTILINE)
-EVALUATED = re.compile(rb'^ftrl_online_auc{model="([^"]*)"', re.MULTILINE)
+COUNTED = re.compile(r'^ftrl_model_density_ratio{model="([^"]*)"', re.MULTILINE)
+EVALUATED = re.compile(r'^ftrl_online_auc{model="([^"]*)"', re.MULTILINE)
 
 
 @dataclass
@@ -95,8 +95,8 @@ def _wait_until_told(url: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         with urllib.request.urlopen(f"{url}/metrics", timeout=START_SECONDS) as reply:
-            text = reply.read()
-        if all(len(set(pattern.findall(text))) == len(MODELS) for pattern in (COUNTED, EVALUATED)):
+            text = reply.read().decode()
+        if all(set(MODELS) <= set(pattern.findall(text)) for pattern in (COUNTED, EVALUATED)):
             return
         if time.monotonic() > deadline:
             raise ProcessFailed("the learner did not tell of all its models")
