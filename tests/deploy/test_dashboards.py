@@ -8,19 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import pytest
 
-from model_core.census import take_census
-from model_core.examples import ExampleBatch
-from model_core.hyperparameters import Hyperparameters
-from model_core.online_evaluation.evaluation import OnlineEvaluation
-from model_core.online_evaluation.figures import Weighting, Window
-from model_core.state import ModelState
-from service.metrics import Metrics
 from tests.commands import ServingProcess
 from tests.deploy.prometheus_server import PrometheusServer
 from tests.servers import ServerProcess
@@ -92,38 +84,6 @@ def test_the_dashboards_link_to_each_other() -> None:
     for dashboard in DASHBOARDS.values():
         assert dashboard["links"][0]["tags"] == ["ftrl"]
         assert "ftrl" in dashboard["tags"]
-
-
-def metrics_of(models: Sequence[str]) -> Metrics:
-    """A learner's metrics of models that are all alike."""
-    random = np.random.default_rng(1)
-    margins = random.normal(-1.0, 1.0, 4000)
-    labels = (random.random(4000) < 1 / (1 + np.exp(-margins))).astype(np.uint8)
-    examples = ExampleBatch(
-        np.zeros(4001, np.int64), np.empty(0, np.uint32), np.empty(0), labels, np.empty(0)
-    )
-    evaluation = OnlineEvaluation()
-    evaluation.add(margins, examples, round(time.time() * 1000))
-    figures = [evaluation.figures(w, by) for w in get_args(Window) for by in get_args(Weighting)]
-    metrics = Metrics()
-    for model in models:
-        metrics.measured(model, take_census(ModelState.empty(10), Hyperparameters()))
-        for source in ("progressive", "served"):
-            for of_window in figures:
-                metrics.evaluated(model, source, of_window)
-    return metrics
-
-
-def test_a_scrape_of_ten_models_takes_less_than_fifty_milliseconds() -> None:
-    metrics = metrics_of([f"model-{number}" for number in range(10)])
-
-    def seconds() -> float:
-        started = time.process_time()
-        metrics.look()
-        metrics.render()
-        return time.process_time() - started
-
-    assert min(seconds() for _ in range(5)) < 0.05
 
 
 @pytest.fixture(scope="module")
