@@ -39,14 +39,17 @@ def bucket(number):
     return f"{'-+'[number > 0]}{(int(abs(number)) + 1).bit_length() - 1}" if number else "0"
 
 
-TEXT = {str: str, bool: json.dumps, int: bucket, float: bucket}
+def text_of(value):
+    return (
+        value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool) else bucket(value)
+    )
 
 
 def categories(model, features):
     texts, missing = {}, [""] * (model["missing"] == "indicator")
     for name, value in features.items():
         values = value if isinstance(value, list) else missing if value is None else [value]
-        texts[name] = [TEXT[type(one)](one) for one in values]
+        texts[name] = [text_of(one) for one in values]
         yield from (f"{name}={text}" for text in texts[name])
     for names in model["crosses"]:
         for found in product(*(texts.get(name, []) for name in names)):
