@@ -23,9 +23,11 @@ _PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
 class Refused(CommandFailure):
     """A reply other than success; `reply` is its problem document (RFC 9457)."""
 
-    def __init__(self, call: str, status: int, reply: dict[str, Any]) -> None:
+    def __init__(self, call: str, status: int, reply: dict[str, Any], retry_after: float) -> None:
+        """`retry_after`: in seconds, of a status that says to come again."""
         super().__init__(f"{call}: {reply.get('detail', f'status {status}')}")
         self.status = status
+        self.retry_after = retry_after
         self._errors: list[dict[str, str]] = reply.get("errors", [])
 
     @property
@@ -55,7 +57,11 @@ class ServiceClient:
     """
 
     def __init__(
-        self, url: str, patience_seconds: float = PATIENCE_SECONDS, idle_seconds: float = IDLE_SECONDS
+        self,
+        url: str,
+        patience_seconds: float = PATIENCE_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Raises CommandFailure."""
         parts = urlsplit(url if "//" in url else f"//{url}")
@@ -66,7 +72,7 @@ class ServiceClient:
         if parts.scheme not in ("", "http", "https") or not parts.hostname or port == 0:
             raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, port, timeout=TIMEOUT_SECONDS)
+        self._connection = kind(parts.hostname, port, timeout=timeout_seconds)
         token = os.environ.get(TOKEN, "").strip()
         self._headers = {"Content-Type": "application/json"}
         if token:
@@ -88,7 +94,7 @@ class ServiceClient:
             if status < 300:
                 return reply
             if status not in (429, 503) or time.monotonic() + pause > give_up:
-                raise Refused(f"{method} {path}", status, reply)
+                raise Refused(f"{method} {path}", status, reply, pause)
             if body is not None:
                 _name_events(body.get("examples", []), reply.get("event_ids", []))
             time.sleep(pause)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from service.model_config import DEFAULT_MODEL
 from service.redis_keys import lease_key
 from tests.append_only_file import lose_the_end
 from tests.processes import Launch, ServiceProcess, ready
@@ -32,12 +33,24 @@ class Service:
     learners: list[ServiceProcess] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
+    model: str = DEFAULT_MODEL
 
     async def start(self) -> None:
+        await self._launch_all()
+        await ready(*self.apis)
+
+    async def _launch_all(self) -> None:
         self.apis = [self.launch("api", self.proxy.url) for _ in range(2)]
         self.learners = [self.launch("learn", self.proxy.url) for _ in range(2)]
-        await ready(*self.apis)
-        self.urls += [api.url for api in self.apis]
+        self.urls[:] = await asyncio.to_thread(lambda: [api.url for api in self.apis])
+
+    def pids(self) -> dict[str, list[int]]:
+        server = self.server.process
+        return {
+            "API": [api.process.pid for api in self.apis],
+            "learner": [learner.process.pid for learner in self.learners],
+            "server": [] if server is None else [server.pid],
+        }
 
     async def kill_a_learner(self) -> None:
         which = self.drawn.randrange(2)
@@ -74,13 +87,21 @@ class Service:
 
     async def lose_the_lease(self) -> None:
         with self.server.client() as client:
-            client.delete(lease_key("default"))
+            client.delete(lease_key(self.model))
 
     async def fill_the_server(self) -> None:
         with self.server.client() as client:
             client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 20_000)
             await asyncio.sleep(self.drawn.uniform(0.5, 2.5))
             client.config_set("maxmemory", 0)
+
+    async def restart_everything(self) -> None:
+        """As a power cut does it."""
+        for process in self.apis + self.learners:
+            process.kill9()
+        self.server.kill9()
+        await asyncio.to_thread(self.server.start)
+        await self._launch_all()
 
     async def have_a_bad_network(self) -> None:
         self.proxy.chaos = self.fault

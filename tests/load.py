@@ -27,7 +27,8 @@ def example(event: int, prefix: str = "event") -> dict[str, Any]:
 
 
 class Load:
-    """`async with Load([url, ...]) as load:` keeps `clients` of them busy until its end.
+    """`async with Load([url, ...]) as load:` keeps `clients` of them busy until its end, but for a rest after
+    each request.
 
     A client whose request fails, or is told to, tries again under the same event ids at the next address; or,
     with `insistent=False`, gives up for good. Any answer that is neither an acknowledgement nor such an
@@ -44,6 +45,7 @@ class Load:
         model: str = DEFAULT_MODEL,
         first: int = 0,
         make: Callable[[int], dict[str, Any]] = example,
+        rest_seconds: float = 0.0,
     ) -> None:
         self.acknowledged: list[str] = []
         self.answers: Counter[int | str] = Counter()
@@ -53,6 +55,7 @@ class Load:
         self._examples = examples
         self._insistent = insistent
         self._make = make
+        self._rest_seconds = rest_seconds
         self._events = itertools.count(first)
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,6 +88,7 @@ class Load:
                 bodies = [self._make(event) for event in itertools.islice(self._events, self._examples)]
                 if not await self._send(service, bodies, number):
                     return
+                await asyncio.sleep(self._rest_seconds)
 
     async def _send(self, service: Caller, bodies: list[dict[str, Any]], attempt: int) -> bool:
         async with asyncio.timeout(LONGEST_SECONDS):

@@ -88,6 +88,7 @@ class Proxy:
         self.chaos: Callable[[Request], Fault | None] | None = None
         self.rewrite: dict[str, Callable[[bytes], bytes]] = {}
         self.target = target
+        self.dropped = 0  # connections that it ended
         self._rules: list[Rule] = []
         self._holds: list[Hold] = []
         self._connections: set[asyncio.Task[None]] = set()
@@ -124,6 +125,7 @@ class Proxy:
     async def cut_all(self) -> None:
         """Ends every connection that there is."""
         while self._connections:
+            self.dropped += len(self._connections)
             await cancel_all(self._connections)
 
     def _rule(self, verb: str, kind: Fault, times: int) -> Rule:
@@ -156,30 +158,30 @@ class Proxy:
                 await hold.wait()
         rule, fault = self._fault_of(request)
         if fault is Fault.LOSE_REQUEST:
-            return _happened(rule)
+            return self._drop(rule)
         if fault is Fault.CUT_REQUEST:
             server.write(request.raw[: len(request.raw) // 2])
             await server.drain()
-            return _happened(rule)
+            return self._drop(rule)
         server.write(request.raw)
         reply = await read_reply(answers)
         if fault is Fault.LOSE_REPLY and not reply.startswith(b"-NOSCRIPT"):  # then it had not acted
-            return _happened(rule)
+            return self._drop(rule)
         client.write(self.rewrite.get(request.verb, bytes)(reply))
         await client.drain()
         return True
+
+    def _drop(self, rule: Rule | None) -> bool:
+        self.dropped += 1
+        if rule is not None:
+            rule.count()
+        return False
 
     def _fault_of(self, request: Request) -> tuple[Rule | None, Fault | None]:
         for rule in self._rules:
             if rule.verb == request.verb and rule.left:
                 return rule, rule.kind
         return None, self.chaos(request) if self.chaos else None
-
-
-def _happened(rule: Rule | None) -> bool:
-    if rule is not None:
-        rule.count()
-    return False
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:

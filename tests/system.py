@@ -154,13 +154,18 @@ async def assert_state_is_a_pass_over_the_log(client: Redis, model: str = "click
     replica = await stored(client, model)
     entries = await read_log(client, replica)
     assert entries[0].first_number == 0, "the log was trimmed: this check needs all of it"
+    await assert_state_is_a_pass_over(client, replica, entries)
+    return replica
+
+
+async def assert_state_is_a_pass_over(client: Redis, replica: Replica, entries: Sequence[LogEntry]) -> None:
+    """What is stored, over all entries that the log ever had."""
     entries = [entry for entry in entries if entry.id <= replica.applied]
     state = pass_over(entries, replica.config)
     assert state.t == replica.state.t
     assert state.digest() == replica.state.digest()
     evaluation = await stored_evaluation(client, replica)
     assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
-    return replica
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -6,17 +6,16 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.service_client import Refused, ServiceClient
+from service.service_client import TIMEOUT_SECONDS, Refused, ServiceClient
 from service.serving import CommandFailure
 from service.simulation.figures import Record
+from service.simulation.pool import Pool, pool_of
 from service.simulation.world import Impression, World
 
 PATIENCE_SECONDS = 120.0
@@ -35,18 +34,42 @@ class Habits:
     repeated: float
 
 
-class Traffic:
-    """One run against one model. Everything that fails is sent again under the same ids."""
+class Answer(NamedTuple):
+    """What a request was answered, `seconds` after the simulation began, at which attempt (from 1).
 
-    def __init__(self, urls: Sequence[str], model: str, world: World, habits: Habits, run: str) -> None:
+    `status`: of predict "logged" or "not_logged", of impressions and update as the service says it.
+    """
+
+    seconds: float
+    verb: str
+    status: str
+    attempt: int
+
+
+class Traffic:
+    """One run against one model. Everything that fails is sent again under the same ids, after `timeout`
+    seconds without an answer, too.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        model: str,
+        world: World,
+        habits: Habits,
+        run: str,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
         self.record = Record()
-        self.shown: list[str] = []  # ids whose exposure was acknowledged
-        self.clicked: dict[str, str] = {}  # what the first acknowledgement of a click said
+        self.answers: dict[
+            str, list[Answer]
+        ] = {}  # by the id of the prediction, of those that were to be shown
         self._urls = urls  # the caller's own: it may change, as its processes do
         self._path = f"/models/{model}"
         self._world = world
         self._habits = habits
         self._run = run
+        self._timeout = timeout
         self._clicks: list[tuple[float, int, str]] = []  # when to send, a number to tell them apart, id
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -62,7 +85,7 @@ class Traffic:
         """Impressions for that long, then the clicks that are still to come. Raises CommandFailure."""
         self._began = time.monotonic()
         shocked = False
-        with _pool() as pool:
+        with pool_of(CLIENTS, MOST_UNDER_WAY) as pool:
             for number in itertools.count():
                 due = number / rate
                 if due >= seconds:
@@ -74,9 +97,10 @@ class Traffic:
                 pool.submit(self._impression, self._world.next())
             while self._clicks or pool.busy:
                 self._wait_until(self.elapsed + PAUSE_SECONDS, pool)
-        self._close_clients()
+        for client in self._clients:
+            client.close()
 
-    def _wait_until(self, moment: float, pool: _Pool) -> None:
+    def _wait_until(self, moment: float, pool: Pool) -> None:
         """Sends the clicks that are due meanwhile."""
         while True:
             for identifier in self._due_clicks():
@@ -100,20 +124,26 @@ class Traffic:
             {"features": features, "id": i} for features, i in zip(impression.candidates, ids, strict=True)
         ]
         body = {"context": impression.context, "instances": instances, "log": True}
-        reply = self._call("predict", body)
+        reply, attempt = self._call("predict", body)
         predicted = np.array([one["probability"] for one in reply["predictions"]])
         shown = _choice(impression, predicted)
         with self._lock:
             self.record.add(seconds, predicted, impression.probabilities, shown)
             self.record.events["predictions"] += len(ids)
             self.record.events["not_logged"] += 0 if reply["logged"] else len(ids)
-        status = self._call("impressions", {"ids": [ids[shown]]})["results"][0]["status"]
-        with self._lock:
-            if status != "unknown":
-                self.record.events["impressions"] += 1
-                self.shown.append(ids[shown])
-        if status != "unknown" and impression.chances.click < impression.probabilities[shown]:
+        self._note(ids[shown], "predict", "logged" if reply["logged"] else "not_logged", attempt)
+        if self._expose(ids[shown]) and impression.chances.click < impression.probabilities[shown]:
             self._plan_click(impression, ids[shown])
+
+    def _expose(self, identifier: str) -> bool:
+        """Whether the service knows that it was shown."""
+        reply, attempt = self._call("impressions", {"ids": [identifier]})
+        status = reply["results"][0]["status"]
+        self._note(identifier, "impressions", status, attempt)
+        known = bool(status != "unknown")
+        with self._lock:
+            self.record.events["impressions"] += known
+        return known
 
     def _plan_click(self, impression: Impression, identifier: str) -> None:
         chances, habits, now = impression.chances, self._habits, self.elapsed
@@ -131,47 +161,59 @@ class Traffic:
                 heapq.heappush(self._clicks, (due, next(self._numbers), identifier))
 
     def _click(self, identifier: str) -> None:
+        attempt = 0
         try:
-            status = self._call("update", {"id": identifier, "label": 1})["status"]
+            reply, attempt = self._call("update", {"id": identifier, "label": 1})
+            status = reply["status"]
         except Refused as refusal:
             if refusal.status not in (404, 409):
                 raise
             status = {404: "unknown", 409: "conflict"}[refusal.status]
+        self._note(identifier, "update", status, attempt)
         with self._lock:
             self.record.events[f"click_{status}"] += 1
-            self.clicked.setdefault(identifier, status)
 
-    def _call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Also through broken connections: every request here may be sent twice."""
+    def _note(self, identifier: str, verb: str, status: str, attempt: int) -> None:
+        with self._lock:
+            answers = self.answers.setdefault(identifier, [])
+            answers.append(Answer(round(self.elapsed, 3), verb, status, attempt))
+
+    def _call(self, verb: str, body: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """The reply and at which attempt it came, also through broken connections: every request here may be
+        sent twice.
+        """
         give_up = time.monotonic() + PATIENCE_SECONDS
         path = f"{self._path}/{verb}" + ("?wait=false" if verb == "update" else "")
+        attempt = 1
         while True:
             try:
-                return self._client().call("POST", path, body)
-            except Refused:
-                raise
-            except CommandFailure:
+                return self._client().call("POST", path, body), attempt
+            except CommandFailure as failure:
+                if isinstance(failure, Refused) and failure.status not in (429, 503):
+                    raise
                 if time.monotonic() > give_up:
                     raise
-                self._local.attempts = getattr(self._local, "attempts", 0) + 1
-                self._local.client = None
-                with self._lock:
-                    self.record.events["retries"] += 1
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(self._turn_elsewhere(failure))
+            attempt += 1
+
+    def _turn_elsewhere(self, failure: CommandFailure) -> float:
+        """How long to wait before the next address is tried."""
+        self._local.attempts = getattr(self._local, "attempts", 0) + 1
+        self._local.client = None
+        with self._lock:
+            self.record.events["retries"] += 1
+        return failure.retry_after if isinstance(failure, Refused) else PAUSE_SECONDS
 
     def _client(self) -> ServiceClient:
+        """This thread's own."""
         if getattr(self._local, "client", None) is None:
             attempts: int = getattr(self._local, "attempts", 0)
-            self._local.client = ServiceClient(self._urls[attempts % len(self._urls)])
+            url = self._urls[attempts % len(self._urls)]
+            self._local.client = ServiceClient(url, patience_seconds=0, timeout_seconds=self._timeout)
             with self._lock:
                 self._clients.append(self._local.client)
         client: ServiceClient = self._local.client
         return client
-
-    def _close_clients(self) -> None:
-        for client in self._clients:
-            client.close()
-        self._clients = []
 
 
 def _choice(impression: Impression, predicted: np.typing.NDArray[np.float64]) -> int:
@@ -179,44 +221,3 @@ def _choice(impression: Impression, predicted: np.typing.NDArray[np.float64]) ->
     if chances.explore < EXPLORE:
         return int(chances.pick * predicted.size)
     return int(predicted.argmax())
-
-
-class _Pool:
-    """Workers; whoever submits waits while too much is under way, and hears of the first failure."""
-
-    def __init__(self, executor: ThreadPoolExecutor) -> None:
-        self._executor = executor
-        self._free = threading.Semaphore(MOST_UNDER_WAY)
-        self._count = 0
-        self._lock = threading.Lock()
-        self.failure: BaseException | None = None
-
-    @property
-    def busy(self) -> bool:
-        with self._lock:
-            return self._count > 0
-
-    def submit(self, work: Any, argument: Any) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self._free.acquire()
-        with self._lock:
-            self._count += 1
-        self._executor.submit(work, argument).add_done_callback(self._ended)
-
-    def _ended(self, future: Future[None]) -> None:
-        with self._lock:
-            self._count -= 1
-            self.failure = self.failure or future.exception()
-        self._free.release()
-
-
-@contextmanager
-def _pool() -> Iterator[_Pool]:
-    with ThreadPoolExecutor(CLIENTS) as executor:
-        pool = _Pool(executor)
-        yield pool
-        while pool.busy:
-            time.sleep(PAUSE_SECONDS / 10)
-    if pool.failure is not None:
-        raise pool.failure

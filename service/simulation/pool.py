@@ -1,0 +1,54 @@
+"""Threads that do a simulation's requests, so many at once and no more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+LOOK_SECONDS = 0.01
+
+
+class Pool:
+    """Workers; whoever submits waits while `most` are under way, and hears of the first failure."""
+
+    def __init__(self, executor: ThreadPoolExecutor, most: int) -> None:
+        self._executor = executor
+        self._free = threading.Semaphore(most)
+        self._count = 0
+        self._lock = threading.Lock()
+        self.failure: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        with self._lock:
+            return self._count > 0
+
+    def submit(self, work: Any, argument: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._free.acquire()
+        with self._lock:
+            self._count += 1
+        self._executor.submit(work, argument).add_done_callback(self._ended)
+
+    def _ended(self, future: Future[None]) -> None:
+        with self._lock:
+            self._count -= 1
+            self.failure = self.failure or future.exception()
+        self._free.release()
+
+
+@contextmanager
+def pool_of(workers: int, most: int) -> Iterator[Pool]:
+    """Ends once all work is done. Raises the first failure of it."""
+    with ThreadPoolExecutor(workers) as executor:
+        pool = Pool(executor, most)
+        yield pool
+        while pool.busy:
+            time.sleep(LOOK_SECONDS)
+    if pool.failure is not None:
+        raise pool.failure
