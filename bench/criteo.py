@@ -12,6 +12,7 @@ from bench.result import Options, Unavailable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FILE = "criteo_kaggle_first80000_hash20.tsv.xz"
+LOGS_FILE = "criteo_1tb_day0_first10000.tsv.xz"  # the same columns, few clicks
 INTEGERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 NAMES = INTEGERS + CATEGORIES
@@ -24,17 +25,17 @@ class Row(NamedTuple):
     features: dict[str, int | str]
 
 
-def data_file() -> Path:
+def data_file(name: str = FILE) -> Path:
     """The compressed file, below $FTRL_DATA or beside the repository."""
     directory = Path(os.environ.get("FTRL_DATA", REPOSITORY.parent / "shared" / "data"))
-    if not (directory / FILE).exists():
-        raise Unavailable(f"{FILE} is not in {directory}; set FTRL_DATA to the directory that holds it")
-    return directory / FILE
+    if not (directory / name).exists():
+        raise Unavailable(f"{name} is not in {directory}; set FTRL_DATA to the directory that holds it")
+    return directory / name
 
 
-def rows(limit: int | None = None) -> Iterator[Row]:
+def rows(limit: int | None = None, name: str = FILE) -> Iterator[Row]:
     """The first `limit` rows in the order of time."""
-    with lzma.open(data_file(), "rt") as lines:
+    with lzma.open(data_file(name), "rt") as lines:
         for line in islice(lines, limit):
             label, *columns = line.rstrip("\n").split("\t")
             features = {n: _value(n, text) for n, text in zip(NAMES, columns, strict=True) if text}

@@ -27,13 +27,13 @@ class Pool:
         with self._lock:
             return self._count > 0
 
-    def submit(self, work: Any, argument: Any) -> None:
+    def submit(self, work: Any, *arguments: Any) -> None:
         if self.failure is not None:
             raise self.failure
         self._free.acquire()
         with self._lock:
             self._count += 1
-        self._executor.submit(work, argument).add_done_callback(self._ended)
+        self._executor.submit(work, *arguments).add_done_callback(self._ended)
 
     def _ended(self, future: Future[None]) -> None:
         with self._lock:

@@ -27,11 +27,16 @@ EXPLORE = 0.2  # share of impressions that show any candidate instead of the bes
 
 @dataclass(frozen=True)
 class Habits:
-    """How people click: the mean delay in seconds, the shares of clicks that are lost and sent twice."""
+    """How people click: the mean delay in seconds, the shares of clicks that are lost, sent twice, and sent
+    before it is said that the impression was shown. `retried`: the share of impressions of which each request
+    is sent again although it was answered, as a client does whom the answer did not reach.
+    """
 
     delay_seconds: float
     lost: float
     repeated: float
+    early: float = 0.0
+    retried: float = 0.0
 
 
 class Answer(NamedTuple):
@@ -70,7 +75,7 @@ class Traffic:
         self._habits = habits
         self._run = run
         self._timeout = timeout
-        self._clicks: list[tuple[float, int, str]] = []  # when to send, a number to tell them apart, id
+        self._clicks: list[tuple[float, int, str, bool]] = []  # when, a number to tell them apart, id, twice
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -103,18 +108,18 @@ class Traffic:
     def _wait_until(self, moment: float, pool: Pool) -> None:
         """Sends the clicks that are due meanwhile."""
         while True:
-            for identifier in self._due_clicks():
-                pool.submit(self._click, identifier)
+            for identifier, twice in self._due_clicks():
+                pool.submit(self._click, identifier, twice)
             left = moment - self.elapsed
             if left <= 0:
                 return
             time.sleep(min(left, PAUSE_SECONDS / 10))
 
-    def _due_clicks(self) -> list[str]:
+    def _due_clicks(self) -> list[tuple[str, bool]]:
         with self._lock:
             due = []
             while self._clicks and self._clicks[0][0] <= self.elapsed:
-                due.append(heapq.heappop(self._clicks)[2])
+                due.append(heapq.heappop(self._clicks)[2:])
             return due
 
     def _impression(self, impression: Impression) -> None:
@@ -124,7 +129,8 @@ class Traffic:
             {"features": features, "id": i} for features, i in zip(impression.candidates, ids, strict=True)
         ]
         body = {"context": impression.context, "instances": instances, "log": True}
-        reply, attempt = self._call("predict", body)
+        twice = impression.chances.retried < self._habits.retried
+        reply, attempt = self._call("predict", body, twice)
         predicted = np.array([one["probability"] for one in reply["predictions"]])
         shown = _choice(impression, predicted)
         with self._lock:
@@ -132,56 +138,76 @@ class Traffic:
             self.record.events["predictions"] += len(ids)
             self.record.events["not_logged"] += 0 if reply["logged"] else len(ids)
         self._note(ids[shown], "predict", "logged" if reply["logged"] else "not_logged", attempt)
-        if self._expose(ids[shown]) and impression.chances.click < impression.probabilities[shown]:
-            self._plan_click(impression, ids[shown])
+        delays = self._delays(impression, shown)
+        early = impression.chances.early < self._habits.early
+        if early and delays:
+            self._count("clicks_early")
+            self._click(ids[shown], twice)
+            delays = delays[1:]
+        if self._expose(ids[shown], twice):
+            self._plan_clicks(ids[shown], delays, twice)
 
-    def _expose(self, identifier: str) -> bool:
+    def _delays(self, impression: Impression, shown: int) -> list[float]:
+        """After how many mean delays a click is sent: never, once or twice."""
+        chances, habits = impression.chances, self._habits
+        if chances.click >= impression.probabilities[shown]:
+            return []
+        self._count("clicks")
+        if chances.lost < habits.lost:
+            self._count("clicks_lost_by_clients")
+            return []
+        if chances.repeated < habits.repeated:
+            self._count("clicks_sent_twice")
+            return [chances.delay, chances.second_delay]
+        return [chances.delay]
+
+    def _expose(self, identifier: str, twice: bool) -> bool:
         """Whether the service knows that it was shown."""
-        reply, attempt = self._call("impressions", {"ids": [identifier]})
+        reply, attempt = self._call("impressions", {"ids": [identifier]}, twice)
         status = reply["results"][0]["status"]
         self._note(identifier, "impressions", status, attempt)
-        known = bool(status != "unknown")
-        with self._lock:
-            self.record.events["impressions"] += known
-        return known
+        if status == "unknown":
+            return False
+        self._count("impressions")
+        return True
 
-    def _plan_click(self, impression: Impression, identifier: str) -> None:
-        chances, habits, now = impression.chances, self._habits, self.elapsed
+    def _plan_clicks(self, identifier: str, delays: Sequence[float], twice: bool) -> None:
+        now = self.elapsed
         with self._lock:
-            self.record.events["clicks"] += 1
-            if chances.lost < habits.lost:
-                self.record.events["clicks_lost_by_clients"] += 1
-                return
-            delays = [chances.delay]
-            if chances.repeated < habits.repeated:
-                self.record.events["clicks_sent_twice"] += 1
-                delays.append(chances.second_delay)
             for delay in delays:
-                due = now + habits.delay_seconds * delay
-                heapq.heappush(self._clicks, (due, next(self._numbers), identifier))
+                due = now + self._habits.delay_seconds * delay
+                heapq.heappush(self._clicks, (due, next(self._numbers), identifier, twice))
 
-    def _click(self, identifier: str) -> None:
+    def _click(self, identifier: str, twice: bool) -> None:
         attempt = 0
         try:
-            reply, attempt = self._call("update", {"id": identifier, "label": 1})
+            reply, attempt = self._call("update", {"id": identifier, "label": 1}, twice)
             status = reply["status"]
         except Refused as refusal:
             if refusal.status not in (404, 409):
                 raise
             status = {404: "unknown", 409: "conflict"}[refusal.status]
         self._note(identifier, "update", status, attempt)
+        self._count(f"click_{status}")
+
+    def _count(self, event: str) -> None:
         with self._lock:
-            self.record.events[f"click_{status}"] += 1
+            self.record.events[event] += 1
 
     def _note(self, identifier: str, verb: str, status: str, attempt: int) -> None:
         with self._lock:
             answers = self.answers.setdefault(identifier, [])
             answers.append(Answer(round(self.elapsed, 3), verb, status, attempt))
 
-    def _call(self, verb: str, body: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """The reply and at which attempt it came, also through broken connections: every request here may be
-        sent twice.
-        """
+    def _call(self, verb: str, body: dict[str, Any], twice: bool) -> tuple[dict[str, Any], int]:
+        """The first answer and at which attempt it came, also through broken connections."""
+        answer = self._until_answered(verb, body)
+        if twice:
+            self._count("sent_again")
+            self._until_answered(verb, body)
+        return answer
+
+    def _until_answered(self, verb: str, body: dict[str, Any]) -> tuple[dict[str, Any], int]:
         give_up = time.monotonic() + PATIENCE_SECONDS
         path = f"{self._path}/{verb}" + ("?wait=false" if verb == "update" else "")
         attempt = 1
@@ -200,8 +226,7 @@ class Traffic:
         """How long to wait before the next address is tried."""
         self._local.attempts = getattr(self._local, "attempts", 0) + 1
         self._local.client = None
-        with self._lock:
-            self.record.events["retries"] += 1
+        self._count("retries")
         return failure.retry_after if isinstance(failure, Refused) else PAUSE_SECONDS
 
     def _client(self) -> ServiceClient:

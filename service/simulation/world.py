@@ -31,6 +31,8 @@ class Chances(NamedTuple):
     pick: float
     lost: float
     repeated: float
+    early: float
+    retried: float
     delay: float
     second_delay: float
 
@@ -114,7 +116,7 @@ class World:
         }
 
     def _chances(self) -> Chances:
-        return Chances(*self._random.random(5).tolist(), *self._random.exponential(size=2).tolist())
+        return Chances(*self._random.random(7).tolist(), *self._random.exponential(size=2).tolist())
 
     def _change(self) -> None:
         ad = int(self._random.integers(ADS))

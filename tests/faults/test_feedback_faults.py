@@ -37,6 +37,7 @@ AT_CLOSE = TIMES | {"learn_at": "window_close", "late": "drop"}
 AT_ARRIVAL = TIMES | {"learn_at": "arrival", "late": "append"}
 STATE = """  the state equals, bit for bit, a clean pass over the log: {} examples in {} entries
   peak memory  {}"""
+HABITS = Habits(WINDOW / 4, lost=0.02, repeated=0.2, early=0.1, retried=0.1)
 Event = Callable[[], Awaitable[None]]
 
 
@@ -86,8 +87,7 @@ async def run_and_check(
 
 async def send_meanwhile(service: Service, events: list[Event], seconds: float) -> tuple[Traffic, list[str]]:
     """Predictions, impressions and clicks of a simulated audience, and updates, whose ids are returned."""
-    world, habits = World(1, 0.2, 4), Habits(WINDOW / 4, lost=0.02, repeated=0.2)
-    traffic = Traffic(service.urls, "soak", world, habits, run="soak", timeout=1.0)
+    traffic = Traffic(service.urls, "soak", World(1, 0.2, 4), HABITS, run="soak", timeout=1.0)
     sending = asyncio.create_task(asyncio.to_thread(traffic.send, RATE, seconds, seconds / 2))
 
     async def recovered() -> None:
@@ -132,5 +132,5 @@ def report(service: Service, traffic: Traffic, found: Audit, feedback: dict[str,
   full server  {happened["fill_the_server"]} times
   connections  {service.proxy.dropped} dropped
   all faults   {dict(sorted(happened.items()))}
-  retries      {events["retries"]}
+  retries      {events["retries"]} after failures, {events["sent_again"]} after answers
   lost {len(found.lost)}, doubled {len(found.doubled)}, wrong {len(found.wrong)}"""
