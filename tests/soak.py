@@ -11,9 +11,9 @@ from model_core.examples import ExampleBatch
 from service.example_log import event_digest
 from service.feedback.identity import packed_id
 from service.redis_keys import LogEntry, LogId
+from service.simulation.accounting import TAKEN
 from service.simulation.traffic import Answer
 
-TAKEN = {"waiting", "learned", "appended", "duplicate"}
 MOST_TOLD = 20
 
 

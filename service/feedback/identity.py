@@ -38,3 +38,8 @@ def packed_id(text: str) -> bytes:
     if _UUID_7.fullmatch(text):
         return bytes.fromhex(text.replace("-", ""))
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"prediction").digest()
+
+
+def is_sampled(prediction_id: bytes, rate: float) -> bool:
+    """Whether a label 0 of this id is learned where only this share of them is: as waiting.lua decides it."""
+    return rate >= 1 or int.from_bytes(prediction_id[12:], "little") / 2**32 < rate

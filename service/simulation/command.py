@@ -11,6 +11,8 @@ import typer
 from service.model_option import checked_model_name
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from service.simulation.figures import Report
 
 
@@ -25,11 +27,20 @@ def simulate(
     rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Requests a second.")] = 100,
     seconds: Annotated[float, typer.Option(min=1, help="How long impressions are sent.")] = 60,
     window: Annotated[float, typer.Option(min=1, help="The attribution window, in seconds.")] = 10,
+    delay: Annotated[
+        float, typer.Option(min=0, help="From an impression to its click in the mean, in windows.")
+    ] = 0.25,
     seed: Annotated[int, typer.Option(min=0, help="The same seed is the same world.")] = 1,
     click_rate: Annotated[float, typer.Option(min=0.001, max=0.5, help="Of the world, about.")] = 0.05,
     candidates: Annotated[int, typer.Option(min=1, max=50, help="Ads predicted for one impression.")] = 5,
     lost: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks never sent.")] = 0.01,
     repeated: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks sent twice.")] = 0.05,
+    early: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of clicks sent before their impression is.")
+    ] = 0.01,
+    retried: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of impressions all of whose requests are sent twice.")
+    ] = 0.02,
     shock_at: Annotated[
         float, typer.Option(min=0, max=1, help="When tastes change all at once, as a share of the time.")
     ] = 0.5,
@@ -51,11 +62,14 @@ def simulate(
         rate,
         seconds,
         window,
+        delay,
         seed,
         click_rate,
         candidates,
         lost,
         repeated,
+        early,
+        retried,
         shock_at,
         negative_sample_rate,
     )
@@ -70,27 +84,53 @@ def simulate(
 
 
 def print_reports(reports: list[Report]) -> None:
+    """Each by itself, then the policies side by side."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     for report in reports:
-        table = Table(
-            title=f"{report.policy}: {report.requests_per_second:g} requests/s, {report.seconds:g} s"
-        )
-        for heading in ("phase", "predictions", "calibration", "log loss", "beyond the truth's", "regret"):
-            table.add_column(heading, justify="left" if heading == "phase" else "right")
-        for phase, quality in report.phases.items():
-            figures = (quality.calibration, quality.log_loss, quality.excess_log_loss, quality.regret)
-            table.add_row(phase.replace("_", " "), str(quality.predictions), *map(_text, figures))
-        console.print(table)
+        console.print(_phases_of(report))
         events = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.events.items())
-        console.print(
-            f"{events}; learned {report.learned}, lost {_text(report.lost)}, doubled {_text(report.doubled)}"
-        )
+        console.print(f"{events}; learned {report.learned}, lost {report.lost}, doubled {report.doubled}")
+    if len(reports) > 1:
+        console.print(_compared(reports))
+
+
+def _phases_of(report: Report) -> Table:
+    rate, seconds = report.requests_per_second, report.seconds
+    table = _table(
+        f"{report.policy}: {rate:g} impressions/s, {seconds:g} s",
+        *("phase", "predictions", "calibration", "log loss", "beyond the truth's", "regret"),
+    )
+    for phase, quality in report.phases.items():
+        figures = (quality.calibration, quality.log_loss, quality.excess_log_loss, quality.regret)
+        table.add_row(phase.replace("_", " "), str(quality.predictions), *map(_text, figures))
+    return table
+
+
+def _compared(reports: list[Report]) -> Table:
+    phases = list(reports[0].phases)
+    table = _table(
+        "Calibration of what was served; log loss and regret before the shock",
+        *("policy", *(phase.replace("_", " ") for phase in phases)),
+        *("log loss", "regret", "learned", "lost", "doubled"),
+    )
+    for report in reports:
+        before = report.phases["before_shock"]
+        figures = [report.phases[phase].calibration for phase in phases] + [before.log_loss, before.regret]
+        counts = (report.learned, report.lost, report.doubled)
+        table.add_row(report.policy, *map(_text, figures), *map(str, counts))
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
 
 
 def _text(figure: float | None) -> str:
-    if figure is None:
-        return "-"
-    return str(figure) if isinstance(figure, int) else f"{figure:.4f}"
+    return "-" if figure is None else f"{figure:.4f}"

@@ -63,9 +63,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """`lost` and `doubled`: examples that the model learned too few or too many of, None where the policy
-    makes it unknowable from outside.
-    """
+    """`lost` and `doubled`: examples that the model learned too few or too many of, by what clients know."""
 
     policy: str
     seconds: float
@@ -73,8 +71,8 @@ class Report:
     phases: dict[str, Quality]
     events: dict[str, int]
     learned: int
-    lost: int | None
-    doubled: int | None
+    lost: int
+    doubled: int
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

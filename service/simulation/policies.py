@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.service_client import Refused, ServiceClient
+from service.simulation.accounting import expected_examples
 from service.simulation.figures import Quality, Record, Report
 from service.simulation.traffic import Habits, Traffic
 from service.simulation.world import World
@@ -19,18 +20,21 @@ SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
 
 @dataclass(frozen=True)
 class Plan:
-    """`window`: the attribution window in seconds; clicks take a quarter of it in the mean."""
+    """`window`: the attribution window in seconds; clicks take `delay` windows in the mean."""
 
     url: str
     model: str
     rate: float
     seconds: float
     window: float
+    delay: float
     seed: int
     click_rate: float
     candidates: int
     lost: float
     repeated: float
+    early: float
+    retried: float
     shock_at: float
     negative_sample_rate: float
 
@@ -53,24 +57,24 @@ def simulate(plan: Plan, policy: str) -> Report:
         [plan.url],
         plan.model,
         World(plan.seed, plan.click_rate, plan.candidates),
-        Habits(plan.window / 4, plan.lost, plan.repeated),
+        Habits(plan.window * plan.delay, plan.lost, plan.repeated, plan.early, plan.retried),
         run=f"{plan.seed}-{time.time_ns():x}",
     )
     shock = plan.shock_at * plan.seconds
     traffic.send(plan.rate, plan.seconds, shock)
     seconds = traffic.elapsed
-    expected = _expected(traffic.record, feedback)
-    learned = _learned(client, plan, expected)
+    least, most = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
+    learned = _learned(client, plan, least)
     client.close()
     return Report(
         policy,
         round(seconds, 1),
-        round(len(traffic.record.seconds) / plan.seconds, 1),
+        round(len(traffic.record.seconds) / traffic.sent_seconds, 1),
         _phases(traffic.record, plan, shock),
         dict(sorted(traffic.record.events.items())),
         learned,
-        None if expected is None else max(0, expected - learned),
-        None if expected is None else max(0, learned - expected),
+        max(0, least - learned),
+        max(0, learned - most),
     )
 
 
@@ -82,7 +86,7 @@ def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> Non
     except Refused as refusal:
         if refusal.status != 404:
             raise
-    times = {"window_seconds": plan.window, "unshown_seconds": plan.window, "late_seconds": 2 * plan.window}
+    times = {"window_seconds": plan.window, "unshown_seconds": plan.window, "late_seconds": 10 * plan.window}
     hashing = {"bits": BITS, "prior_probability": plan.click_rate}
     client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
 
@@ -99,24 +103,12 @@ def _phases(record: Record, plan: Plan, shock: float) -> dict[str, Quality]:
     }
 
 
-def _expected(record: Record, feedback: dict[str, Any]) -> int | None:
-    """How many examples the model should have learned once all windows are closed."""
-    if feedback["negative_sample_rate"] != 1:
-        return None
-    late = record.events["click_learned"] + record.events["click_appended"]
-    if feedback["late"] == "append":
-        if feedback["learn_at"] == "arrival":
-            return None  # the replies do not tell a late click from one in time
-        return record.events["impressions"] + late
-    return record.events["impressions"]
-
-
-def _learned(client: ServiceClient, plan: Plan, expected: int | None) -> int:
+def _learned(client: ServiceClient, plan: Plan, least: int) -> int:
     """After the last window has closed: until it is what is expected, and then no more."""
     time.sleep(plan.window * 1.05 + SLACK_SECONDS)
     give_up = time.monotonic() + WAIT_SECONDS
     learned, before = _rounds(client, plan), -1
-    while time.monotonic() < give_up and (learned != before or (expected is not None and learned < expected)):
+    while time.monotonic() < give_up and (learned != before or learned < least):
         time.sleep(1.0)
         learned, before = _rounds(client, plan), learned
     return learned

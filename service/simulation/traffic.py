@@ -81,6 +81,7 @@ class Traffic:
         self._local = threading.local()
         self._clients: list[ServiceClient] = []
         self._began = time.monotonic()
+        self.sent_seconds = 0.0  # until the last impression
 
     @property
     def elapsed(self) -> float:
@@ -100,6 +101,7 @@ class Traffic:
                     shocked = True
                 self._wait_until(due, pool)
                 pool.submit(self._impression, self._world.next())
+            self.sent_seconds = self.elapsed
             while self._clicks or pool.busy:
                 self._wait_until(self.elapsed + PAUSE_SECONDS, pool)
         for client in self._clients:

@@ -76,7 +76,7 @@ class World:
     def next(self) -> Impression:
         self._change()
         random = self._random
-        user, site = int(random.choice(USERS, p=self._users)), int(random.choice(SITES, p=self._sites))
+        user, site = self._drawn(self._users), self._drawn(self._sites)
         position, device = int(random.integers(len(POSITION_LOGITS))), int(random.integers(len(DEVICES)))
         shown = [self._ads[k] for k in random.choice(ADS, self._candidates, replace=False)]
         segment = int(self._segments[user])
@@ -92,6 +92,9 @@ class World:
         self._number += 1
         candidates = [self._features(ad, segment) for ad in shown]
         return Impression(self._number, context, candidates, sigmoids(logits), self._chances())
+
+    def _drawn(self, cumulative: Floats) -> int:
+        return int(cumulative.searchsorted(self._random.random(), side="right"))
 
     def _base_for(self, click_rate: float) -> float:
         """The logit all share at which candidates are clicked at that rate in the mean."""
@@ -132,6 +135,7 @@ class World:
 
 
 def _power_law(size: int) -> Floats:
-    weights = np.arange(1, size + 1, dtype=float) ** -POPULARITY
-    shares: Floats = weights / weights.sum()
+    """Cumulative shares, of the most popular first."""
+    sums = np.cumsum(np.arange(1, size + 1, dtype=float) ** -POPULARITY)
+    shares: Floats = sums / sums[-1]
     return shares

@@ -19,11 +19,14 @@ PLAN = Plan(
     rate=100,
     seconds=3,
     window=1,
+    delay=0.25,
     seed=7,
     click_rate=0.2,
     candidates=3,
     lost=0.05,
     repeated=0.5,
+    early=0.1,
+    retried=0.1,
     shock_at=0.5,
     negative_sample_rate=1,
 )
@@ -39,13 +42,16 @@ def test_a_world_is_the_same_for_the_same_seed_and_clicks_at_its_rate() -> None:
     assert impressions[0][0].candidates != World(6, 0.05, 4).next().candidates
 
 
-@pytest.mark.parametrize("policy", ["close", "arrival"])
+@pytest.mark.parametrize("policy", ["close", "arrival", "close-append", "close-sampled"])
 def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None:
-    report = simulate(dataclasses.replace(PLAN, url=live_api.url), policy)
+    delay = 1.5 if policy == "close-append" else 0.25
+    report = simulate(dataclasses.replace(PLAN, url=live_api.url, delay=delay), policy)
     assert report.events["impressions"] == 300
     assert report.events["not_logged"] == 0
     assert report.events["click_duplicate"] > 0
-    assert (report.learned, report.lost, report.doubled) == (300, 0, 0)
+    assert report.events["clicks_early"] > 0
+    assert (report.lost, report.doubled) == (0, 0)
+    assert (report.learned == 300) == (policy in ("close", "arrival"))
     assert report.phases["end"].predictions > 0
 
 
