@@ -41,11 +41,11 @@ def expected_examples(answers: Mapping[str, Sequence[Answer]], feedback: Mapping
 
 def _was_late(answers: Sequence[Answer], feedback: Mapping[str, Any]) -> tuple[bool, bool]:
     """Surely, and perhaps."""
-    first = next(one for one in answers if one.verb == "update" and one.status in TAKEN)
+    taken = [one for one in answers if one.verb == "update" and one.status in TAKEN]
     if feedback["learn_at"] == "window_close":
-        late = first.status in ("learned", "appended")
+        late = any(one.status in ("learned", "appended") for one in taken)
         return late, late
     shown = next(one for one in answers if one.verb == "impressions")
-    delay, window = first.seconds - shown.seconds, feedback["window_seconds"]
+    delay, window = taken[0].seconds - shown.seconds, feedback["window_seconds"]
     slack = max(1.0, window * ROUNDED_UP) + SWEPT_SECONDS
     return delay > window + slack, delay > window - SWEPT_SECONDS

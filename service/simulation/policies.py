@@ -9,7 +9,7 @@ from typing import Any
 
 from service.service_client import Refused, ServiceClient
 from service.simulation.accounting import expected_examples
-from service.simulation.figures import Quality, Record, Report
+from service.simulation.figures import Quality, Report
 from service.simulation.traffic import Habits, Traffic
 from service.simulation.world import World
 
@@ -60,8 +60,7 @@ def simulate(plan: Plan, policy: str) -> Report:
         Habits(plan.window * plan.delay, plan.lost, plan.repeated, plan.early, plan.retried),
         run=f"{plan.seed}-{time.time_ns():x}",
     )
-    shock = plan.shock_at * plan.seconds
-    traffic.send(plan.rate, plan.seconds, shock)
+    traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
     seconds = traffic.elapsed
     least, most = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
     learned = _learned(client, plan, least)
@@ -70,7 +69,7 @@ def simulate(plan: Plan, policy: str) -> Report:
         policy,
         round(seconds, 1),
         round(len(traffic.record.seconds) / traffic.sent_seconds, 1),
-        _phases(traffic.record, plan, shock),
+        _phases(traffic, plan.window),
         dict(sorted(traffic.record.events.items())),
         learned,
         max(0, least - learned),
@@ -91,15 +90,17 @@ def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> Non
     client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
 
 
-def _phases(record: Record, plan: Plan, shock: float) -> dict[str, Quality]:
+def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:
     """The first window: before any label 0 is there. A phase that has no time in it has no figures."""
-    between: Callable[[float, float], Quality] = record.between
+    between: Callable[[float, float], Quality] = traffic.record.between
+    end = traffic.sent_seconds
+    shock = min(traffic.shock_seconds, end)
     return {
-        "first_window": between(0, min(plan.window, shock)),
-        "second_window": between(plan.window, min(2 * plan.window, shock)),
-        "before_shock": between(max(plan.window, shock - 2 * plan.window), shock),
-        "after_shock": between(shock, shock + plan.window),
-        "end": between(plan.seconds - min(plan.window, plan.seconds / 4), plan.seconds),
+        "first_window": between(0, min(window, shock)),
+        "second_window": between(window, min(2 * window, shock)),
+        "before_shock": between(max(window, shock - 2 * window), shock),
+        "after_shock": between(shock, min(shock + window, end)),
+        "end": between(end - min(window, end / 4), end),
     }
 
 

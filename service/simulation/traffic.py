@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class Traffic:
         self._local = threading.local()
         self._clients: list[ServiceClient] = []
         self._began = time.monotonic()
-        self.sent_seconds = 0.0  # until the last impression
+        self.shock_seconds = self.sent_seconds = 0.0  # until the shock, and until the last impression
 
     @property
     def elapsed(self) -> float:
@@ -90,17 +91,17 @@ class Traffic:
     def send(self, rate: float, seconds: float, shock_after: float) -> None:
         """Impressions for that long, then the clicks that are still to come. Raises CommandFailure."""
         self._began = time.monotonic()
-        shocked = False
+        self.shock_seconds = math.inf
         with pool_of(CLIENTS, MOST_UNDER_WAY) as pool:
             for number in itertools.count():
                 due = number / rate
                 if due >= seconds:
                     break
-                if not shocked and due >= shock_after:
-                    self._world.shock()
-                    shocked = True
                 self._wait_until(due, pool)
-                pool.submit(self._impression, self._world.next())
+                if due >= shock_after and math.isinf(self.shock_seconds):
+                    self._world.shock()
+                    self.shock_seconds = self.elapsed
+                pool.submit(self._impression, self._world.next(), self.elapsed)
             self.sent_seconds = self.elapsed
             while self._clicks or pool.busy:
                 self._wait_until(self.elapsed + PAUSE_SECONDS, pool)
@@ -124,9 +125,8 @@ class Traffic:
                 due.append(heapq.heappop(self._clicks)[2:])
             return due
 
-    def _impression(self, impression: Impression) -> None:
+    def _impression(self, impression: Impression, seconds: float) -> None:
         ids = [f"{self._run}-{impression.number}-{k}" for k in range(len(impression.candidates))]
-        seconds = self.elapsed
         instances = [
             {"features": features, "id": i} for features, i in zip(impression.candidates, ids, strict=True)
         ]
