@@ -82,6 +82,7 @@ class Traffic:
         self._local = threading.local()
         self._clients: list[ServiceClient] = []
         self._began = time.monotonic()
+        self.ending = False  # once set, no more impressions are sent
         self.shock_seconds = self.sent_seconds = 0.0  # until the shock, and until the last impression
 
     @property
@@ -95,7 +96,7 @@ class Traffic:
         with pool_of(CLIENTS, MOST_UNDER_WAY) as pool:
             for number in itertools.count():
                 due = number / rate
-                if due >= seconds:
+                if due >= seconds or self.ending:
                     break
                 self._wait_until(due, pool)
                 if due >= shock_after and math.isinf(self.shock_seconds):

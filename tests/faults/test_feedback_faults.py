@@ -100,6 +100,7 @@ async def send_meanwhile(service: Service, events: list[Event], seconds: float) 
 
     async with Load(service.urls, clients=1, examples=2, model="soak", rest_seconds=0.1) as load:
         await service.run(events, seconds, recovered)
+        traffic.ending = True  # it may have fallen behind its rate
     await sending
     return traffic, load.acknowledged
 
