@@ -41,5 +41,5 @@ def packed_id(text: str) -> bytes:
 
 
 def is_sampled(prediction_id: bytes, rate: float) -> bool:
-    """Whether a label 0 of this id is learned where only this share of them is: as waiting.lua decides it."""
+    """Whether a label 0 of this id is learned where only this share of them is: as closing.lua decides it."""
     return rate >= 1 or int.from_bytes(prediction_id[12:], "little") / 2**32 < rate

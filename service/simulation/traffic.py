@@ -81,9 +81,9 @@ class Traffic:
         self._lock = threading.Lock()
         self._local = threading.local()
         self._clients: list[ServiceClient] = []
-        self._began = time.monotonic()
         self.ending = False  # once set, no more impressions are sent
-        self.shock_seconds = self.sent_seconds = 0.0  # until the shock, and until the last impression
+        self._began = time.monotonic()
+        self.shock_seconds = self.sent_seconds = 0.0  # until the shock, until the last impression
 
     @property
     def elapsed(self) -> float:

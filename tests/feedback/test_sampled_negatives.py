@@ -32,7 +32,7 @@ async def test_served_predictions_are_within_2_percent_of_the_truth(make_bench: 
 
     bench = make_bench(exposure="on_predict", learn_at="arrival", negative_sample_rate=RATE)
     for first in range(0, IMPRESSIONS, AT_ONCE):
-        await bench.log_records(first, batch.slice(first, first + AT_ONCE).to_records())
+        await bench.log_batch(first, batch.slice(first, first + AT_ONCE))
         await bench.label(*enumerate(labels[first : first + AT_ONCE], first))
     examples = await bench.logged()
     numbers = [int.from_bytes(identifier[:12], "big") for identifier in examples.prediction_ids or ()]
