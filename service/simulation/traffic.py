@@ -218,9 +218,8 @@ class Traffic:
             try:
                 return self._client().call("POST", path, body), attempt
             except CommandFailure as failure:
-                if isinstance(failure, Refused) and failure.status not in (429, 503):
-                    raise
-                if time.monotonic() > give_up:
+                final = isinstance(failure, Refused) and failure.status not in (429, 503)
+                if final or time.monotonic() > give_up:
                     raise
                 time.sleep(self._turn_elsewhere(failure))
             attempt += 1
