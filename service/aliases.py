@@ -131,9 +131,9 @@ class Aliases:
             ) from None
 
     async def check_free(self, name: str) -> None:
-        """Raises AliasConflict where a model cannot have the name."""
-        if name in await self.all():
-            raise AliasConflict(f"{name!r} is an alias; delete it first, or take another name.")
+        """As of the function of that name."""
+        async with self._models.channel() as channel:
+            await check_free(channel, name)
 
     async def refresh(self) -> None:
         """Raises StateUnavailable."""
@@ -181,6 +181,12 @@ class Aliases:
                 await self.refresh()
             except StateUnavailable as away:
                 log.debug("aliases are those last heard: %s", away.detail)
+
+
+async def check_free(channel: Channel, name: str) -> None:
+    """Raises AliasConflict where a model cannot have the name, and what Channel.call raises."""
+    if name in (await read_aliases(channel)).targets:
+        raise AliasConflict(f"{name!r} is an alias; delete it first, or take another name.")
 
 
 async def read_aliases(channel: Channel) -> Meanings:

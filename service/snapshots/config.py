@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from model_core.errors import InvalidInput
 
 FEWEST, MOST = 100, 1_000_000
+LARGEST_MARGIN = 1e6
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,6 @@ def _examples(value: object) -> int:
 
 
 def _margin(value: object) -> float:
-    if type(value) not in (int, float) or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
-        raise InvalidInput(("margin",), "must be a number that is not negative")
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_MARGIN:
+        raise InvalidInput(("margin",), f"must be a number from 0 to {LARGEST_MARGIN:g}")
+    return float(value)

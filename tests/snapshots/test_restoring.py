@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.snapshot import unpack_fields
+from service.aliases import AliasConflict, Aliases
 from service.bulk_load import ServerFull
 from service.errors import StateUnavailable
 from service.evaluation.evaluations import Evaluations
@@ -259,6 +260,15 @@ async def test_a_model_that_is_gone_is_created_from_its_snapshot(system: System,
     await system.update(again, 5)
     assert (await stored(system.client)).state.t == 65
     await assert_one_state_is_left(system.client)
+
+
+async def test_a_model_is_not_created_under_the_name_of_an_alias(system: System, model: OpenModel) -> None:
+    taken, _ = await take(system, model), await system.models.create("other", model.config)
+    await system.models.delete("clicks")
+    await Aliases(system.models).set("clicks", "other")
+    with pytest.raises(AliasConflict, match="'clicks' is an alias"):
+        await restored(system, taken["id"])
+    assert await system.models.names() == ["other"]
 
 
 OTHERS = [

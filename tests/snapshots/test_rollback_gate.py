@@ -190,6 +190,7 @@ def test_a_window_of_skipped_examples_is_no_reason() -> None:
         ({"auto_rollback": True}, "snapshots.auto_rollback"),
         ({"auto_rollback": {"examples": 10}}, "snapshots.auto_rollback.examples"),
         ({"auto_rollback": {"margin": -1}}, "snapshots.auto_rollback.margin"),
+        ({"auto_rollback": {"margin": 10**400}}, "snapshots.auto_rollback.margin"),
         ({"auto_rollback": {"margin": "1"}}, "snapshots.auto_rollback.margin"),
         ({"auto_rollback": {"often": 1}}, "snapshots.auto_rollback.often"),
     ],
