@@ -9,6 +9,7 @@ from bench.filled_model import FEATURES, MODEL, SETTINGS, created_model, fill
 from bench.processes import redis_server
 from bench.result import Options, Result, Target
 from service.mirror import Mirror
+from service.settings import Settings
 from service.valkey_binary import binary_path
 
 
@@ -29,14 +30,15 @@ def measure(options: Options) -> list[Result]:
 async def _loads(url: str, rounds: int) -> list[float]:
     async with created_model(url) as client:
         await fill(client)
-        return [await _load(client) for _ in range(rounds)]
+        return [await seconds_to_load(client, SETTINGS, FEATURES) for _ in range(rounds)]
 
 
-async def _load(client: Redis) -> float:
-    mirror = Mirror(client, MODEL, SETTINGS)
+async def seconds_to_load(client: Redis, settings: Settings, features: int) -> float:
+    """As a process does that starts. `features`: how many the model has."""
+    mirror = Mirror(client, MODEL, settings)
     started = perf_counter()
     await mirror.load()
     seconds = perf_counter() - started
-    assert mirror.replica.state.features_seen == FEATURES
+    assert mirror.replica.state.features_seen == features
     await mirror.close()
     return seconds

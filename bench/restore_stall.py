@@ -5,14 +5,12 @@ how long a process takes to start from the snapshot, against reading the state f
 import asyncio
 from time import perf_counter
 
-from redis.asyncio import Redis
-
 from bench.commit_stall import longest_wait
 from bench.filled_model import MODEL, SETTINGS, created_model, fill
+from bench.mirror_load import seconds_to_load
 from bench.processes import redis_server
 from bench.result import Options, Result
 from model_core.contract import HashContract
-from service.mirror import Mirror
 from service.model_config import ModelConfig
 from service.redis_client import Channel
 from service.replica import load_replica
@@ -55,20 +53,11 @@ async def _measured(url: str, settings: Settings) -> tuple[float, float, float, 
         replica = await load_replica(channel, MODEL)
         entry, _ = write_and_retain(store, settings, capture(replica, {}), "benchmark")
         del replica
-        scan = await _start(client, settings)
-        shortcut = await _start(client, settings.model_copy(update={"start_from_snapshot": True}))
+        scan = await seconds_to_load(client, settings, FEATURES)
+        by_snapshot = settings.model_copy(update={"start_from_snapshot": True})
+        shortcut = await seconds_to_load(client, by_snapshot, FEATURES)
         started = perf_counter()
         stall = await longest_wait(url, restore(channel, settings, store, RestorePlan(MODEL, entry.id)))
         seconds = perf_counter() - started
         await channel.close()
     return stall, seconds, shortcut, scan
-
-
-async def _start(client: Redis, settings: Settings) -> float:
-    mirror = Mirror(client, MODEL, settings)
-    started = perf_counter()
-    await mirror.load()
-    seconds = perf_counter() - started
-    assert mirror.replica.state.features_seen == FEATURES
-    await mirror.close()
-    return seconds

@@ -51,9 +51,8 @@ class LogTap:
 
     def _follow(self) -> None:
         with self._server.client(socket_timeout=5, protocol=2) as client:
-            client.set_response_callback(
-                "XREAD", lambda reply, **_: reply
-            )  # whose own would merge equal fields
+            # The client's own callback would merge equal fields.
+            client.set_response_callback("XREAD", lambda reply, **_: reply)
             while not self._stopping.is_set():
                 try:
                     self._read(client)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from service.redis_keys import Meta, meta_key
 from tests.caller import caller
 from tests.conftest import Report, ServerFactory
+from tests.failovers import appended, assert_the_lost_are_counted, send_again
 from tests.invariants import assert_learned_once, assert_mirror_equals
 from tests.load import Load, example
 from tests.processes import Launch, ready, until
 from tests.proxy import Proxy
-from tests.servers import ServerProcess, free_port
+from tests.servers import free_port
 
 pytestmark = pytest.mark.faults
-
-
-def appended(server: ServerProcess) -> int:
-    with server.client() as client:
-        fields = client.hgetall(meta_key("default"))
-    return Meta.parse(fields).appended if fields else -1
 
 
 async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_sent_again_is_learned_once(
@@ -56,19 +50,7 @@ async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_s
         state = await assert_learned_once(replica, load.acknowledged + after.acknowledged, others=True)
         await assert_mirror_equals(api.url, state)
         everything = load.acknowledged + lost.acknowledged + after.acknowledged
-        missing = len(everything) - state.state.t
-        counted = api.metric("ftrl_examples_lost_total", model="default")
-        report(
-            f"{len(everything)} examples acknowledged, {state.state.t} learned, {missing} lost;"
-            f" the service reports {counted:g} lost"
-        )
-        assert missing > 0, "nothing was lost: the test does not test"
-        assert counted == missing
-        async with caller() as service:
-            bodies = [example(int(event_id.rpartition("-")[2])) for event_id in everything]
-            answer = await service.post(f"{api.url}/update", {"examples": bodies})
-            assert answer.status in (200, 202)
-        state = await assert_learned_once(replica, everything)
-        report(f"all {len(everything)} sent again: {state.state.t} learned, each once")
+        assert_the_lost_are_counted(api, everything, state, report)
+        state = await send_again(api, replica, everything, report)
         await assert_mirror_equals(api.url, state)
         await assert_mirror_equals(late.url, state)

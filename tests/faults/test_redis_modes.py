@@ -9,25 +9,17 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.redis_keys import Meta, meta_key
 from tests.caller import caller
 from tests.certificates import Certificates
 from tests.conftest import Report
+from tests.failovers import appended, assert_the_lost_are_counted, send_again
 from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load, example
+from tests.load import Load
 from tests.processes import Launch, ready, until
 from tests.servers import ServerProcess
 from tests.topologies import ClusterOfServers, SentinelsOfServers, cluster, sentinels
 
 pytestmark = pytest.mark.faults
-
-
-def appended(server: ServerProcess) -> int:
-    with server.client() as client:
-        with contextlib.suppress(redis.ResponseError):  # only a replica in a cluster wants to be told
-            client.execute_command("READONLY")
-        fields = client.hgetall(meta_key("default"))
-    return Meta.parse(fields).appended if fields else -1
 
 
 async def fail_over(
@@ -62,20 +54,9 @@ async def fail_over(
     known = load.acknowledged + lost.acknowledged
     state = await assert_learned_once(replica, lost.acknowledged[-50:], others=True)
     await assert_mirror_equals(api.url, state)
-    missing = len(known) - state.state.t
-    counted = api.metric("ftrl_examples_lost_total", model="default")
-    report(
-        f"{len(known)} examples acknowledged, {state.state.t} learned, {missing} lost;"
-        f" the service reports {counted:g} lost"
-    )
-    assert missing > 0, "nothing was lost: the test does not test"
-    assert counted == missing
+    missing = assert_the_lost_are_counted(api, known, state, report)
     assert api.logged(f"lost {missing} examples")
-    async with caller() as service:
-        bodies = [example(int(event_id.rpartition("-")[2])) for event_id in known]
-        assert (await service.post(f"{api.url}/update", {"examples": bodies})).status in (200, 202)
-    state = await assert_learned_once(replica, known)
-    report(f"all {len(known)} sent again: {state.state.t} learned, each once")
+    state = await send_again(api, replica, known, report)
     await assert_mirror_equals(api.url, state)
     await assert_mirror_equals(late.url, state)
 
