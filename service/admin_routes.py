@@ -35,7 +35,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS)
     async def describe_model(name: ModelName) -> ModelDescription:
         """A model's configuration and how much it has learned, as this process's copy has it."""
-        return await described(await backend.models.get(known_name(name)))
+        return await described(await backend.aliases.open(known_name(name)))
 
     @app.delete(
         "/models/{name}",
@@ -45,14 +45,14 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     )
     async def delete_model(name: ModelName) -> Response:
         """Delete a model and all that it has learned. There is no way back."""
-        await backend.aliases.delete_model(known_name(name))
+        await backend.aliases.refuse(known_name(name))
+        await backend.models.delete(name)
         return Response(status_code=204)
 
     async def create(call: RawRequest) -> RawReply:
         name = known_name(call.model)
         config = ModelConfig.from_json(_parse_specification(call.body))
         refuse_repeated_names(call.body)
-        await backend.aliases.check_free(name)
         model, created = await backend.models.create(name, config)
         description = await described(model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())

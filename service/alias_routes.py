@@ -97,7 +97,8 @@ def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         *("PUT", "/aliases/{name}", _set_alias, set_alias),
         **raw,
         tags=TAGS,
-        responses=CREATE_PROBLEMS | problems(_409="It is the name of a model."),
+        responses=CREATE_PROBLEMS
+        | problems(_409="It is the name of a model, or the model's that of an alias."),
     )
 
 
@@ -106,9 +107,9 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
         hyper = None if asked.hyper is None else ModelConfig.from_json({"hyper": asked.hyper}).hyper
-        await backend.aliases.check_free(asked.name)
+        await backend.aliases.refuse(known_name(call.model))
         async with backend.models.channel() as channel:
-            await clone(channel, backend.snapshots, known_name(call.model), asked.name, hyper)
+            await clone(channel, backend.snapshots, call.model, asked.name, hyper)
         description = await described(await backend.models.get(asked.name))
         return RawReply(201, description.model_dump_json().encode())
 

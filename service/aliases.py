@@ -11,13 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple
 
+from service.alias_names import Meanings, check_free, read_aliases, switch_alias
 from service.coalescing import Asked, Coalescer
 from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
 from service.models import Models, OpenModel
-from service.redis_client import Channel, set_alias
-from service.redis_keys import ALIASES
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +30,6 @@ class UnknownAlias(ServiceError):
 
     def __init__(self, alias: str) -> None:
         super().__init__(f"There is no alias {alias!r}.")
-
-
-class AliasConflict(ServiceError):
-    """A name cannot be that of a model and an alias at once."""
-
-    status = 409
-    title = "Name is taken"
-
-
-class Meanings(NamedTuple):
-    """Of each alias the model, and those that it meant before, while these may have predictions that wait."""
-
-    targets: Mapping[str, str]
-    former: Mapping[str, Sequence[str]]
 
 
 class Aliases:
@@ -107,8 +91,7 @@ class Aliases:
 
     async def set(self, alias: str, model: str) -> None:
         """Raises UnknownModel, AliasConflict, and what Models.get raises."""
-        if alias in await self._models.names():
-            raise AliasConflict(f"{alias!r} is a model; an alias needs a name of its own.")
+        await self.refuse(model)
         await self._models.get(model)
         await self._switch(alias, model)
 
@@ -117,28 +100,25 @@ class Aliases:
         await self.model_of(alias)
         await self._switch(alias, None)
 
-    async def delete_model(self, name: str) -> None:
-        """Never through an alias. Raises UnknownModel, AliasConflict."""
-        try:
-            await self._models.delete(name)
-        except UnknownModel:
-            model = (await self.all()).get(name)
-            if model is None:
-                raise
-            raise AliasConflict(
-                f"{name!r} is an alias of model {model!r}, and nothing was deleted: DELETE /aliases/{name}"
-                f" deletes the alias, DELETE /models/{model} the model."
-            ) from None
+    async def named(self, name: str) -> str:
+        """The model that a name means, whether there is such a model or not."""
+        if name not in self._targets and name not in {model.name for model in self._models.opened()}:
+            with contextlib.suppress(StateUnavailable):
+                await self.refresh()  # it may be an alias that this process has not heard of
+        return self.resolve(name)
 
-    async def check_free(self, name: str) -> None:
-        """As of the function of that name."""
+    async def refuse(self, name: str) -> None:
+        """For what makes a model, changes one or is to be of one for good: an alias does not stand for it.
+
+        Raises AliasConflict, StateUnavailable.
+        """
         async with self._models.channel() as channel:
             await check_free(channel, name)
 
     async def refresh(self) -> None:
         """Raises StateUnavailable."""
         changes = self._changes
-        targets, former = await self._read()
+        targets, former, _ = await self._read()
         for model in set(targets.values()) - set(self._targets.values()):
             with contextlib.suppress(UnknownModel):
                 await self._models.get(model)
@@ -147,14 +127,15 @@ class Aliases:
 
     async def _switch(self, alias: str, model: str | None) -> None:
         done = False
-        while not done:  # until nobody else switches it in between
-            so_far = (await self.all()).get(alias)
+        while not done:  # until nobody else changes any in between
+            meanings = await self._read()
+            so_far = meanings.targets.get(alias)
             wait = await self._longest_wait(so_far) if so_far is not None else 0.0
             async with self._models.channel() as channel:
-                done = bool(await set_alias(channel, ALIASES, alias, model or "", so_far or "", wait))
+                done = await switch_alias(channel, alias, model, meanings.changes, wait)
         self._changes += 1
-        targets, self._former = await self._read()
-        self._targets = dict(targets)
+        meanings = await self._read()
+        self._targets, self._former = dict(meanings.targets), meanings.former
 
     async def _longest_wait(self, model: str) -> float:
         """Of a prediction that it logged, in seconds; 0 where there is none such model."""
@@ -181,23 +162,3 @@ class Aliases:
                 await self.refresh()
             except StateUnavailable as away:
                 log.debug("aliases are those last heard: %s", away.detail)
-
-
-async def check_free(channel: Channel, name: str) -> None:
-    """Raises AliasConflict where a model cannot have the name, and what Channel.call raises."""
-    if name in (await read_aliases(channel)).targets:
-        raise AliasConflict(f"{name!r} is an alias; delete it first, or take another name.")
-
-
-async def read_aliases(channel: Channel) -> Meanings:
-    """Raises what Channel.call raises."""
-    flat = await channel.call("HGETALL", ALIASES)
-    targets: dict[str, str] = {}
-    former: dict[str, list[str]] = {}
-    for name, value in zip(flat[::2], flat[1::2], strict=True):
-        alias, is_former, model = name.decode().partition("/")
-        if is_former:
-            former.setdefault(alias, []).append(model)
-        else:
-            targets[alias] = value.decode()
-    return Meanings(targets, former)

@@ -15,7 +15,7 @@ from model_core.errors import InvalidInput
 from model_core.warm_up import warm_up
 from service.aliases import Aliases
 from service.embedded import EmbeddedServer
-from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.errors import AliasConflict, ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.feedback.service import Feedback
 from service.learner_process import Learners
 from service.metrics import LOOK_EVERY_SECONDS, Metrics
@@ -129,7 +129,8 @@ class Backend:
         try:
             await self.models.get(DEFAULT_MODEL)
         except UnknownModel:
-            with contextlib.suppress(ModelConflict):  # another process was quicker
+            # another process was quicker, or it is an alias
+            with contextlib.suppress(ModelConflict, AliasConflict):
                 await self.models.create(DEFAULT_MODEL, default_config(self._settings))
         except ContractMismatch as refusal:
             log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all

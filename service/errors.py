@@ -72,6 +72,15 @@ class ModelExists(ServiceError):
     title = "Model exists already"
 
 
+class AliasConflict(ServiceError):
+    """A name cannot be that of a model and an alias at once, and an alias does not stand for the model where
+    that is to be changed.
+    """
+
+    status = 409
+    title = "Name is an alias or a model"
+
+
 class ContractMismatch(ServiceError):
     """A stored model's hash fingerprint or format version differs from what this code would write."""
 

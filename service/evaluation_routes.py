@@ -109,7 +109,7 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
 
         The learner tells it once a second while it learns, and slices every five seconds.
         """
-        model = await backend.models.get(known_name(name))
+        model = await backend.aliases.open(known_name(name))
         figures = await backend.models.figures(model)
         return Response(_of_nothing(model) if figures is None else figures, media_type=JSON.decode())
 

@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
+from service.alias_names import check_free, take_back_claim
 from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.evaluation.report import with_slices
 from service.evaluation.slice_names import SliceFinder
@@ -33,6 +34,7 @@ from service.redis_keys import (
     SLICE_FIGURES,
     LogId,
     ModelKeys,
+    alias_key,
     meta_key,
 )
 from service.replica import ModelGone, checked_config, read_meta
@@ -40,6 +42,8 @@ from service.settings import Settings
 from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)
+
+NAME_CLAIMED = -1
 
 
 class OpenModel:
@@ -119,7 +123,7 @@ class Models:
             return sorted(name.decode() for name in await channel.call("SMEMBERS", MODELS))
 
     async def create(self, name: str, config: ModelConfig) -> tuple[OpenModel, bool]:
-        """With False where the same model existed. Raises ModelConflict where another did."""
+        """With False where the same model existed. Raises ModelConflict where another did, AliasConflict."""
         async with self.channel() as channel:
             created = await ensure_model(channel, name, config)
         if created:  # what may still be open is a deleted one of that name
@@ -227,9 +231,14 @@ async def _names_of_metas(client: Redis) -> AsyncIterator[bytes]:
 
 
 async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
-    """Creates the model unless it is there; says whether it did. Raises ModelConflict where another is."""
+    """Creates the model unless it is there; says whether it did.
+
+    Raises ModelConflict where another is, AliasConflict, and what Channel.call raises.
+    """
+    await check_free(channel, name)
     meta = [part for field in new_meta(config).items() for part in field]
-    created = await create_model(channel, meta_key(name), *meta)
+    while (created := await create_model(channel, meta_key(name), alias_key(name), *meta)) == NAME_CLAIMED:
+        await take_back_claim(channel, name)
     if not created:
         stored = checked_config(name, await read_meta(channel, name))
         if stored.canonical() != config.canonical():

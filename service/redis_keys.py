@@ -1,8 +1,8 @@
 """Every Redis key name and every byte layout, in one place.
 
 Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic.
-All but ``meta`` and ``learner`` carry the model's incarnation too, so that nothing of a deleted model is
-ever taken for its successor's.
+All but ``meta``, ``learner`` and ``alias`` carry the model's incarnation too, so that nothing of a deleted
+model is ever taken for its successor's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ FORMAT_VERSION = 1
 MODELS = "ftrl:models"
 ALIASES = "ftrl:aliases"
 """A hash: alias -> the model that it means; alias/model -> until when (Unix seconds) predictions may wait
-that this model, which it meant before, has logged.
+that this model, which it meant before, has logged; ALIAS_CHANGES -> the number of the last change.
 """
+ALIAS_CHANGES = "/changes"
 META_PATTERN = "ftrl:{*}:meta"
 
 CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])
@@ -59,6 +60,11 @@ def meta_key(model: str) -> str:
 
 def lease_key(model: str) -> str:
     return f"ftrl:{{{model}}}:learner"
+
+
+def alias_key(name: str) -> str:
+    """Says that the name is that of an alias, and so of no model."""
+    return f"ftrl:{{{name}}}:alias"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from model_core.state import ModelState
 from model_core.warm_up import warm_up
-from service.aliases import check_free
 from service.backend import default_config
 from service.bulk_load import bulk_load
 from service.interrupts import interrupts_held
@@ -70,12 +69,10 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
     await _check_server(settings)
     async with one_errand(settings) as channel:
         if plan.config:
-            await check_free(channel, plan.model)
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
         try:
             return await load_replica(channel, plan.model)
         except ModelGone:
-            await check_free(channel, plan.model)
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
             return await load_replica(channel, plan.model)
 

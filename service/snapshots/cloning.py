@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from model_core.hyperparameters import Hyperparameters
+from service.alias_names import check_free
 from service.errors import ModelExists, UnknownModel
 from service.redis_client import Channel
 from service.redis_keys import meta_key
@@ -23,8 +24,8 @@ async def clone(
     """Of one commit of the source. What it begins with is the first snapshot of the clone, so that `ftrl
     rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
 
-    Raises UnknownModel, ModelExists, SnapshotMismatch, ServerFull, ContractMismatch, StoreUnavailable,
-    StateUnavailable, and what Channel.call raises.
+    Raises UnknownModel, ModelExists, AliasConflict, SnapshotMismatch, ServerFull, ContractMismatch,
+    StoreUnavailable, StateUnavailable, and what Channel.call raises.
     """
     try:
         replica = await load_replica(channel, source)
@@ -34,6 +35,7 @@ async def clone(
     if hyper is not None:
         check_family(config, hyper, f"The model {source!r}")
         config = replace(config, hyper=hyper)
+    await check_free(channel, name)
     if await channel.call("EXISTS", meta_key(name)):
         raise _exists(name)
     await check_memory(channel, replica.state.features_seen)

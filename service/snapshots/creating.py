@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from model_core.state import ModelState
+from service.alias_names import check_free, take_back_claim
 from service.bulk_load import PATIENCE_SECONDS, PatientChannel, ServerFull, fill
 from service.errors import StateUnavailable
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel, create_model_filled
-from service.redis_keys import MODELS, ModelKeys
+from service.redis_keys import MODELS, ModelKeys, alias_key
 
 BYTES_A_SLOT = 100
 
@@ -19,8 +20,9 @@ async def create_filled(
     """Creates the model unless it is there; says whether it did. `base`: the snapshot that it begins with,
     empty where its snapshots have none.
 
-    Raises ServerFull, StateUnavailable, and what Channel.call raises.
+    Raises AliasConflict, ServerFull, StateUnavailable, and what Channel.call raises.
     """
+    await check_free(channel, name)
     meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
     keys = ModelKeys(name, str(meta["incarnation"]))
     server = PatientChannel(channel, PATIENCE_SECONDS)
@@ -30,12 +32,17 @@ async def create_filled(
     except BaseException:
         await server.discard(filled)
         raise
-    status, *_ = await server.run(
-        create_model_filled,
-        *(keys.meta, filled, len(slots)),
+    arguments = (
+        *(keys.meta, filled, len(slots), alias_key(name)),
         *("incarnation", keys.incarnation),
         *(part for field in meta.items() for part in field if field[0] != "incarnation"),
     )
+    while (status := (await server.run(create_model_filled, *arguments))[0]) == b"CLAIMED":
+        try:
+            await take_back_claim(channel, name)
+        except BaseException:
+            await server.discard(filled)
+            raise
     if status == b"CREATED":
         await channel.call("SADD", MODELS, name)
         return True

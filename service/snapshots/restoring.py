@@ -13,7 +13,6 @@ import secrets
 import time
 
 from model_core.snapshot import Snapshot
-from service.aliases import check_free
 from service.bulk_load import PatientChannel, fill
 from service.errors import StateUnavailable, UnknownModel
 from service.model_config import ModelConfig
@@ -202,7 +201,6 @@ async def _create(
 ) -> Restored:
     if plan.replay_log:
         raise LogIncomplete(f"There is no model {plan.model!r}, and so no log of it to learn again.")
-    await check_free(channel, plan.model)
     config: ModelConfig = config_of(snapshot.header)
     await check_memory(channel, snapshot.header.slots)
     state = await asyncio.to_thread(snapshot.state)

@@ -48,7 +48,7 @@ _EXAMPLES: dict[str, Example] = {
 }
 _PROBLEMS = {
     "_404": "There is no such model or snapshot.",
-    "_409": "The snapshot's file is torn or altered.",
+    "_409": "The snapshot's file is torn or altered, or the name that of an alias where a model is needed.",
     "_422": "The request is not valid; `errors` says where and why.",
     "_503": "The snapshot store, Redis or a learner is away.",
 }
@@ -60,10 +60,10 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS))
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
-        name = known_name(name)
-        found, damaged = await asyncio.to_thread(lambda: listed(backend.snapshots.of(name)))
+        model = await backend.aliases.named(known_name(name))
+        found, damaged = await asyncio.to_thread(lambda: listed(backend.snapshots.of(model)))
         if not found and not damaged:
-            await backend.models.get(name)
+            await backend.aliases.open(name)
         return SnapshotList(snapshots=[SnapshotDescription(**one) for one in found], damaged=damaged)
 
     @app.get("/models/{name}/snapshots/{snapshot}", tags=TAGS, responses=problems(**_PROBLEMS))
@@ -74,8 +74,8 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
             entry = catalogue.find(snapshot)
             return SnapshotDescription(**described(entry, catalogue.header(entry)))
 
-        name = known_name(name)
-        return await asyncio.to_thread(lambda: find(backend.snapshots.of(name)))
+        model = await backend.aliases.named(known_name(name))
+        return await asyncio.to_thread(lambda: find(backend.snapshots.of(model)))
 
     @app.post("/models/{name}/snapshots", tags=TAGS, status_code=201, responses=problems(**_PROBLEMS))
     async def take_snapshot(name: ModelName, tag: Tag = None) -> SnapshotDescription:
@@ -85,7 +85,8 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
         """
         if tag is not None:
             checked_tag(tag)
-        await backend.models.get(known_name(name))
+        await backend.aliases.refuse(known_name(name))
+        await backend.models.get(name)
         async with backend.models.channel() as channel:
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             return SnapshotDescription(**await request_snapshot(channel, keys, REQUEST, tag))
@@ -99,6 +100,7 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
         if hyper is not None and not asked.replay_log:
             raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")
+        await backend.aliases.refuse(name)
         plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
         async with backend.models.channel() as channel:
             restored = await restore(channel, settings, backend.snapshots, plan)
@@ -116,8 +118,8 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
             **_PROBLEMS
             | OF_A_BODY
             | {
-                "_409": "The snapshot does not fit the model, the log does not reach back to it, its file is"
-                " damaged, or another restore came first. Nothing was changed.",
+                "_409": "The name is that of an alias, the snapshot does not fit the model, the log does not"
+                " reach back to it, its file is damaged, or another restore came first. Nothing was changed.",
                 "_507": "Redis has no room for a second state.",
             }
         ),

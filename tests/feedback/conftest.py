@@ -14,7 +14,7 @@ from model_core.examples import ExampleBatch
 from service.feedback.config import FeedbackConfig
 from service.feedback.waiting import Label, Labelled, Swept, Waiting, entries_of, key_of
 from service.redis_client import Channel, connect, create_model
-from service.redis_keys import LogEntry, ModelKeys
+from service.redis_keys import LogEntry, ModelKeys, alias_key
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 
@@ -98,7 +98,7 @@ async def make_bench(
         return made[-1]
 
     channel = Channel(client)
-    await create_model(channel, KEYS.meta, *META)
+    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
     await channel.close()
     yield make
     for bench in made:

@@ -80,22 +80,60 @@ def test_a_name_is_a_model_or_an_alias(api: httpx.Client, model: str, alias: str
     assert api.post(f"{model}/clone", json={"name": alias}).status_code == 409
 
 
-def test_a_model_is_not_deleted_through_an_alias(api: httpx.Client, model: str, alias: str) -> None:
+def test_what_reads_takes_an_alias(api: httpx.Client, model: str, alias: str) -> None:
+    api.post(f"{model}/update", json=EXAMPLE).raise_for_status()
+    taken = api.post(f"{model}/snapshots?tag=good").json()
+    assert api.get(f"/models/{alias}").json() == api.get(model).json()
+    told = api.get(f"/models/{alias}/evaluation").json()
+    assert (told["model"], told["t"]) == (taken["model"], 1)
+    assert api.get(f"/models/{alias}/snapshots").json() == {"snapshots": [taken], "damaged": []}
+    assert api.get(f"/models/{alias}/snapshots/good").json() == taken
+    explained = api.post(f"/models/{alias}/explain", json={"features": EXAMPLE["features"]}).json()
+    assert explained["model"] == taken["model"]
+
+
+def test_a_process_that_has_not_heard_of_an_alias_asks(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
+    taken = one.client.post("/models/default/snapshots").json()
+    for number in range(3):
+        one.client.put(f"/aliases/live{number}", json={"model": "default"}).raise_for_status()
+        told = other.client.get(f"/models/live{number}/snapshots").json()
+        assert [snapshot["id"] for snapshot in told["snapshots"]] == [taken["id"]]
+        one.client.put(f"/aliases/again{number}", json={"model": "default"}).raise_for_status()
+        assert other.client.get(f"/models/again{number}/evaluation").json()["model"] == "default"
+
+
+def test_what_changes_or_makes_a_model_wants_its_own_name(api: httpx.Client, model: str, alias: str) -> None:
     name = model.rpartition("/")[2]
-    refused = api.delete(f"/models/{alias}")
-    assert refused.status_code == 409
-    assert refused.json()["detail"] == (
-        f"{alias!r} is an alias of model {name!r}, and nothing was deleted: DELETE /aliases/{alias} deletes"
-        f" the alias, DELETE /models/{name} the model."
+    api.post(f"{model}/snapshots?tag=good").raise_for_status()
+    restore = {"snapshot": "good", "replay_log": False}
+    calls = [
+        api.delete(f"/models/{alias}"),
+        api.put(f"/models/{alias}", json={}),
+        api.post(f"/models/{alias}/clone", json={"name": f"copy-{name}"}),
+        api.post(f"{model}/clone", json={"name": alias}),
+        api.post(f"/models/{alias}/snapshots"),
+        api.post(f"/models/{alias}/restore", json=restore),
+        api.put("/aliases/some", json={"model": alias}),
+    ]
+    assert {(reply.status_code, reply.json()["type"]) for reply in calls} == {
+        (409, "urn:ftrl-service:alias-conflict")
+    }
+    told = (
+        f"{alias!r} is an alias of model {name!r}, and nothing was done: name the model, or DELETE"
+        f" /aliases/{alias} first."
     )
+    assert {reply.json()["detail"] for reply in calls} == {told}
     assert api.get(model).status_code == 200
+    assert len(api.get(f"{model}/snapshots").json()["snapshots"]) == 1
 
 
-def test_what_is_not_there_is_told(api: httpx.Client, alias: str) -> None:
+def test_what_is_not_there_is_told(api: httpx.Client) -> None:
     assert api.get("/aliases/nobody").status_code == 404
     assert api.delete("/aliases/nobody").status_code == 404
     assert api.put("/aliases/some", json={"model": "nobody"}).status_code == 404
-    assert api.put("/aliases/some", json={"model": alias}).status_code == 404
     assert api.put("/aliases/some", json={"model": 3}).status_code == 422
     assert api.put("/aliases/so me", json={"model": "default"}).status_code == 422
 

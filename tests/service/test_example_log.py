@@ -13,7 +13,7 @@ from model_core.examples import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
 from service.example_log import MOST_ENTRY_BYTES, ExampleLog, MicroBatch, Place, parse_receipt, share_out
 from service.redis_client import Channel, connect, create_model
-from service.redis_keys import LogEntry, LogId, ModelKeys
+from service.redis_keys import LogEntry, LogId, ModelKeys, alias_key
 from service.replica import ModelGone
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
@@ -43,7 +43,7 @@ async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIt
         return made[-1]
 
     channel = Channel(client)
-    await create_model(channel, KEYS.meta, *META)
+    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
     await channel.close()
     yield LogUnderTest(client, make)
     for log in made:
