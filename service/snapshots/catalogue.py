@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from model_core.errors import FormatError, InvalidInput
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.redis_keys import revision
-from service.snapshots.errors import DamagedSnapshot, UnknownSnapshot
+from service.snapshots.errors import DamagedSnapshot, SnapshotLeaving, UnknownSnapshot
 from service.snapshots.files import SUFFIX, read_header, read_snapshot, write_snapshot
 from service.snapshots.log_archive import LogArchive
 from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store_answers
@@ -73,12 +73,14 @@ class Catalogue:
         raise UnknownSnapshot(self.model, wanted)
 
     def header(self, entry: Entry) -> SnapshotHeader:
-        """Raises DamagedSnapshot, though only `load` verifies the checksum."""
+        """Raises DamagedSnapshot, though only `load` verifies the checksum, and UnknownSnapshot where it was
+        deleted meanwhile.
+        """
         with self._reading(entry), self._store.open(self._file(entry.id)) as file:
             return read_header(file)
 
     def load(self, entry: Entry) -> Snapshot:
-        """Raises DamagedSnapshot."""
+        """Raises DamagedSnapshot, and UnknownSnapshot where it was deleted meanwhile."""
         with self._reading(entry), self._store.open(self._file(entry.id)) as file:
             return read_snapshot(file)
 
@@ -94,14 +96,14 @@ class Catalogue:
         return Entry(entry.id, entry.tags, size)
 
     def tag(self, entry: Entry, tag: str) -> None:
-        """Raises UnknownSnapshot where it was deleted meanwhile, or is about to be."""
+        """Raises SnapshotLeaving where it was deleted meanwhile, or is about to be."""
         name = self._tag(entry.id, checked_tag(tag))
         self._put(name)
         names = self._names()
         file, mark = (f"{entry.id}{suffix}" for suffix in (SUFFIX, LEAVING))
         if file not in names or mark in names:
             self._remove(name)
-            raise UnknownSnapshot(self.model, entry.id)
+            raise SnapshotLeaving(self.model, entry.id)
 
     def untag(self, entry: Entry, tag: str) -> None:
         self._remove(self._tag(entry.id, checked_tag(tag)))
@@ -154,10 +156,17 @@ class Catalogue:
     @contextlib.contextmanager
     def _reading(self, entry: Entry) -> Iterator[None]:
         try:
-            with store_answers("read"):
+            with store_answers("read"), self._unless_deleted(entry):
                 yield
         except FormatError as wrong:
             raise DamagedSnapshot(f"Snapshot {entry.id} of model {self.model!r}: {wrong}.") from wrong
+
+    @contextlib.contextmanager
+    def _unless_deleted(self, entry: Entry) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:  # after it was listed: no fault of the store
+            raise UnknownSnapshot(self.model, entry.id) from None
 
     def _file(self, snapshot: str) -> str:
         return f"{self.model}/{snapshot}{SUFFIX}"

@@ -7,7 +7,7 @@ from typing import Any
 from model_core.snapshot import SnapshotHeader
 from service.redis_keys import revision
 from service.snapshots.catalogue import Catalogue, Entry
-from service.snapshots.errors import DamagedSnapshot
+from service.snapshots.errors import DamagedSnapshot, UnknownSnapshot
 
 FEWEST_COLUMNS = 120
 """Of a table. On a narrower screen its lines break; an id is to be copied, so none of it may be left out."""
@@ -43,6 +43,8 @@ def listed(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
             found.append(described(entry, catalogue.header(entry)))
         except DamagedSnapshot as wrong:
             damaged.append(wrong.detail)
+        except UnknownSnapshot:  # deleted since the names were read
+            continue
     return found, damaged
 
 

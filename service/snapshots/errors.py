@@ -10,7 +10,20 @@ class UnknownSnapshot(ServiceError):
     title = "Unknown snapshot"
 
     def __init__(self, model: str, wanted: str) -> None:
-        super().__init__(f"There is no snapshot of model {model!r} with the id or the tag {wanted!r}.")
+        super().__init__(f"There is no snapshot of model {model!r} with the id or the tag {wanted[:80]!r}.")
+
+
+class SnapshotLeaving(ServiceError):
+    """It was to get a tag when retention, or somebody, was about to delete it."""
+
+    status = 409
+    title = "Snapshot is being deleted"
+
+    def __init__(self, model: str, snapshot: str) -> None:
+        super().__init__(
+            f"Snapshot {snapshot} of model {model!r} is being deleted, or was just now, and got no tag; tag a"
+            " newer one, or list what is there and try again."
+        )
 
 
 class DamagedSnapshot(ServiceError):
@@ -18,6 +31,13 @@ class DamagedSnapshot(ServiceError):
 
     status = 409
     title = "Snapshot cannot be used"
+
+
+class DamagedLogSegment(ServiceError):
+    """A file of the log archive that is not, byte for byte, what was written."""
+
+    status = 409
+    title = "Segment of the log archive cannot be used"
 
 
 class StoreUnavailable(ServiceError):

@@ -8,6 +8,7 @@ from model_core.errors import InvalidInput
 from model_core.hyperparameters import Hyperparameters
 from model_core.snapshot import SnapshotHeader
 from service.model_config import ModelConfig
+from service.replica import Replica
 from service.snapshots.errors import SnapshotMismatch
 
 
@@ -44,6 +45,11 @@ def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperpara
     if hyper is not None:
         check_family(config, hyper)
     return replace(model, hyper=hyper or config.hyper)
+
+
+def is_of_state(header: SnapshotHeader, replica: Replica) -> bool:
+    """Whether it was taken of what the replica has, or of what that was earlier: no restore came between."""
+    return (header.incarnation, header.generation) == (replica.keys.incarnation, replica.generation)
 
 
 def check_family(config: ModelConfig, hyper: Hyperparameters, what: str = "The snapshot") -> None:

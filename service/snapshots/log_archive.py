@@ -19,7 +19,7 @@ from typing import NamedTuple
 import zstandard
 
 from service.redis_keys import LOG_START, LogEntry, LogId
-from service.snapshots.errors import DamagedSnapshot
+from service.snapshots.errors import DamagedLogSegment
 from service.snapshots.object_store import ObjectStore, store_answers
 
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-(\d+)\.log\.zst")
@@ -79,7 +79,7 @@ class LogArchive:
 
     def entries_from(self, number: int) -> list[LogEntry]:
         """Those from the one that begins with this example to the end of its segment; none where no segment
-        holds it. Raises DamagedSnapshot.
+        holds it. Raises DamagedLogSegment.
         """
         for segment in self.segments():
             if segment.first <= number < segment.end:
@@ -99,7 +99,7 @@ class LogArchive:
             sealed = file.read()
         digest, packed = sealed[:_DIGEST_BYTES], sealed[_DIGEST_BYTES:]
         if hashlib.sha256(packed).digest() != digest:
-            raise DamagedSnapshot(
+            raise DamagedLogSegment(
                 f"Log segment {segment.name} is not what was written: its checksum differs."
             )
         return _unpacked(zstandard.ZstdDecompressor().decompress(packed))

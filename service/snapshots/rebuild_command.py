@@ -32,7 +32,8 @@ def rebuild(
 ) -> None:
     """Learn the log again, on top of a snapshot or of nothing, and compare the state with that in Redis.
 
-    Prints that they are equal, or the first difference, with exit code 1.
+    Prints that they are equal, or the first difference, with exit code 1. It needs the data directory (or the
+    snapshot store) and the Redis of the service.
     """
     from service.model_config import limits_of
     from service.rows import ReadOptions

@@ -40,8 +40,9 @@ FEW_EXAMPLES = 200
 async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
     """A model that is not there is created from the snapshot.
 
-    Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete, ServerFull,
-    RestoreConflict, StateUnavailable, and what Channel.call raises. Then the model is as it was.
+    Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete,
+    DamagedLogSegment, ServerFull, AliasConflict, RestoreConflict, StateUnavailable, and what Channel.call
+    raises. Then the model is as it was.
     """
     started = time.monotonic()
     entry, snapshot = await asyncio.to_thread(_load, store, plan)

@@ -11,7 +11,7 @@ from service.redis_client import Channel
 from service.redis_keys import LogId
 from service.replica import Replica
 from service.snapshots.catalogue import Catalogue
-from service.snapshots.fitting import config_of
+from service.snapshots.fitting import config_of, is_of_state
 from service.snapshots.replaying import Replay
 from service.snapshots.store import SnapshotStore
 
@@ -56,10 +56,6 @@ class SnapshotShortcut:
                 continue
             snapshot = catalogue.load(entry)
             header = snapshot.header
-            of_this_state = (header.incarnation, header.generation) == (
-                replica.keys.incarnation,
-                replica.generation,
-            )
-            if of_this_state and config_of(header).hyper == replica.config.hyper:
+            if is_of_state(header, replica) and config_of(header).hyper == replica.config.hyper:
                 return LogId.parse(header.applied), header.applied_number, snapshot.state()
         return None

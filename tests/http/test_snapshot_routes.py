@@ -67,4 +67,6 @@ def test_a_restore_is_refused_for_what_is_wrong_with_it(api: httpx.Client, model
     assert "hyper: needs replay_log" in refusal(422, snapshot="newest", replay_log=False, hyper={})
     assert "hyper" in refusal(422, snapshot="newest", replay_log=True, hyper={"l1": -1})
     assert "family" in refusal(409, snapshot="newest", replay_log=True, hyper={"family": "rda"})
+    assert "snapshot: must not be empty" in refusal(422, snapshot="", replay_log=False)
+    assert "snapshot" in refusal(422, snapshot="a" * 257, replay_log=False)
     assert "no snapshot" in refusal(404, snapshot="good", replay_log=True)

@@ -11,7 +11,7 @@ import pytest
 from service.models import OpenModel
 from service.redis_client import one_errand
 from service.snapshots.archiving import Archiving
-from service.snapshots.errors import DamagedSnapshot, LogIncomplete
+from service.snapshots.errors import DamagedLogSegment, LogIncomplete
 from service.snapshots.log_archive import LogArchive, RawEntry, Segment
 from service.snapshots.object_store import open_store
 from service.snapshots.rebuilding import Rebuilt, rebuild
@@ -101,7 +101,7 @@ async def test_a_damaged_segment_is_refused(system: System) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DamagedSnapshot, match=r"not what was written"):
+    with pytest.raises(DamagedLogSegment, match=r"Log segment .* is not what was written"):
         await rebuilt(system)
 
 
