@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     AskError,
+    BusyLoadingError,
     ClusterDownError,
     MovedError,
     NoScriptError,
@@ -36,6 +37,11 @@ CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
 
 class NotSent(RedisConnectionError):
     """No connection could be made, so the command never left this process."""
+
+
+def was_cut(failure: Exception) -> bool:
+    """Whether a connection ended under a call, so that another one may do at once."""
+    return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
 
 
 def connect(settings: Settings, url: str) -> Redis:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import random
+import time
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import BusyLoadingError, ResponseError
 
-from service.redis_client import CONNECTION_FAILURES, Channel, masters
+from service.redis_client import CONNECTION_FAILURES, Channel, masters, was_cut
 from service.redis_servers import Node
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+FIRST_PROBE_SECONDS, PROBE_SECONDS = 0.025, 0.2
+"""While the server is away: until the first look, doubling until it is the other."""
 OLDEST_REDIS = (6, 2)
 WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
 
@@ -25,7 +30,9 @@ class UnfitServer(Exception):
 
 
 class ServerHealth:
-    """Polled once a second. What it last knew stays while the server is away; `up` says whether it is."""
+    """Polled once a second, and about seven times while the server is away. What it last knew stays; `up`
+    says whether the server answers.
+    """
 
     def __init__(self, client: Redis, settings: Settings) -> None:
         self.up = False
@@ -39,6 +46,8 @@ class ServerHealth:
         self._client = client
         self._channels: dict[Node | None, Channel] = {}
         self._tells_settings = True
+        self._doubted = asyncio.Event()
+        self._away_since: float | None = None
 
     @property
     def used_share(self) -> float:
@@ -70,20 +79,57 @@ class ServerHealth:
         if self.persists is False:
             log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")
 
+    def doubt(self) -> None:
+        """Somebody asked the server in vain: it counts as away until it has been looked at, which is now."""
+        self.up = False
+        self._doubted.set()
+
     async def watch(self) -> None:
         """Polls for ever."""
+        probe = FIRST_PROBE_SECONDS
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            # Those who lost the server together do not all come back at once.
+            await self._rest(POLL_SECONDS if self._away_since is None else probe * random.uniform(0.5, 1))
             try:
-                await self._poll()
+                await self._look()
+                self._note_answer()
+                probe = FIRST_PROBE_SECONDS
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                self.up = False
-                log.debug("Redis does not answer: %s", failure)
+                self._note_absence(failure)
+                probe = min(2 * probe, PROBE_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._doubted.wait()
+        self._doubted.clear()
+
+    async def _look(self) -> None:
+        """A connection that ended, as at a restart, says nothing of the server that is there now."""
+        try:
+            await self._poll()
+        except CONNECTION_FAILURES as failure:
+            if not was_cut(failure):
+                raise
+            await self._poll()
+
+    def _note_answer(self) -> None:
+        if self._away_since is not None:
+            log.info("Redis answers again, after %.1f s", time.monotonic() - self._away_since)
+            self._away_since = None
+
+    def _note_absence(self, failure: Exception) -> None:
+        self.up = False
+        if self._away_since is None:
+            log.warning("Redis does not answer: %s", failure)
+            self._away_since = time.monotonic()
 
     async def _poll(self) -> None:
         """Of a cluster, what matters is the worst of its masters."""
         channels = await self._of_masters()
         infos = [_parse(await channel.call("INFO")) for channel in channels]
+        if any(info.get("loading", "0") != "0" for info in infos):
+            raise BusyLoadingError("it loads its data")
         persisting = [
             await self._persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
         ]

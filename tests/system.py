@@ -15,6 +15,7 @@ from model_core.warm_up import warm_up
 from service.appending import NewExample, NewExamples
 from service.evaluation.evaluations import Evaluations
 from service.evaluation.slice_names import unpack_names
+from service.feedback.service import Feedback
 from service.learner_process import Learners
 from service.metrics import Metrics
 from service.model_config import ModelConfig
@@ -49,6 +50,7 @@ class System:
         self.metrics = Metrics()
         self.models = Models(self.client, settings)
         self.updates = Updates(self.client, settings, self.health, self.metrics)
+        self.feedback = Feedback(self.client, settings, self.health, self.metrics)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -59,6 +61,7 @@ class System:
 
     async def __aexit__(self, *exception: object) -> None:
         await cancel_all(self._tasks)
+        await self.feedback.close()
         await self.updates.close()
         await self.models.close()
         await self.health.close()

@@ -20,7 +20,7 @@ from service.feedback.identity import packed_id
 from service.feedback.waiting import Label, Labelled, Waiting, key_of
 from service.metrics import Metrics
 from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, was_cut
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
@@ -114,7 +114,7 @@ class ModelFeedback:
         return "A" * count
 
     async def _keep_together(self, together: list[Asked[Served, str]]) -> None:
-        """One attempt: whoever predicts does not wait for a server that is away."""
+        """Whoever predicts does not wait for a server that is away."""
         requests = [asked.request for asked in together]
         self._pending_bytes -= sum(served.pending_bytes for served in requests)
         letters = await self._kept(requests)
@@ -130,15 +130,32 @@ class ModelFeedback:
         if not self._may_keep():
             return self._lost(len(entries) // 2)
         try:
-            if names:
-                await self._waiting.note_slices(self._logging, names)
-            letters = await self._waiting.log(self._logging, entries, any(s.look for s in requests))
-        except (*CONNECTION_FAILURES, ResponseError, ModelGone):
+            letters = await self._attempt(entries, names, any(s.look for s in requests))
+        except CONNECTION_FAILURES:
+            self._health.doubt()
+            return self._lost(len(entries) // 2)
+        except (ResponseError, ModelGone):
             return self._lost(len(entries) // 2)
         self._model.slices.told(names)
         if refused := letters.count("F"):
             self._metrics.unlogged(self._model.name, "full", refused)
         return letters
+
+    async def _attempt(self, entries: list[bytes], names: Mapping[int, SliceName], look: bool) -> str:
+        """A second one where the connection ended under the first, as at a restart: they may be kept already.
+
+        Raises what Waiting.log raises.
+        """
+        try:
+            if names:
+                await self._waiting.note_slices(self._logging, names)
+            return await self._waiting.log(self._logging, entries, look)
+        except CONNECTION_FAILURES as failure:
+            if not was_cut(failure):
+                raise
+            if names:
+                await self._waiting.note_slices(self._logging, names)
+            return await self._waiting.log(self._logging, entries, look=True)
 
     async def close(self) -> None:
         await self._log.drain(self._settings.redis_timeout_seconds)

@@ -1,0 +1,141 @@
+"""Predictions to be kept, and the flag that says whether the server is there, while it comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from redis.exceptions import BusyLoadingError
+
+from model_core.examples import ExampleBatch
+from service.feedback.identity import new_id
+from service.feedback.service import ModelFeedback, Served
+from service.feedback.waiting import entries_of
+from service.models import OpenModel
+from service.redis_client import CONNECTION_FAILURES, NotSent
+from tests.conftest import ServerFactory, SettingsFactory
+from tests.proxy import Proxy
+from tests.servers import ServerProcess
+from tests.system import System, eventually
+
+pytestmark = pytest.mark.faults
+
+
+class Keeping(NamedTuple):
+    server: ServerProcess
+    proxy: Proxy
+    system: System
+    model: OpenModel
+
+    @property
+    def feedback(self) -> ModelFeedback:
+        return self.system.feedback.of(self.model)
+
+    async def keep(self) -> str:
+        """A prediction under a new id."""
+        batch = ExampleBatch.from_encoded([([1, 2, 3], None)])
+        entries = entries_of([new_id().packed], batch, np.array([0.5]), 0, 1)
+        return await self.feedback.keep(Served(entries, look=False))
+
+    def waiting(self) -> int:
+        """How many predictions wait, as the server counts them."""
+        with self.server.client() as client:
+            return int(client.hget(self.model.mirror.replica.keys.feedback, "=u") or 0)
+
+
+@pytest.fixture
+async def keeping(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Keeping]:
+    async with Proxy(fresh_valkey.socket_path) as proxy:
+        settings = make_settings(fresh_valkey, redis_url=proxy.url, redis_timeout_seconds=2)
+        async with System(settings) as system:
+            yield Keeping(fresh_valkey, proxy, system, await system.model())
+        fresh_valkey.resume()
+
+
+async def test_a_server_that_was_restarted_between_two_polls_was_never_away(
+    fresh_valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(fresh_valkey, redis_timeout_seconds=2)) as system:
+        health = system.health
+        fresh_valkey.restart()  # this loop stands still meanwhile, and with it the polls
+        health.used_bytes = 0
+
+        def polled() -> bool:
+            assert health.up
+            return health.used_bytes > 0
+
+        await eventually(polled)
+
+
+async def test_a_prediction_survives_the_end_of_its_connection(keeping: Keeping) -> None:
+    assert await keeping.keep() == "L"
+    await keeping.proxy.cut_all()
+    assert await keeping.keep() == "L"
+    keeping.server.restart()
+    assert await keeping.keep() == "L"
+    assert keeping.waiting() == 3
+
+
+async def test_a_prediction_whose_reply_is_lost_is_kept_once(keeping: Keeping) -> None:
+    lost = keeping.proxy.lose_reply("log_predictions")
+    assert await keeping.keep() == "S", "it is known already"
+    assert (lost.happened, keeping.waiting()) == (1, 1)
+
+
+async def test_who_waited_for_the_server_in_vain_lets_nobody_wait_after_him(keeping: Keeping) -> None:
+    assert await keeping.keep() == "L"
+    keeping.server.pause()
+    assert await keeping.keep() == "A"
+    assert not keeping.system.health.up
+    keeping.server.resume()
+    await eventually(lambda: keeping.system.health.up)
+    assert await keeping.keep() == "L"
+
+
+async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Keeping) -> None:
+    assert await keeping.keep() == "L"
+    keeping.server.kill9()
+    assert await keeping.keep() == "A"
+    await eventually(lambda: not keeping.system.health.up)
+    keeping.server.start()
+    await eventually(lambda: keeping.system.health.up)
+    assert await keeping.keep() == "L"
+
+
+async def test_a_server_that_loads_its_data_is_away(
+    server_factory: ServerFactory, make_settings: SettingsFactory
+) -> None:
+    server = server_factory()
+    with server.client() as client:
+        client.mset({f"key-{number}": "v" * 200 for number in range(300)})
+        client.bgrewriteaof()
+        await eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+    server.kill9()
+    # Three seconds, and it answers after every few keys.
+    server.config |= {"key-load-delay": 10_000, "loading-process-events-interval-bytes": 1024}
+    loading = asyncio.create_task(asyncio.to_thread(server.start))
+    system = System(make_settings(server, redis_timeout_seconds=2))
+    refusal = await first_refusal_of_a_listener(system)
+    assert isinstance(refusal, BusyLoadingError)
+    assert not system.health.up
+    await loading
+    await system.health.check()
+    assert system.health.up
+    await system.health.close()
+    await system.client.aclose()
+
+
+async def first_refusal_of_a_listener(system: System) -> Exception | None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await system.health.check()
+            except NotSent:
+                await asyncio.sleep(0.01)
+            except CONNECTION_FAILURES as refusal:
+                return refusal
+            else:
+                return None
