@@ -19,7 +19,12 @@ Path = tuple[str | int, ...]
 
 _EXAMPLE = frozenset({"features", "label", "weight", "sample_rate", "event_id", "event_time"})
 _LABEL = frozenset({"id", "label", "weight", "sample_rate"})
+_ITEM = _EXAMPLE | _LABEL
 _MANY = frozenset({"examples"})
+_WITHOUT_ID = {
+    "features": "unknown field beside `id`: what is learned are the features that were predicted with",
+    "event_id": "unknown field beside `id`, under which a label counts once",
+}
 _MOST_ERRORS = 100
 _EXAMPLES_A_TURN = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +43,7 @@ def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float)
     """Raises InvalidInput."""
     if "id" in request:
         return _new_label(request, max_weight, ())
+    refuse_unknown(request, _ITEM)
     return one_example(encoder, request, max_weight)
 
 
@@ -85,7 +91,7 @@ def _check(
             if "id" in example:
                 checked.append(_new_label(example, max_weight, path))
                 continue
-            refuse_unknown(example, _EXAMPLE, *path)
+            refuse_unknown(example, _ITEM, *path)
             if "features" not in example:
                 raise InvalidInput((*path, "features"), "this field is required, or else `id`")
             checked.append(_new_example(encoder, example, max_weight, path))
@@ -94,6 +100,9 @@ def _check(
 
 
 def _new_label(example: Example | UpdateRequest, max_weight: float, path: Path) -> NewLabel:
+    for name, why in _WITHOUT_ID.items():
+        if name in example:
+            raise InvalidInput((*path, name), why)
     refuse_unknown(example, _LABEL, *path)
     if "label" not in example:
         raise InvalidInput((*path, "label"), "this field is required")

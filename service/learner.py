@@ -96,6 +96,7 @@ class Learner:
                 await first_to_end(self._work(), keeping, watching, sweeping)
             except ModelGone:
                 self._committer = None
+                self._metrics.model_deleted(self.model)
                 log.info("learner of %s ends: the model was deleted", self.model)
 
     async def _work(self) -> None:
@@ -256,6 +257,8 @@ class Learner:
     def _show_waiting(self, swept: Swept, config: ModelConfig) -> None:
         if self.leading:
             self._metrics.waits(self.model, swept, config.feedback.max_bytes)
+        else:
+            self._metrics.waits_elsewhere(self.model, swept)
 
     async def _wait_for_operator(self) -> None:
         """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""

@@ -23,6 +23,11 @@ from service.quality_metrics import QualityMetrics
 from service.shared_metrics import absent, process_registry, shared_directory, whole_registry
 
 LOOK_EVERY_SECONDS = 1.0
+FATES = (
+    *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
+    *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
+)
+"""What the scripts of logged predictions count. All are there at 0, or Prometheus would miss the first."""
 
 
 class CommittedWork(Protocol):
@@ -129,16 +134,24 @@ class Metrics(QualityMetrics):
         self.label_delay_seconds.labels(model).observe(delay_seconds)
 
     def waits(self, model: str, waiting: WaitingPredictions, limit_bytes: int) -> None:
-        """The counts are Redis's, of the model's whole life: what is added to them is counted here."""
-        known = self._fates.setdefault(model, waiting.counts)
-        for fate, count in waiting.counts.items():
-            self.feedback_predictions.labels(model, fate).inc(max(0, count - known.get(fate, 0)))
+        """Of the learner that leads. The counts are Redis's, of the model's whole life: this process begins
+        with them as it finds them, since what came while nobody led counts too.
+        """
+        known = self._fates.get(model, {})
+        for fate in FATES if waiting.counts else ():
+            added = waiting.counts.get(fate, 0) - known.get(fate, 0)
+            self.feedback_predictions.labels(model, fate).inc(max(0, added))
         self._fates[model] = waiting.counts
         for stage, number in waiting.waiting.items():
             self._show(self.feedback_waiting, number, model, stage)
         self._show(self.feedback_bytes, waiting.bytes, model)
         self._show(self.feedback_limit_bytes, limit_bytes, model)
         self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
+
+    def waits_elsewhere(self, model: str, waiting: WaitingPredictions) -> None:
+        """What another leader counts, this process does not count again when it leads again."""
+        if model in self._fates:
+            self._fates[model] = waiting.counts
 
     def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int) -> None:
         self.mirror_age_seconds.labels(model).set(age_seconds)
@@ -161,6 +174,10 @@ class Metrics(QualityMetrics):
         self._show(self.learner_blocked, blocked, model)
         if not leading:
             self._hide(model)
+
+    def model_deleted(self, model: str) -> None:
+        """The counts of its successor begin at 0."""
+        self._fates.pop(model, None)
 
     def learner_ended(self, model: str) -> None:
         for gauge in self.written:

@@ -94,16 +94,20 @@ PREDICT_PROBLEMS = problems(
         " prediction with other features."
     }
 )
+_TOO_MUCH = {"_429": "Too much waits to be learned, or Redis is nearly full."}
 IMPRESSIONS_PROBLEMS = problems(
-    **_OF_A_MODEL | OF_A_BODY | {"_503": "Redis is away; the same request again has the same effect once."}
+    **_OF_A_MODEL
+    | OF_A_BODY
+    | _TOO_MUCH
+    | {"_503": "Redis is away; the same request again has the same effect once."}
 )
 UPDATE_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY
+    | _TOO_MUCH
     | {
         "_404": "There is no such model, or no such prediction waits for a label.",
         "_409": "The stored model was written under another contract, or the prediction has the other label.",
-        "_429": "Too much waits to be learned, or Redis is nearly full.",
         "_503": "Redis is away; `outcome` says whether the examples may have been appended, `event_ids` under"
         " which ids a retry learns once.",
     }

@@ -43,7 +43,8 @@ async def sweep_waiting(
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.debug("no sweep of %s: %s", model, failure)
+                level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
+                log.log(level, "what waits of %s is not closed: %s", model, failure)
                 continue
             show(swept, opened[1])
             pause = AGAIN_SECONDS if swept.more else EVERY_SECONDS

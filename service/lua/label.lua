@@ -7,13 +7,22 @@
 --          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,
 --          D repeated, C another label was first, U unknown. Position "entry:offset" or empty; delay in
 --          milliseconds since it was shown, or -1.
-local asked = (#ARGV - OWN + 1) / 3
-if at_arrival and room < asked then
-  return {'FULL', most_backlog - room}
-end
 local ids = {}
 for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
 local found = find(ids)
+-- How many examples these labels append at most.
+local function to_append()
+  if at_arrival then return #ids end
+  local late = 0
+  for k, id in ipairs(ids) do
+    local value = late_too and ARGV[OWN + 3 * k - 2] == '1' and found[id]
+    if value and kind_of(value) == 'c' and closed_as(value) == 'n' then late = late + 1 end
+  end
+  return late
+end
+if #ids > room and to_append() > math.max(0, room) then
+  return {'FULL', most_backlog - room}
+end
 local closing = {} -- id -> its label, where it is closed by this script
 
 -- Whether this label says the same as what is known; counts it.
@@ -46,7 +55,7 @@ local function of_closed(id, value, label, weight)
   if label == '0' then return compare(label, '0') end
   take(id, value)
   count('late')
-  if late_too and room > 0 and #rest > 0 then
+  if late_too and #rest > 0 then
     close(id, string.sub(value, 1, GENERATION - 1) .. rest, label, weight, label)
     count('late_joined')
     closing[id] = label

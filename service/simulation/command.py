@@ -109,17 +109,19 @@ def _phases_of(report: Report) -> Table:
 
 
 def _compared(reports: list[Report]) -> Table:
-    phases = list(reports[0].phases)
+    """A column for each policy: with a row for each, a terminal is too narrow for the figures."""
     table = _table(
         "Calibration of what was served; log loss and regret before the shock",
-        *("policy", *(phase.replace("_", " ") for phase in phases)),
-        *("log loss", "regret", "learned", "lost", "doubled"),
+        *("", *(report.policy.replace("-", "-\n") for report in reports)),
     )
-    for report in reports:
-        before = report.phases["before_shock"]
-        figures = [report.phases[phase].calibration for phase in phases] + [before.log_loss, before.regret]
-        counts = (report.learned, report.lost, report.doubled)
-        table.add_row(report.policy, *map(_text, figures), *map(str, counts))
+    for phase in reports[0].phases:
+        figures = [_text(report.phases[phase].calibration) for report in reports]
+        table.add_row(phase.replace("_", " "), *figures)
+    before = [report.phases["before_shock"] for report in reports]
+    table.add_row("log loss", *(_text(quality.log_loss) for quality in before))
+    table.add_row("regret", *(_text(quality.regret) for quality in before))
+    for count in ("learned", "lost", "doubled"):
+        table.add_row(count, *(str(getattr(report, count)) for report in reports))
     return table
 
 

@@ -201,6 +201,21 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learne
     assert sorted((await bench.logged()).prediction_ids or []) == [id_of(i) for i in range(5)]
 
 
+async def test_a_late_click_is_refused_and_not_dropped_while_the_backlog_is_full(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench({"backlog_limit_examples": 2}, exposure="on_predict", late="append", late_seconds=60)
+    await bench.log(1, 2)
+    await bench.swept("open")
+    await bench.log(3)
+    with pytest.raises(LogFull, match="no label was taken"):
+        await bench.label((1, 1), (3, 1))
+    assert await bench.label((3, 1), (1, 0), (9, 1)) == "WDU", "they append nothing yet"
+    await bench.channel.call("HSET", KEYS.meta, "applied_number", 2)
+    assert await bench.label((1, 1)) == "P"
+    assert (await bench.logged()).labels.tolist() == [0, 0, 1]
+
+
 async def test_two_sweepers_at_once_close_each_impression_once(make_bench: MakeBench) -> None:
     benches = [make_bench(exposure="on_predict") for _ in range(2)]
     await benches[0].log(*range(2000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -123,6 +124,23 @@ def test_a_label_that_cannot_be_taken_says_why(make_model: Any) -> None:
         assert model.post("update", body).status_code == 422, body
 
 
+@pytest.mark.parametrize(
+    ("body", "path", "hint"),
+    [
+        ({"id": "a", "label": 1, "features": {}}, "features", "the features that were predicted with"),
+        ({"id": "a", "label": 1, "event_id": "e"}, "event_id", "under which a label counts once"),
+        ({"examples": [{"id": "a", "label": 1, "features": {}}]}, "examples[0].features", "beside `id`"),
+        ({"ids": ["a"], "label": 1}, "ids", "id, label"),
+    ],
+)
+def test_a_label_that_is_asked_for_wrongly_is_told_how(
+    make_model: Any, body: dict[str, Any], path: str, hint: str
+) -> None:
+    (error,) = make_model().post("update", body).json()["errors"]
+    assert error["path"] == path
+    assert hint in error["detail"]
+
+
 def test_labels_and_examples_come_in_one_list(make_model: Any) -> None:
     model = make_model(learn_at="arrival", exposure="on_predict")
     one = model.predict(log=True)["id"]
@@ -148,25 +166,47 @@ def test_another_prediction_under_the_same_id_is_a_conflict(make_model: Any) -> 
     assert other.json()["ids"] == ["a"]
 
 
-def test_what_came_of_predictions_is_counted(make_model: Any, api: httpx.Client) -> None:
+def fates(api: httpx.Client, model: Model) -> dict[str, float]:
+    """What /metrics counts of the model's predictions, and how many wait at each stage."""
+    found = {}
+    for line in api.get("/metrics").text.splitlines():
+        if line.startswith("ftrl_feedback_") and f'model="{model.path.rpartition("/")[2]}"' in line:
+            name, _, value = line.rpartition(" ")
+            if kind := re.search(r'(?:fate|stage)="(\w+)"', name):
+                found[kind[1]] = float(value)
+    return found
+
+
+def test_what_came_of_predictions_is_counted_from_the_first_one_on(
+    make_model: Any, api: httpx.Client
+) -> None:
     model = make_model()
-    name = model.path.rpartition("/")[2]
-    deadline = time.monotonic() + 20
-    while f'ftrl_feedback_waiting{{model="{name}"' not in api.get("/metrics").text:  # its learner counts
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
     ids = [model.predict(log=True)["id"] for _ in range(3)]
     model.post("impressions", {"ids": ids[:2]})
     model.post("update", {"id": ids[0], "label": 1})
-    model.rounds(2)
-    deadline = time.monotonic() + 10
-    wanted = [
-        f'ftrl_feedback_predictions_total{{fate="{fate}",model="{name}"}}' for fate in ("joined", "negative")
-    ]
-    while not all(f"{one} 1.0" in (text := api.get("/metrics").text) for one in wanted):
-        assert time.monotonic() < deadline, [line for line in text.splitlines() if "feedback" in line]
+    deadline = time.monotonic() + 30
+    while (
+        not {"never_shown": 1, "joined": 1, "negative": 1}.items() <= (counted := fates(api, model)).items()
+    ):
+        assert time.monotonic() < deadline, counted
         time.sleep(0.1)
-    assert f'ftrl_feedback_label_delay_seconds_count{{model="{name}"}} 1.0' in text
+    assert (counted["logged"], counted["shown"]) == (3, 2)
+    assert counted["late"] == 0, "there before the first one, or Prometheus would miss it"
+    name = model.path.rpartition("/")[2]
+    assert f'ftrl_feedback_label_delay_seconds_count{{model="{name}"}} 1.0' in api.get("/metrics").text
+
+
+def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Client) -> None:
+    for created in (1, 2):
+        model = make_model(exposure="on_predict")
+        for _ in range(created):
+            model.predict(log=True)
+        deadline = time.monotonic() + 30
+        while (counted := fates(api, model)).get("negative", 0) < created * (created + 1) / 2:
+            assert time.monotonic() < deadline, counted
+            time.sleep(0.1)
+        assert counted["logged"] == counted["negative"] == created * (created + 1) / 2
+        api.delete(model.path)
 
 
 def test_without_redis_predictions_are_served_and_not_logged(

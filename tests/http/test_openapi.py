@@ -61,6 +61,11 @@ def test_every_refusal_is_documented_as_a_problem(document: dict[str, Any]) -> N
                 assert response["content"] == {"application/problem+json": schema}
 
 
+def test_what_a_full_server_refuses_says_so(document: dict[str, Any]) -> None:
+    for path in ("/update", "/impressions"):
+        assert "429" in document["paths"][path]["post"]["responses"], path
+
+
 def test_every_example_of_a_body_works(api: httpx.Client, document: dict[str, Any]) -> None:
     api.post("/models/default/snapshots").raise_for_status()
     tried = 0

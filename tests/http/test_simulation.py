@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pytest
 
+from service.simulation.command import print_reports
+from service.simulation.figures import Quality, Report
 from service.simulation.policies import POLICIES, Plan, simulate
 from service.simulation.world import World
 from tests.commands import run
@@ -62,6 +64,19 @@ def test_the_command_prints_a_report_for_programs(live_api: LiveApi) -> None:
     report = json.loads(done.stdout)
     assert report["policy"] == "close-sampled"
     assert report["learned"] < report["events"]["impressions"]
+
+
+def test_the_policies_side_by_side_fit_into_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    quality = Quality(12_000, 1.0234, 0.3123, 0.0213, 0.0361)
+    phases = dict.fromkeys(("first_window", "second_window", "before_shock", "after_shock", "end"), quality)
+    print_reports([Report(policy, 100, 60, phases, {}, 6000, 0, 0) for policy in POLICIES])
+    table = capsys.readouterr().out.rpartition("Calibration of what was served")[2]
+    assert table.count("1.0234") == len(POLICIES) * len(phases)
+    assert all(name in table for name in ("second window", "arrival-", "sampled", "doubled"))
+    assert "…" not in table
 
 
 def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
