@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from service.models import OpenModel
+from service.redis_client import one_errand
 from service.redis_keys import LogId
+from service.snapshots.cloning import clone
 from service.snapshots.errors import StoreUnavailable
 from service.snapshots.requests import NoLearner
+from service.snapshots.store import SnapshotStore
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
-from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
+from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
 from tests.system import System, eventually, pass_over, read_log, stored
 
 
@@ -114,10 +118,54 @@ async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
         system.learn()
         model = await system.model(CONFIG)
         await take(system, model)
-    assert [catalogue(system).header(entry).reason for entry in catalogue(system).entries()] == [
-        "shutdown",
-        "request",
-    ]
+    assert reasons(system) == ["shutdown", "request"]
+
+
+async def test_a_model_that_learned_nothing_since_it_was_cloned_is_not_saved_again(system: System) -> None:
+    learning = system.learn()
+    await system.update(await system.model(CONFIG), 20)
+    store, sparser = SnapshotStore(system.settings), replace(CONFIG.hyper, l1=3.0)
+    async with one_errand(system.settings) as channel:
+        for name, hyper in (("still", None), ("learning", None), ("sparser", sparser)):
+            await clone(channel, store, "clicks", name, hyper)
+    for name in ("still", "learning", "sparser"):
+        await led(system, name)
+    await system.update(await system.models.get("learning"), 5)
+    learning.cancel()
+    await asyncio.wait([learning])
+    assert reasons(system, "still") == ["clone of clicks"]
+    assert reasons(system, "learning") == ["clone of clicks", "shutdown"]
+    assert reasons(system, "sparser") == ["clone of clicks", "shutdown"], "no snapshot has its configuration"
+
+
+async def test_a_model_that_learned_nothing_since_it_was_restored_is_not_saved_again(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey)) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 20)
+        taken = await take(system, model)
+        await system.update(model, 5, start=20)
+    await restored(system, taken["id"])
+    async with System(make_settings(valkey)) as system:
+        learning = system.learn()
+        await led(system, "clicks")
+        learning.cancel()
+        await asyncio.wait([learning])
+        assert reasons(system) == ["request", "shutdown", "before restore"]
+
+
+async def led(system: System, model: str) -> None:
+    """Returns when a learner leads it."""
+    line = f'ftrl_learner_active{{model="{model}"}} 1.0'
+    await eventually(lambda: line in system.metrics.render().decode(), 30)
+
+
+def reasons(system: System, model: str = "clicks") -> list[str]:
+    """Of all snapshots, oldest first."""
+    kept = catalogue(system, model)
+    return [kept.header(entry).reason for entry in kept.entries()]
 
 
 async def test_a_learner_without_a_schedule_saves_nothing_at_its_end(
