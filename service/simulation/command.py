@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 def simulate(
     url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
     model: Annotated[
-        str, typer.Option(help="The model, which is deleted and created anew.", callback=checked_model_name)
+        str,
+        typer.Option(
+            help="The model, which is created anew; one that is no simulation's is left alone.",
+            callback=checked_model_name,
+        ),
     ] = "simulated",
     policies: Annotated[
         str, typer.Option(help="One or more feedback policies, comma-separated, or `all` of them.")
     ] = "close",
-    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Requests a second.")] = 100,
+    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Impressions a second.")] = 100,
     seconds: Annotated[float, typer.Option(min=1, help="How long impressions are sent.")] = 60,
     window: Annotated[float, typer.Option(min=1, help="The attribution window, in seconds.")] = 10,
     delay: Annotated[

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.service_client import Refused, ServiceClient
+from service.serving import CommandFailure
 from service.simulation.accounting import expected_examples
 from service.simulation.figures import Quality, Report
 from service.simulation.traffic import Habits, Traffic
@@ -16,6 +17,7 @@ from service.simulation.world import World
 BITS = 18
 WAIT_SECONDS = 60.0
 SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
+LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,29 @@ def simulate(plan: Plan, policy: str) -> Report:
 
 
 def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> None:
-    """Raises CommandFailure."""
+    """Raises CommandFailure, also where a model of that name is no simulation's: it may be at work."""
     path = f"/models/{plan.model}"
     try:
+        if not _is_simulated(client.call("GET", path)["feedback"]):
+            raise CommandFailure(
+                f"No simulation has made the model {plan.model}: choose another --model, or delete it first"
+            )
         client.call("DELETE", path)
     except Refused as refusal:
         if refusal.status != 404:
             raise
-    times = {"window_seconds": plan.window, "unshown_seconds": plan.window, "late_seconds": 10 * plan.window}
+    times = _times(plan.window)
     hashing = {"bits": BITS, "prior_probability": plan.click_rate}
     client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
+
+
+def _times(window: float) -> dict[str, float]:
+    return {"window_seconds": window, "unshown_seconds": window, "late_seconds": LATE_WINDOWS * window}
+
+
+def _is_simulated(feedback: dict[str, Any]) -> bool:
+    """By its times, in a ratio that nobody else has a reason for."""
+    return bool(_times(feedback["window_seconds"]).items() <= feedback.items())
 
 
 def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:

@@ -66,6 +66,14 @@ def test_the_command_prints_a_report_for_programs(live_api: LiveApi) -> None:
     assert report["learned"] < report["events"]["impressions"]
 
 
+def test_a_model_that_no_simulation_made_is_not_deleted(live_api: LiveApi) -> None:
+    words = ("simulate", "--url", live_api.url, "--seconds", "1", "--window", "1")
+    done = run(*words, "--model", "default")
+    assert done.returncode == 1
+    assert "No simulation has made the model default" in done.stderr
+    assert "choose another --model" in done.stderr
+
+
 def test_the_policies_side_by_side_fit_into_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
