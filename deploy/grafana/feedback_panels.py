@@ -43,7 +43,7 @@ FEEDBACK = [
     ),
     graph(
         "Served, not logged",
-        "away: Redis did not answer or is nearly full. full: the model's own limit.",
+        "away: Redis did not answer, or refused. full: it is nearly full, or the model is at its own limit.",
         "cps",
         (rate("ftrl_feedback_unlogged_total", "model, reason"), "{{model}} {{reason}}"),
     ),

@@ -38,6 +38,7 @@ def of_api(name: str, labels: str = "") -> str:
 PREDICTIONS = of_api("ftrl_predictions_total", ', model="default"')
 LOST = of_api("ftrl_examples_lost_total", ', model="default"')
 SNAPSHOT_FAILURES = f'ftrl_snapshot_failures_total{{{OF_MODEL}, reason="full"}}'
+UNLOGGED = of_api("ftrl_feedback_unlogged_total", ', model="default", reason="away"')
 MIRROR_AGE = of_api("ftrl_mirror_age_seconds", ', model="default"')
 
 HEALTHY: dict[str, str] = {
@@ -76,6 +77,7 @@ HEALTHY: dict[str, str] = {
     of_api("ftrl_redis_persistence_ok"): "1x200",
     of_api("ftrl_redis_policy_ok"): "1x200",
     LOST: "0x200",
+    UNLOGGED: "0x200",
     of_model("ftrl_snapshot_success_timestamp_seconds"): "1000000x200",
     SNAPSHOT_FAILURES: "0x200",
     of_model("ftrl_rollbacks_total"): "0x200",
@@ -191,6 +193,8 @@ SCENARIOS = (
     Scenario("Redis fills", {of_api("ftrl_redis_memory_used_bytes"): "800x200"}, {"FtrlRedisMemory"}),
     Scenario("Redis without limit", {of_api("ftrl_redis_memory_limit_bytes"): "0x200"}, set()),
     Scenario("no room for predictions", {of_model("ftrl_feedback_bytes"): "950x200"}, {"FtrlFeedbackFull"}),
+    Scenario("predictions are not logged", {UNLOGGED: "0+60x200"}, {"FtrlPredictionsUnlogged"}),
+    Scenario("predictions were not logged at a restart of Redis", {UNLOGGED: "0x37 6000x160"}, set()),
     Scenario("Redis full", {of_api("ftrl_redis_shedding"): "1x200"}, {"FtrlRedisSheds"}),
     Scenario("no persistence", {of_api("ftrl_redis_persists"): "0x200"}, {"FtrlRedisPersistenceOff"}),
     Scenario("a full disk", {of_api("ftrl_redis_persistence_ok"): "0x200"}, {"FtrlRedisPersistenceOff"}),
