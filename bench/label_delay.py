@@ -90,7 +90,8 @@ def _chance(impressions: Impressions, start: Start, span: slice) -> str:
     middle = (span.start + span.stop) // 2
     known = int(impressions.labels[: max(start.learned, middle - WINDOW)].sum())
     error = (1 / clicks + (1 / known if known else 0.0)) ** 0.5
-    return f"rows {span.start:,} to {span.stop:,}, {clicks:,} clicks: standard error {error:.1%}"
+    prior = f"prior_probability {impressions.click_rate:.4f}, as of all rows"
+    return f"rows {span.start:,} to {span.stop:,}, {clicks:,} clicks: standard error {error:.1%}; {prior}"
 
 
 def _served(impressions: Impressions, start: Start, learn_at: LearnAt) -> npt.NDArray[np.float64]:
