@@ -181,7 +181,8 @@ class UnknownPrediction(ServiceError):
 
     def __init__(self, prediction_id: str) -> None:
         super().__init__(
-            f"No prediction {prediction_id[:80]!r} waits: it was never logged, or has expired.",
+            f"No prediction {prediction_id[:80]!r} waits here: it was not logged (`log` in /predict), or by"
+            " another model, or has expired.",
             extra={"id": prediction_id},
         )
 

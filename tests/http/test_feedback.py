@@ -115,6 +115,7 @@ def test_a_label_that_cannot_be_taken_says_why(make_model: Any) -> None:
     )
     assert (conflict.status_code, unknown.status_code) == (409, 404)
     assert (conflict.json()["id"], unknown.json()["id"]) == (one, "x")
+    assert "not logged (`log` in /predict)" in unknown.json()["detail"]
     for body in (
         {"id": one},
         {"id": one, "label": 2},
