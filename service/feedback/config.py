@@ -24,7 +24,7 @@ class FeedbackConfig:
     late: what becomes of a click after the window.
     late_seconds: how long after the window it is known whose click it is.
     unshown_seconds: how long a prediction waits to be shown.
-    grace_seconds: how long a label waits for the exposure of its prediction.
+    grace_seconds: how long a label waits for the exposure of its prediction at least.
     negative_sample_rate: share of the labels 0 that is learned, each with the inverse weight.
     max_bytes: what all that waits may take of Redis; beyond, predictions are served and not logged.
     """

@@ -66,10 +66,12 @@ local function of_closed(id, value, label, weight)
   return 'T'
 end
 
+-- A label never shortens how long its prediction waits to be shown: where that is due later, it counts from later.
 local function of_unshown(id, value, label, weight)
+  local from = math.floor(math.max(now, since(value) + wait_of.u - wait_of.g))
   take(id, value)
   local labelled = with_label(value, 'g', label, weight)
-  found[id] = string.sub(labelled, 1, 1) .. since_now .. string.sub(labelled, GENERATION)
+  found[id] = string.sub(labelled, 1, 1) .. struct.pack('<I4', from) .. string.sub(labelled, GENERATION)
   put(id, found[id])
   return 'G'
 end

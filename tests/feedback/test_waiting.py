@@ -94,6 +94,19 @@ async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench,
     assert (await bench.logged()).labels.tolist() == [1]
 
 
+async def test_a_label_does_not_shorten_how_long_its_prediction_waits_to_be_shown(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(unshown_seconds=60, grace_seconds=1)
+    await bench.log(1)
+    assert await bench.label((1, 1)) == "G"
+    await asyncio.sleep(2.1)
+    assert (await bench.sweep()).waiting["early"] == 1, "the grace is over"
+    assert await bench.expose(1) == "S"
+    await bench.swept("open")
+    assert (await bench.logged()).labels.tolist() == [1]
+
+
 async def test_a_label_whose_impression_never_comes_is_an_orphan(make_bench: MakeBench) -> None:
     bench = make_bench()
     await bench.log(1)
