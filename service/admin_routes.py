@@ -19,6 +19,7 @@ from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription, ModelNames
 from service.request_schemas import ModelSpecification
 from service.routes import ModelName, known_name
+from service.security.access import ADMIN, READ, READ_ALL
 from service.settings import Settings
 
 TAGS: list[str | Enum] = ["models"]
@@ -27,12 +28,12 @@ _parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).valid
 
 
 def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
-    @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."))
+    @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."), **READ_ALL.declared)
     async def list_models() -> ModelNames:
         """Names of all models."""
         return ModelNames(models=await backend.models.names())
 
-    @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS)
+    @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS, **READ.declared)
     async def describe_model(name: ModelName) -> ModelDescription:
         """A model's configuration and how much it has learned, as this process's copy has it."""
         return await described(await backend.aliases.open(known_name(name)))
@@ -42,6 +43,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
         tags=TAGS,
         status_code=204,
         responses=MODEL_PROBLEMS | problems(_409="It is the name of an alias."),
+        **ADMIN.declared,
     )
     async def delete_model(name: ModelName) -> Response:
         """Delete a model and all that it has learned. There is no way back."""
@@ -68,6 +70,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
             tags=TAGS,
             responses=CREATE_PROBLEMS | {201: {"model": ModelDescription, "description": "It was created."}},
             response_description="It existed already, with this configuration.",
+            access=ADMIN,
         )
     )
 

@@ -19,6 +19,7 @@ from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription
 from service.request_schemas import MODEL_NAME_PATTERN
 from service.routes import ModelName, known_name
+from service.security.access import ADMIN_ALL, READ_ALL
 from service.settings import Settings
 from service.snapshots.cloning import clone
 
@@ -66,17 +67,19 @@ _PROBLEMS = {
 
 
 def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
-    @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY))
+    @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY), **READ_ALL.declared)
     async def list_aliases() -> AliasList:
         """All aliases, and the model of each."""
         return AliasList(aliases=await backend.aliases.all())
 
-    @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS))
+    @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS), **READ_ALL.declared)
     async def describe_alias(name: ModelName) -> Alias:
         """The model of an alias."""
         return Alias(alias=name, model=await backend.aliases.model_of(known_name(name)))
 
-    @app.delete("/aliases/{name}", tags=TAGS, status_code=204, responses=problems(**_PROBLEMS))
+    @app.delete(
+        "/aliases/{name}", tags=TAGS, status_code=204, responses=problems(**_PROBLEMS), **ADMIN_ALL.declared
+    )
     async def delete_alias(name: ModelName) -> Response:
         """Delete an alias, and no model."""
         await backend.aliases.remove(known_name(name))
@@ -97,6 +100,7 @@ def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         *("PUT", "/aliases/{name}", _set_alias, set_alias),
         **raw,
         tags=TAGS,
+        access=ADMIN_ALL,
         responses=CREATE_PROBLEMS
         | problems(_409="It is the name of a model, or the model's that of an alias."),
     )
@@ -118,6 +122,7 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         **raw,
         status_code=201,
         tags=["models"],
+        access=ADMIN_ALL,
         responses=CREATE_PROBLEMS
         | problems(_409="The name is taken, or the family another.", _507="Redis is full."),
     )

@@ -105,7 +105,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_evaluation_routes(app, backend)
     add_health_routes(app, backend, settings, metrics)
     app.end_streams = add_dashboard(app, backend, settings, metrics).stop
-    guard = Guard(TokenFile(settings.tokens_file)) if settings.tokens_file else None
+    guard = Guard(TokenFile(settings.tokens_file), app.routes) if settings.tokens_file else None
     app.add_front_door(metrics, guard, health_port)
     return app
 

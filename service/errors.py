@@ -17,10 +17,12 @@ class ServiceError(Exception):
     """An answer other than success, with what RFC 9457 wants to know about it.
 
     `extra` are further members of the problem document, `headers` further headers of the reply.
+    `retry_after_seconds`: when the same request may succeed, where waiting helps; None where it does not.
     """
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
+    retry_after_seconds: int | None = None
 
     def __init__(
         self,
@@ -32,6 +34,8 @@ class ServiceError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.headers: dict[str, str] = dict(headers or {})
+        if self.retry_after_seconds is not None:
+            self.headers["Retry-After"] = str(self.retry_after_seconds)
         self.extra: dict[str, object] = dict(extra or {})
 
 
@@ -122,9 +126,7 @@ class LogFull(ServiceError):
 
     status = 429
     title = "Too much is waiting to be learned"
-
-    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+    retry_after_seconds = 1
 
 
 class StateUnavailable(ServiceError):
@@ -132,9 +134,7 @@ class StateUnavailable(ServiceError):
 
     status = 503
     title = "State unavailable"
-
-    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+    retry_after_seconds = 1
 
 
 AppendOutcome = Literal["not_appended", "unknown"]
@@ -148,7 +148,8 @@ class StreamRefused(ServiceError):
     title = "Stream refused"
 
     def __init__(self, detail: str, *, retry_after_seconds: int = 10) -> None:
-        super().__init__(detail, headers={"Retry-After": str(retry_after_seconds)})
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(detail)
 
 
 class UpdateUnavailable(ServiceError):
@@ -156,19 +157,12 @@ class UpdateUnavailable(ServiceError):
 
     status = 503
     title = "Update unavailable"
+    retry_after_seconds = 1
 
-    def __init__(
-        self,
-        outcome: AppendOutcome,
-        event_ids: Sequence[str],
-        why: str = NO_ANSWER,
-        *,
-        retry_after_seconds: int = 1,
-    ) -> None:
+    def __init__(self, outcome: AppendOutcome, event_ids: Sequence[str], why: str = NO_ANSWER) -> None:
         what = "Nothing was appended" if outcome == "not_appended" else "Whether it was appended is not known"
         super().__init__(
             f"{why} {what}; a retry under the same event ids learns once.",
-            headers={"Retry-After": str(retry_after_seconds)},
             extra={"outcome": outcome, "event_ids": list(event_ids)},
         )
         self.outcome = outcome
@@ -219,11 +213,11 @@ class LabelsUnavailable(ServiceError):
 
     status = 503
     title = "Labels unavailable"
+    retry_after_seconds = 1
 
     def __init__(self, outcome: str, ids: Sequence[str]) -> None:
         super().__init__(
             "Redis did not answer in time; the same request again has the same effect once.",
-            headers={"Retry-After": "1"},
             extra={"outcome": outcome, "ids": list(ids)},
         )
 

@@ -14,6 +14,7 @@ from service.models import OpenModel
 from service.openapi import MODEL_PROBLEMS
 from service.reply_schemas import Reply
 from service.routes import ModelName, known_name
+from service.security.access import READ
 
 WindowName = Literal["15m", "30m", "1h", "24h", "all"]
 
@@ -103,6 +104,7 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
         tags=["models"],
         responses=MODEL_PROBLEMS,
         response_model=EvaluationReply,
+        **READ.declared,
     )
     async def evaluation(name: ModelName) -> Response:
         """How good the predictions are, over the whole stream and its last minutes, hours and day.

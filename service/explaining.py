@@ -21,6 +21,7 @@ from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ExplainReply
 from service.request_schemas import ExplainRequest, refuse_unknown
 from service.routes import HotRoutes, ModelName
+from service.security.access import PREDICT
 from service.settings import Settings
 
 _KNOWN = frozenset({"context", "features"})
@@ -43,6 +44,7 @@ def explain_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) 
         "most_bytes": settings.max_body_bytes,
         "responses": MODEL_PROBLEMS | problems(**OF_A_BODY),
         "tags": ["predict"],
+        "access": PREDICT,
     }
     return [
         RawRoute("POST", "/explain", _explain, **options),

@@ -57,23 +57,25 @@ class FrontDoor:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        if self._health_port is not None or self._guard is not None:
-            try:
-                self._let_in(scope, path)
-            except (ServiceError, HTTPException) as refusal:
-                await self._refuse(refusal, scope, send)
-                return
         model = DEFAULT_MODEL
         route = self._by_path.get(path)
         if route is None and path.startswith(MODEL_PREFIX):
             model, _, verb = path[len(MODEL_PREFIX) :].partition("/")
             route = self._by_verb.get(verb) if model else None
-        if route is None or scope["method"] != "POST":
+        if scope["method"] != "POST":
+            route = None
+        if self._health_port is not None or self._guard is not None:
+            try:
+                self._let_in(scope, path, route, model)
+            except (ServiceError, HTTPException) as refusal:
+                await self._refuse(refusal, scope, send)
+                return
+        if route is None:
             await self._long_way(scope, receive, send)
         else:
             await self._short_way(route, model, scope, receive, send)
 
-    def _let_in(self, scope: Scope, path: str) -> None:
+    def _let_in(self, scope: Scope, path: str, route: RawRoute | None, model: str) -> None:
         """Raises ServiceError, HTTPException."""
         if self._health_port is not None:
             at_health_port = scope["server"][1] == self._health_port
@@ -81,8 +83,12 @@ class FrontDoor:
                 raise HTTPException(404)
             if at_health_port:
                 return
-        if self._guard is not None:
+        if self._guard is None:
+            return
+        if route is None:
             self._guard.check(scope)
+        else:
+            self._guard.check_post(scope, route.path, model)
 
     async def _refuse(self, refusal: Exception, scope: Scope, send: Send) -> None:
         problem = problem_of(refusal, scope["path"])

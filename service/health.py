@@ -14,6 +14,7 @@ from service.backend import Backend
 from service.metrics import Metrics
 from service.openapi import Responses, problems
 from service.reply_schemas import Readiness
+from service.security.access import ANYBODY, PUBLIC
 from service.settings import Settings
 
 
@@ -34,7 +35,7 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
             response.status_code = 503
         return report
 
-    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, **ANYBODY.declared)
     async def prometheus() -> Response:
         """Prometheus instruments: of the whole service where several API processes share a port."""
         metrics.look()
@@ -47,10 +48,10 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
     replies: Responses = problems(_422="The request is not valid.") | {
         503: {"model": Readiness, "description": "Not ready."}
     }
-    app.get("/livez", tags=["health"])(livez)
-    app.get("/readyz", tags=["health"], responses=replies)(readyz)
+    app.get("/livez", tags=["health"], **PUBLIC.declared)(livez)
+    app.get("/readyz", tags=["health"], responses=replies, **PUBLIC.declared)(readyz)
     for path, handler in (("/livez", livez), ("/readyz", readyz)):  # some load balancers ask with HEAD
-        app.head(path, include_in_schema=False)(handler)
+        app.head(path, include_in_schema=False, **PUBLIC.declared)(handler)
 
 
 def readiness(backend: Backend, settings: Settings) -> Readiness:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from service.bodies import JSON, BodyReader, ClientLeft
 from service.model_config import DEFAULT_MODEL
 from service.problems import problem_of
+from service.security.access import Access
 
 CLIENT_LEFT = 499
 """Counted where a client went away before its request was read; nobody receives it."""
@@ -46,9 +47,10 @@ class RawRoute(APIRoute):
         *,
         bodies: BodyReader,
         most_bytes: int,
+        access: Access,
         **openapi: Any,
     ) -> None:
-        super().__init__(path, documentation, methods=[method], **openapi)
+        super().__init__(path, documentation, methods=[method], **access.declared, **openapi)
         self.app = self._routed
         self._handler = handler
         self._bodies = bodies

@@ -6,11 +6,12 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.command_flags import with_settings
+from service.file_flags import FileFlags, with_file_flags
 from service.log_format import configure_logging
 from service.model_option import checked_model_name
 from service.serving import with_redis_url
@@ -19,24 +20,13 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.replay import ReplayPlan, ReplaySummary
 
-Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl"]
-_FORMATS: dict[str, Format] = {
-    ".vw": "vw",
-    ".svm": "libsvm",
-    ".libsvm": "libsvm",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-}
-
 
 @with_settings
+@with_file_flags
 def replay(
     settings: Settings,
+    flags: FileFlags,
     file: Annotated[str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz and .bz2 are read.")],
-    file_format: Annotated[
-        Format | None, typer.Option("--format", help="Of the file; by default as its name tells.")
-    ] = None,
     url: Annotated[str | None, typer.Option(help="Send the examples to the service at this address.")] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Learn here, then load the whole state into Redis at once.")
@@ -53,45 +43,16 @@ def replay(
     hashing: Annotated[
         str | None, typer.Option(help="Hash contract of a model that is created: JSON, or a file of it.")
     ] = None,
-    labels: Annotated[
-        Literal["zero_one", "minus_plus"] | None,
-        typer.Option(help="Labels of the file: 0 and 1, or -1 and 1 (the default of vw and libsvm)."),
-    ] = None,
-    namespaces: Annotated[
-        Literal["ignore", "prefix"],
-        typer.Option(help="Of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."),
-    ] = "ignore",
-    columns: Annotated[
-        str | None, typer.Option(help="Names of a table's columns, comma-separated, if it has no header.")
-    ] = None,
-    label_column: Annotated[str, typer.Option(help="The column of a table with the label.")] = "label",
-    weight_column: Annotated[str | None, typer.Option(help="The column of a table with the weight.")] = None,
-    ignored_columns: Annotated[
-        str, typer.Option(help="Columns of a table that are no features, comma-separated.")
-    ] = "",
-    on_error: Annotated[
-        Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
-    ] = "fail",
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
     """Learn from a file of examples, and tell how good the predictions made before each one were."""
-    from service.model_config import limits_of
     from service.replay import ReplayPlan, print_summary
-    from service.rows import ReadOptions
 
     if (url is not None) + offline + dry_run != 1:
         raise typer.BadParameter("give one of --url, --offline and --dry-run")
-    options = ReadOptions(
-        labels,
-        namespaces,
-        parsed_columns(columns),
-        label_column,
-        weight_column,
-        frozenset(filter(None, ignored_columns.split(","))),
-        limits_of(settings),
-    )
     config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
-    plan = ReplayPlan(file, file_format or format_of(file), options, model, config, on_error)
+    kind, options = flags.format_of(file), flags.options(settings)
+    plan = ReplayPlan(file, kind, options, model, config, flags.on_error)
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
     summary = _run(plan, settings, url, dry_run)
@@ -118,14 +79,6 @@ def _stop(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def format_of(file: str) -> Format:
-    """By the file's name. Raises typer.BadParameter."""
-    for suffix in reversed(Path(file).suffixes):
-        if suffix in _FORMATS:
-            return _FORMATS[suffix]
-    raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
-
-
 def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     """The object that stands in the text itself, or in the file that it names. Raises typer.BadParameter."""
     if text is None:
@@ -137,17 +90,6 @@ def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     if not isinstance(decoded, dict):
         raise typer.BadParameter("not a JSON object", param_hint=flag)
     return decoded
-
-
-def parsed_columns(text: str | None) -> tuple[str, ...] | None:
-    """The names of a table's columns. Raises typer.BadParameter."""
-    from model_core.errors import InvalidInput
-    from service.tables import parse_columns
-
-    try:
-        return None if text is None else parse_columns(text)
-    except InvalidInput as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--columns") from None
 
 
 def _config(hyper: dict[str, Any] | None, hashing: dict[str, Any] | None) -> dict[str, Any]:

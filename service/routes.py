@@ -42,6 +42,7 @@ from service.reply_schemas import (
 )
 from service.request_reader import RequestReader
 from service.request_schemas import MODEL_NAME_PATTERN, ImpressionsRequest, PredictRequest, UpdateRequest
+from service.security.access import PREDICT, UPDATE
 from service.settings import Settings
 
 _NAME = re.compile(MODEL_NAME_PATTERN[1:-1])
@@ -141,6 +142,7 @@ def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> l
         "bodies": bodies,
         "responses": PREDICT_PROBLEMS,
         "tags": ["predict"],
+        "access": PREDICT,
     }
     update: dict[str, Any] = {
         "handler": handlers.update,
@@ -150,6 +152,7 @@ def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> l
         | {202: {"model": UpdateAnswer, "description": "Durable, not yet learned."}},
         "response_description": "Durable and learned.",
         "tags": ["update"],
+        "access": UPDATE,
     }
     impressions: dict[str, Any] = {
         "handler": handlers.impressions,
@@ -157,6 +160,7 @@ def hot_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> l
         "bodies": bodies,
         "responses": IMPRESSIONS_PROBLEMS,
         "tags": ["feedback"],
+        "access": UPDATE,
     }
     return [
         RawRoute("POST", "/predict", _predict, **predict),

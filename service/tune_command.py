@@ -11,8 +11,9 @@ import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from service.command_flags import with_settings
+from service.file_flags import FileFlags, with_file_flags
 from service.log_format import configure_logging
-from service.replay_command import Format, format_of, json_or_file, parsed_columns
+from service.replay_command import json_or_file
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ Number = TypeVar("Number", int, float)
 
 
 @with_settings
+@with_file_flags
 def tune(
     settings: Settings,
+    flags: FileFlags,
     file: Annotated[str, typer.Argument(help="Examples, in any format of `ftrl replay`.")],
-    file_format: Annotated[
-        Format | None, typer.Option("--format", help="Of the file; by default as its name tells.")
-    ] = None,
     families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl,rda.")] = "",
     updates: Annotated[str, typer.Option(help="first_order, implicit; default first_order.")] = "",
     alphas: Annotated[str, typer.Option(help="Of the adaptive rate; default 0.02,0.05,0.1,0.2.")] = "",
@@ -49,19 +49,6 @@ def tune(
     ] = "grid",
     memory: Annotated[str, typer.Option(help="What the candidates may take at once.")] = "2GiB",
     jobs: Annotated[int | None, typer.Option(min=1, help="Candidates at once; default: processors.")] = None,
-    labels: Annotated[
-        Literal["zero_one", "minus_plus"] | None, typer.Option(help="Of the file, as in `ftrl replay`.")
-    ] = None,
-    namespaces: Annotated[
-        Literal["ignore", "prefix"], typer.Option(help="Of Vowpal Wabbit text, as in `ftrl replay`.")
-    ] = "ignore",
-    columns: Annotated[str | None, typer.Option(help="Of a table without a header.")] = None,
-    label_column: Annotated[str, typer.Option(help="The column of a table with the label.")] = "label",
-    weight_column: Annotated[str | None, typer.Option(help="The column of a table with the weight.")] = None,
-    ignored_columns: Annotated[str, typer.Option(help="Columns of a table that are no features.")] = "",
-    on_error: Annotated[
-        Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
-    ] = "fail",
     top: Annotated[int, typer.Option(min=1, help="How many candidates the table shows.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The ranking as one JSON object.")] = False,
@@ -73,19 +60,8 @@ def tune(
     """
     from service.experiments.race import RacePlan
     from service.experiments.space import Space
-    from service.model_config import limits_of
-    from service.rows import ReadOptions
 
     configure_logging(settings.log_level, settings.log_format)
-    options = ReadOptions(
-        labels,
-        namespaces,
-        parsed_columns(columns),
-        label_column,
-        weight_column,
-        frozenset(_words(ignored_columns)),
-        limits_of(settings),
-    )
     space = Space(
         json_or_file(hyper, "--hyper") or {},
         tuple(json_or_file(text, "--hashing") or {} for text in hashing or ()) or ({},),
@@ -98,8 +74,8 @@ def tune(
         _numbers(bits, int, "--bits"),
         _words(numeric),
     )
-    kind = file_format or format_of(file)
-    plan = RacePlan(file, kind, options, search, on_error, _bytes(memory), jobs)
+    kind, options = flags.format_of(file), flags.options(settings)
+    plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
     _tell(_ranked(plan, space), top, out, as_json)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import Self
 
 import redis
 
 from service.redis_keys import LOG_START, LogEntry, LogId
+from tests.background import Watcher
 from tests.servers import ServerProcess
 
 ENTRIES_A_READ = 1000
@@ -16,25 +15,16 @@ BLOCK_MS = 500
 PAUSE_SECONDS = 0.02
 
 
-class LogTap:
+class LogTap(Watcher):
     """`with LogTap(server, key) as tap:` has in `tap.entries` all that the log ever had, also what
     a full server has trimmed since. The server may be killed and paused meanwhile, if it forgets nothing.
     """
 
     def __init__(self, server: ServerProcess, key: str) -> None:
+        super().__init__()
         self.entries: list[LogEntry] = []
         self._server = server
         self._key = key
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     @property
     def through(self) -> LogId:
@@ -49,11 +39,11 @@ class LogTap:
             following = (entry.first_number or 0) + len(entry.records)
         return found
 
-    def _follow(self) -> None:
+    def watch(self) -> None:
         with self._server.client(socket_timeout=5, protocol=2) as client:
             # The client's own callback would merge equal fields.
             client.set_response_callback("XREAD", lambda reply, **_: reply)
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 try:
                     self._read(client)
                 except (redis.RedisError, OSError):

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+
+from tests.background import Watcher
 
 MIB = 1 << 20
 EVERY_SECONDS = 0.5
 
 
-class PeakMemory:
+class PeakMemory(Watcher):
     """`with PeakMemory(pids) as peak:` looks every half second. `pids()` tells the processes of each kind;
     `peak.bytes` has for each kind the largest resident memory of any one. Empty where there is no /proc.
     """
 
     def __init__(self, pids: Callable[[], Mapping[str, Sequence[int]]]) -> None:
+        super().__init__()
         self.bytes: dict[str, int] = {}
         self._pids = pids
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {size / MIB:.0f} MiB" for kind, size in sorted(self.bytes.items()))
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(EVERY_SECONDS):
+    def watch(self) -> None:
+        while not self.stopping.wait(EVERY_SECONDS):
             for kind, pids in self._pids().items():
                 self.bytes[kind] = max([self.bytes.get(kind, 0), *map(high_water, pids)])
 

@@ -13,6 +13,7 @@ from service.dashboard.sampling import Sampler
 from service.dashboard.stream import EventStream
 from service.metrics import Metrics
 from service.routes import known_name
+from service.security.access import ANYBODY, READ
 from service.settings import Settings
 
 
@@ -33,11 +34,11 @@ def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: M
         await backend.aliases.open(name)
         return EventStream(feed, name)
 
-    for path, endpoint in (
-        ("/", page),
-        ("/dashboard/{file:path}", file),
-        ("/models/{name}/live", live),
+    for method, path, endpoint, access in (
+        ("GET", "/", page, ANYBODY),
+        ("HEAD", "/", page, ANYBODY),
+        ("GET", "/dashboard/{file:path}", file, ANYBODY),
+        ("GET", "/models/{name}/live", live, READ),
     ):
-        app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False)
-    app.add_api_route("/", page, methods=["HEAD"], include_in_schema=False)
+        app.add_api_route(path, endpoint, methods=[method], include_in_schema=False, **access.declared)
     return feed

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from service.errors import ServiceError
 from service.model_config import DEFAULT_MODEL
+from service.security.access import ADMIN_ALL, ANYBODY, DECLARATION, READ_ALL, Access
 from service.security.tokens import Grant, TokenFile
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
-SCOPE_OF_VERB = {
-    "predict": "predict",
-    "explain": "predict",
-    "update": "update",
-    "impressions": "update",
-    "feedback": "update",
-}
-_MODELS = "/models/"
-_BEYOND_ONE_MODEL = frozenset({"clone"})
-_FOR_ANYBODY = frozenset({"/", "/docs", "/openapi.json", "/metrics"})  # who has any token
-_PAGE = "/dashboard/"
+_OF_FASTAPI = {"/docs": ANYBODY, "/openapi.json": ANYBODY}
 _READING = ("GET", "HEAD")
 
 
@@ -41,20 +34,47 @@ class Forbidden(ServiceError):
 class Guard:
     """Tokens come as `Authorization: Bearer TOKEN`, or, for browsers, as the password of Basic."""
 
-    def __init__(self, tokens: TokenFile) -> None:
+    def __init__(self, tokens: TokenFile, routes: Sequence[BaseRoute]) -> None:
         self._tokens = tokens
+        self._routes = routes
+        self._posts = {
+            route.path: _declared(route) or ADMIN_ALL
+            for route in routes
+            if isinstance(route, APIRoute) and route.methods == {"POST"}
+        }
 
     def check(self, scope: Scope) -> None:
         """Raises Unauthorized, Forbidden."""
-        path: str = scope["path"]
-        if path in OPEN_PATHS:
+        self._check(scope, *self._access(scope))
+
+    def check_post(self, scope: Scope, template: str, model: str) -> None:
+        """The same, where the route of a POST is known. Raises Unauthorized, Forbidden."""
+        self._check(scope, self._posts[template], model)
+
+    def _check(self, scope: Scope, access: Access, model: str) -> None:
+        if not access.token:
             return
         grant = self._grant(scope)
-        needed, model = _needed(scope["method"], path)
-        if path in _FOR_ANYBODY or path.startswith(_PAGE):
+        if access.models == "any":
             return
-        if not grant.allows(needed, model):
-            raise _forbidden(grant, needed, model)
+        which = model if access.models == "one" else None
+        if not grant.allows(access.scope, which):
+            raise _forbidden(grant, access.scope, which)
+
+    def _access(self, scope: Scope) -> tuple[Access, str]:
+        """What is asked for, and the model that the path names. Of a path that has no such method: as of its
+        others, by an admin where it does not read. Of no route at all: the same, for all models.
+        """
+        wrong_method: tuple[Access, str] | None = None
+        by_default = READ_ALL if scope["method"] in _READING else ADMIN_ALL
+        for route in self._routes:
+            match, found = route.matches(scope)
+            if match is not Match.NONE:
+                declared, model = _declared(route), found["path_params"].get("name", DEFAULT_MODEL)
+                if match is Match.FULL:
+                    return declared or by_default, model
+                wrong_method = replace(declared or by_default, scope=by_default.scope), model
+        return wrong_method or (by_default, DEFAULT_MODEL)
 
     def _grant(self, scope: Scope) -> Grant:
         given = b""
@@ -73,19 +93,11 @@ class Guard:
         return grant
 
 
-def _needed(method: str, path: str) -> tuple[str | None, str | None]:
-    """The scope, None for any, and the model, None for all."""
-    model: str | None
-    if path.startswith(_MODELS):
-        model, _, verb = path[len(_MODELS) :].partition("/")
-    else:
-        verb = path[1:]
-        model = DEFAULT_MODEL if verb in SCOPE_OF_VERB else None
-    if verb in _BEYOND_ONE_MODEL:
-        model = None
-    if method in _READING:
-        return None, model
-    return (SCOPE_OF_VERB.get(verb, "admin") if method == "POST" else "admin"), model
+def _declared(route: BaseRoute) -> Access | None:
+    """None where a route does not say it: no token of a single model is enough."""
+    if isinstance(route, APIRoute) and route.openapi_extra:
+        return Access(**route.openapi_extra[DECLARATION])
+    return _OF_FASTAPI.get(getattr(route, "path", ""))
 
 
 def _unauthorized(scope: Scope, given: bool) -> Unauthorized:

@@ -45,9 +45,20 @@ class StoreUnavailable(ServiceError):
 
     status = 503
     title = "Snapshot store unavailable"
+    retry_after_seconds = 10
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, headers={"Retry-After": "10"})
+
+class NoLearner(ServiceError):
+    """Nobody took the snapshot."""
+
+    status = 503
+    title = "No learner"
+    retry_after_seconds = 5
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"No learner of model {model!r} took the snapshot: is one running, and does it learn?"
+        )
 
 
 class SnapshotFailed(ServiceError):

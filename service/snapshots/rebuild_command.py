@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.command_flags import with_settings
+from service.file_flags import format_of
 from service.model_option import checked_model_name
-from service.replay_command import format_of
 from service.serving import CommandFailure, with_redis_url
 from service.settings import Settings
 

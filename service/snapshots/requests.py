@@ -13,10 +13,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import ServiceError
 from service.redis_client import CONNECTION_FAILURES, Channel, push
 from service.redis_keys import ModelKeys
-from service.snapshots.errors import SnapshotFailed, StoreUnavailable
+from service.snapshots.errors import NoLearner, SnapshotFailed, StoreUnavailable
 from service.snapshots.writing import ERROR, detail_of, reason_of
 
 PATIENCE_SECONDS = 120.0
@@ -24,17 +23,6 @@ TAKE_OVER_SECONDS = 3.0
 KEPT_SECONDS = 300
 MOST_AT_ONCE = 1000
 _BLOCK_SECONDS = 0.2
-
-
-class NoLearner(ServiceError):
-    status = 503
-    title = "No learner"
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"No learner of model {model!r} took the snapshot: is one running, and does it learn?",
-            headers={"Retry-After": "5"},
-        )
 
 
 @dataclass(frozen=True)

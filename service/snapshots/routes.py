@@ -22,6 +22,7 @@ from service.redis_keys import ModelKeys
 from service.repeated_names import refuse_repeated_names
 from service.replica import read_meta
 from service.routes import ModelName, known_name
+from service.security.access import ADMIN, READ
 from service.settings import Settings
 from service.snapshots.catalogue import TAG_PATTERN, Catalogue, checked_tag
 from service.snapshots.description import described, listed
@@ -57,7 +58,7 @@ _PROBLEMS = {
 def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
     app.router.routes.append(_restore_route(backend, bodies, settings))
 
-    @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS))
+    @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared)
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
         model = await backend.aliases.named(known_name(name))
@@ -66,7 +67,9 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
             await backend.aliases.open(name)
         return SnapshotList(snapshots=[SnapshotDescription(**one) for one in found], damaged=damaged)
 
-    @app.get("/models/{name}/snapshots/{snapshot}", tags=TAGS, responses=problems(**_PROBLEMS))
+    @app.get(
+        "/models/{name}/snapshots/{snapshot}", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared
+    )
     async def describe_snapshot(name: ModelName, snapshot: SnapshotName) -> SnapshotDescription:
         """One snapshot."""
 
@@ -77,7 +80,13 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
         model = await backend.aliases.named(known_name(name))
         return await asyncio.to_thread(lambda: find(backend.snapshots.of(model)))
 
-    @app.post("/models/{name}/snapshots", tags=TAGS, status_code=201, responses=problems(**_PROBLEMS))
+    @app.post(
+        "/models/{name}/snapshots",
+        tags=TAGS,
+        status_code=201,
+        responses=problems(**_PROBLEMS),
+        **ADMIN.declared,
+    )
     async def take_snapshot(name: ModelName, tag: Tag = None) -> SnapshotDescription:
         """Take a snapshot now, and answer when it is in the store.
 
@@ -114,6 +123,7 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
         bodies=bodies,
         most_bytes=settings.max_body_bytes,
         tags=TAGS,
+        access=ADMIN,
         responses=problems(
             **_PROBLEMS
             | OF_A_BODY

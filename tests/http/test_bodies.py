@@ -12,6 +12,7 @@ import pytest
 
 from service.bodies import BodyReader
 from service.raw_routes import RawReply, RawRequest, RawRoute
+from service.security.access import ANYBODY
 from tests.problem_replies import problem
 
 MIB = 1 << 20
@@ -109,7 +110,8 @@ async def answer(connection: Connection) -> int:
     async def handler(request: RawRequest) -> RawReply:
         return RawReply(200, request.body)
 
-    route = RawRoute("POST", "/x", lambda: None, handler, bodies=BodyReader(0.2), most_bytes=100)
+    bodies = BodyReader(0.2)
+    route = RawRoute("POST", "/x", lambda: None, handler, bodies=bodies, most_bytes=100, access=ANYBODY)
     scope = {"headers": [(b"content-type", b"application/json")], "query_string": b"", "path": "/x"}
     return await route.answer("default", scope, connection.receive, connection.send)
 

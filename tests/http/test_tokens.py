@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 from httpx import ASGITransport, AsyncClient, Client, Response
 
 from service.app import create_app
+from service.security.access import DECLARATION
 from service.security.tokens import TokenFile, TokenFileError, digest_of, new_token
 from service.settings import Settings, is_loopback
 from tests.commands import run
@@ -101,6 +103,44 @@ def test_a_token_allows_its_scopes_for_its_models(
     if status == 403:
         assert answer.headers["content-type"] == "application/problem+json"
         assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+
+
+def test_every_route_says_what_it_asks_of_a_token(live_api: LiveApi) -> None:
+    routes = [route for route in live_api.app.routes if isinstance(route, APIRoute)]
+    assert len(routes) > 25
+    for route in routes:
+        assert DECLARATION in (route.openapi_extra or {}), f"{route.methods} {route.path}"
+
+
+@pytest.mark.parametrize(
+    ("token", "method", "path", "status"),
+    [
+        ("PREDICTS", "GET", "/predict", 405),
+        ("PREDICTS", "POST", f"/models/{MINE}/snapshots", 403),
+        ("PREDICTS", "GET", f"/models/{MINE}/snapshots", 200),
+        ("PREDICTS", "GET", f"/models/{OTHER}/snapshots/newest", 403),
+        ("PREDICTS", "GET", f"/models/{OTHER}/live", 403),
+        ("PREDICTS", "PATCH", f"/models/{MINE}/predict", 403),
+        ("PREDICTS", "POST", "/impressions", 403),
+        ("PREDICTS", "POST", "/explain", 200),
+        ("PREDICTS", "GET", "/dashboard/style.css", 200),
+        ("PREDICTS", "HEAD", "/", 200),
+        ("PREDICTS", "GET", "/aliases", 403),
+        ("PREDICTS", "GET", "/no/such/path", 403),
+        ("RULES", "PATCH", f"/models/{MINE}/predict", 405),
+        ("RULES", "PATCH", f"/models/{OTHER}/predict", 403),
+        ("RULES", "POST", f"/models/{MINE}%2Fclone", 403),
+        ("ADMIN", "POST", "/no/such/path", 404),
+        ("ADMIN", "POST", "/metrics", 405),
+        ("UPDATES", "GET", "/aliases/nobody", 404),
+    ],
+)
+def test_what_a_route_asks_of_a_token_is_what_it_says(
+    service: Client, token: str, method: str, path: str, status: int
+) -> None:
+    body = EXAMPLE if path == "/explain" else None
+    answer = service.request(method, path, json=body, headers=bearer(TOKENS[token]))
+    assert answer.status_code == status, answer.text
 
 
 @pytest.mark.parametrize("path", ["/predict", "/update", f"/models/{MINE}/predict", "/no/such/path"])

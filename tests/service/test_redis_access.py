@@ -20,7 +20,8 @@ from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, one_errand
 from service.redis_keys import LogId
 from service.settings import Settings
-from service.snapshots.requests import NoLearner, request_snapshot
+from service.snapshots.errors import NoLearner
+from service.snapshots.requests import request_snapshot
 from tests.certificates import Certificates
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.servers import free_port

@@ -12,8 +12,7 @@ from service.models import OpenModel
 from service.redis_client import one_errand
 from service.redis_keys import LogId
 from service.snapshots.cloning import clone
-from service.snapshots.errors import StoreUnavailable
-from service.snapshots.requests import NoLearner
+from service.snapshots.errors import NoLearner, StoreUnavailable
 from service.snapshots.store import SnapshotStore
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
