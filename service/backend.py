@@ -17,6 +17,7 @@ from service.aliases import Aliases
 from service.embedded import EmbeddedServer
 from service.errors import AliasConflict, ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
 from service.feedback.service import Feedback
+from service.feedback.unknown import UnknownIds
 from service.learner_process import Learners
 from service.metrics import LOOK_EVERY_SECONDS, Metrics
 from service.model_config import DEFAULT_MODEL, ModelConfig
@@ -47,6 +48,7 @@ class Backend:
     aliases: Aliases
     _client: Redis
     feedback: Feedback
+    unknown: UnknownIds
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
         self.prepared = False
@@ -78,6 +80,8 @@ class Backend:
             self.aliases = Aliases(self.models)
             self.feedback = Feedback(client, settings, self.health, self._metrics)
             stack.push_async_callback(self.feedback.close)
+            self.unknown = UnknownIds(client)
+            stack.push_async_callback(self.unknown.close)
             learners = Learners(client, self.models, settings, self.health, self._metrics)
             await self._prepare()
             await stack.enter_async_context(background(self._work(learners)))
@@ -104,6 +108,7 @@ class Backend:
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(self.health.watch))
             group.create_task(for_ever(self.aliases.watch))
+            group.create_task(for_ever(self.unknown.watch))
             if self._metrics.shared is not None:  # whoever is asked tells what all have last seen
                 group.create_task(for_ever(self._look))
             if self._run_learner:

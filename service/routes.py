@@ -97,6 +97,7 @@ class HotRoutes:
         # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
         feedback, elsewhere = self._backend.feedback, self._backend.aliases.elsewhere(call.model, model)
         labelled = await take_labels(feedback, model, elsewhere, list(labels.values()), self._settings, wait)
+        self._backend.unknown.add(model, labelled.statuses)
         results = await self._backend.updates.submit(model, examples, wait)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
@@ -113,6 +114,7 @@ class HotRoutes:
         ids = self._reader.impressions(call.body)
         elsewhere = self._backend.aliases.elsewhere(call.model, model)
         statuses = await show(self._backend.feedback, model, elsewhere, ids)
+        self._backend.unknown.add(model, statuses)
         return RawReply(200, impressions_reply(ids, statuses))
 
     async def model(self, name: str) -> OpenModel:

@@ -78,10 +78,7 @@ end
 
 local function answer_to(id, label, weight)
   local value = found[id]
-  if not value then
-    count('unknown')
-    return 'U'
-  end
+  if not value then return 'U' end -- counted by who knows that no other model has it
   if closing[id] then return compare(label, closing[id]) end
   local kind = kind_of(value)
   if kind == 'i' then return of_impression(id, value, label, weight) end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import httpx
@@ -79,3 +81,27 @@ def test_a_process_that_has_not_heard_of_a_switch_finds_what_another_logged_afte
         logged = post(one.client, "predict", {"features": FEATURES})["id"]
         shown = post(other.client, "impressions", {"ids": [logged]})["results"]
         assert shown == [{"id": logged, "status": "shown"}]
+
+
+def unknown(api: httpx.Client, model: str) -> float:
+    """How many ids the model counts as unknown, as its learner told last."""
+    labels = re.escape(f'{{fate="unknown",model="{model}"}}')
+    found = re.search(rf"ftrl_feedback_predictions_total{labels} (\S+)", api.get("/metrics").text)
+    return float(found[1]) if found else 0.0
+
+
+def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    switch(api, "old")
+    logged = [post(api, "predict", {"features": FEATURES})["id"] for _ in range(3)]
+    switch(api, "new")
+    post(api, "impressions", {"ids": [*logged, "nobody"]})
+    labels = [{"id": one, "label": 1} for one in (*logged, "nobody", "nobody else")]
+    results = post(api, "update", {"examples": labels})["results"]
+    assert [one["status"] for one in results] == ["learned"] * 3 + ["unknown"] * 2
+    assert api.post("/models/live/update", json={"id": "nobody", "label": 1}).status_code == 404
+    while unknown(api, "new") < 4:
+        time.sleep(0.05)
+    assert (unknown(api, "new"), unknown(api, "old")) == (4, 0)
