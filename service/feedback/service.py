@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
@@ -17,15 +18,19 @@ from service.errors import LabelsUnavailable, StateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
+from service.feedback.keeping import keep_waiting
 from service.feedback.waiting import Label, Labelled, Waiting, key_of
 from service.metrics import Metrics
 from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, was_cut
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
 
+log = logging.getLogger(__name__)
+
 MOST_A_CALL = 1000
+TELL_EVERY_SECONDS = 60.0
 PART_BYTES = 33 + 8  # of a bytes object and its place in a list, beyond its own
 Reply = TypeVar("Reply")
 
@@ -71,6 +76,7 @@ class ModelFeedback:
         metrics.unlogged(model.name, "away", 0)  # there at 0, or Prometheus would miss the first ones
         metrics.unlogged(model.name, "full", 0)
         self._pending_bytes = 0  # of predictions that nobody waits for
+        self._silent_until = 0.0
         self._waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
         self._channels = [Channel(client) for _ in range(3)]
         self._logging, exposing, labelling = self._channels
@@ -130,32 +136,24 @@ class ModelFeedback:
         if not self._may_keep():
             return self._lost(len(entries) // 2)
         try:
-            letters = await self._attempt(entries, names, any(s.look for s in requests))
+            look = any(served.look for served in requests)
+            letters = await keep_waiting(self._waiting, self._logging, entries, names, look)
         except CONNECTION_FAILURES:
             self._health.doubt()
             return self._lost(len(entries) // 2)
-        except (ResponseError, ModelGone):
+        except (ResponseError, ModelGone) as refusal:
+            self._tell(refusal)
             return self._lost(len(entries) // 2)
         self._model.slices.told(names)
         if refused := letters.count("F"):
             self._metrics.unlogged(self._model.name, "full", refused)
         return letters
 
-    async def _attempt(self, entries: list[bytes], names: Mapping[int, SliceName], look: bool) -> str:
-        """A second one where the connection ended under the first, as at a restart: they may be kept already.
-
-        Raises what Waiting.log raises.
-        """
-        try:
-            if names:
-                await self._waiting.note_slices(self._logging, names)
-            return await self._waiting.log(self._logging, entries, look)
-        except CONNECTION_FAILURES as failure:
-            if not was_cut(failure):
-                raise
-            if names:
-                await self._waiting.note_slices(self._logging, names)
-            return await self._waiting.log(self._logging, entries, look=True)
+    def _tell(self, refusal: Exception) -> None:
+        """Why a server that answers keeps nothing: once a minute, however many are refused."""
+        if time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + TELL_EVERY_SECONDS
+            log.warning("predictions of %s are not kept: %s", self._model.name, refusal)
 
     async def close(self) -> None:
         await self._log.drain(self._settings.redis_timeout_seconds)

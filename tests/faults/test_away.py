@@ -105,6 +105,18 @@ async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Kee
     assert await keeping.keep() == "L"
 
 
+async def test_why_a_server_that_answers_keeps_nothing_is_told_once(
+    keeping: Keeping, caplog: pytest.LogCaptureFixture
+) -> None:
+    with keeping.server.client() as client:
+        client.set(keeping.model.mirror.replica.keys.impressions, "nothing that a prediction can be put into")
+    assert [await keeping.keep() for _ in range(3)] == ["A"] * 3
+    assert keeping.system.health.up
+    (told,) = [message for message in caplog.messages if "are not kept" in message]
+    assert "predictions of clicks" in told
+    assert "WRONGTYPE" in told
+
+
 async def test_a_server_that_loads_its_data_is_away(
     server_factory: ServerFactory, make_settings: SettingsFactory
 ) -> None:
