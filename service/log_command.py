@@ -1,4 +1,4 @@
-"""The commands `ftrl log show` and `ftrl log skip`, for whoever is on call."""
+"""The commands `ftrl log`, for whoever is on call."""
 
 from __future__ import annotations
 
@@ -37,6 +37,20 @@ def show(
     from service.log_inspection import describe_log
 
     for line in _over_redis(settings, lambda channel: describe_log(channel, model, start, count)):
+        sys.stdout.write(line + "\n")
+
+
+@app.command()
+@with_settings
+def find(
+    settings: Settings,
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="Of a logged prediction, or an event_id.")],
+    model: Model = "default",
+) -> None:
+    """Find what became an example under an id: its labels, and whether it is learned."""
+    from service.log_search import find_examples
+
+    for line in _over_redis(settings, lambda channel: find_examples(channel, model, identifier)):
         sys.stdout.write(line + "\n")
 
 
