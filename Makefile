@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test soak check format bench picture compose-test lock audit clean
+.PHONY: help install packages serve test soak check static format bench picture compose-test lock audit clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,23 +12,31 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 SECONDS ?= 1800
 
+# Two at once, since a test waits most of its time; one file's tests stay together, files in the order of their names.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(VENV)/.complete ## .venv with everything: the service, its tests, benchmarks and experiments
 
+packages: $(VENV)/.packages # the same but for the compiled kernels
+
 serve: $(VENV)/.runtime ## run the service on http://127.0.0.1:8000 with its data in ./data
 	@exec $(BIN)/ftrl serve
 
 test: $(VENV)/.complete ## run the tests
-	$(BIN)/python -m pytest
+	@$(BIN)/ftrl warm-up # or every worker would compile what changed
+	$(PYTEST)
 
-check: $(VENV)/.complete ## format, lint, types, layers and tests: what CI runs
+check: static test ## format, lint, types, layers and tests: what CI runs
+
+static: $(VENV)/.packages ## format, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
 
 soak: $(VENV)/.complete ## kill and pause everything under the click simulator for SECONDS=1800
 	SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -k whatever -s -q
@@ -80,14 +88,20 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The stamps make a second run a no-op. Kernels are compiled once here rather than at the first request.
-$(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
+$(VENV)/.service: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing the service (once, a minute or two: it compiles the kernels, too)"
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.service
 	@$(BIN)/ftrl warm-up
 	@touch $@
 
-$(VENV)/.complete: requirements-dev.lock $(VENV)/.runtime
+$(VENV)/.packages: requirements-dev.lock $(VENV)/.service
 	@echo "Installing what tests, benchmarks and experiments need (once)"
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.complete: $(VENV)/.runtime $(VENV)/.packages
 	@touch $@

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,26 +19,49 @@ from tests.servers import ServerProcess
 ServerFactory = Callable[..., ServerProcess]
 SettingsFactory = Callable[..., Settings]
 Report = Callable[[str], None]
-REPORTED = pytest.StashKey[list[str]]()
+FIGURE = "figure"
 
 choose_kernel_cache()
+
+# A run in the background of a shell ignores interrupts, and so would every process that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Kernels compile on first use, so the time of one example says nothing. CI draws the same examples always.
 hypothesis.settings.register_profile("ftrl", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("ftrl")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """schemathesis tells its tests apart by their names, which since pytest 9.2 are not in their ids."""
+    if item.name not in item.nodeid:
+        item._id = item.id.with_params(item.name.partition("[")[2].removesuffix("]"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests with the same id, pytest-xdist would run one and say nothing of the others."""
+    twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"tests of the same id: {twice}")
+
+
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
     """`report("...")`: a line at the end of the run, for figures that its reader wants to see."""
-    lines = request.config.stash.setdefault(REPORTED, [])
-    return lambda line: lines.append(f"{request.node.name}: {line}")
+    return lambda line: request.node.user_properties.append((FIGURE, f"{request.node.name}: {line}"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash.get(REPORTED, []):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # Properties of a test come from whichever process ran it; the last report of a test has all of them.
+    ended = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "teardown"
+    ]
+    lines = [line for report in ended for name, line in report.user_properties if name == FIGURE]
+    if lines:
         terminalreporter.section("figures")
-        terminalreporter.write_line("\n".join(lines))
+        terminalreporter.write_line("\n".join(str(line) for line in lines))
 
 
 @pytest.fixture(autouse=True)
