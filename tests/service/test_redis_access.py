@@ -33,6 +33,7 @@ SMALL_MODEL = ModelConfig.from_json(
     {"hashing": {"bits": 16}, "evaluation": {"slices": ["ad"]}, "feedback": SHORT}
 )
 PASSWORD = "only-for-this-test"
+PATIENT = {"redis_timeout_seconds": 4}  # a busy machine is no outage, however long a handshake takes it
 ADMINISTRATION = {
     "acl|setuser",
     "acl|log",
@@ -132,7 +133,7 @@ async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_bey
     with server.client() as admin:
         admin.execute_command(documented_user())
         admin.execute_command("CONFIG RESETSTAT")
-        await use_everything(make_settings(server, redis_username="ftrl", redis_password=PASSWORD))
+        await use_everything(make_settings(server, redis_username="ftrl", redis_password=PASSWORD, **PATIENT))
         assert admin.execute_command("ACL LOG") == []
         used = {name.removeprefix("cmdstat_") for name in admin.info("commandstats")}
         assert used - ADMINISTRATION <= allowed_commands()
@@ -159,7 +160,7 @@ async def test_over_tls_with_a_client_certificate_everything_works_and_without_i
 ) -> None:
     port = free_port()
     server_factory(kind="redis", tls_port=port, **certificates.of_server)
-    own = {"redis_url": f"rediss://127.0.0.1:{port}", **certificates.authority}
+    own = {"redis_url": f"rediss://127.0.0.1:{port}", **certificates.authority, **PATIENT}
     await use_everything(make_settings(None, **own, **certificates.pair))
     with pytest.raises(CONNECTION_FAILURES):
         await use_everything(make_settings(None, **own))
