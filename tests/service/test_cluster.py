@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 
-from service.errors import UpdateUnavailable
+from service.aliases import Aliases
+from service.errors import AliasConflict, UpdateUnavailable
 from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.redis_client import Channel
@@ -67,6 +68,21 @@ async def test_the_index_of_models_is_repaired_from_all_masters(settings: Settin
         assert await system.models.names() == []
         await system.models.repair_index()
         assert await system.models.names() == NAMES
+
+
+async def test_a_name_is_a_model_or_an_alias_wherever_their_keys_are(settings: Settings) -> None:
+    async with System(settings) as system:
+        await system.model(SMALL_MODEL, NAMES[0])
+        aliases = Aliases(system.models)
+        for name in (f"either-{i}" for i in range(8)):
+            attempts = (aliases.set(name, NAMES[0]), system.models.create(name, SMALL_MODEL))
+            outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+            assert sum(isinstance(outcome, AliasConflict) for outcome in outcomes) == 1, outcomes
+            is_alias = name in await aliases.all()
+            assert is_alias == (name not in await system.models.names())
+            await (aliases.remove(name) if is_alias else system.models.delete(name))
+            await system.models.create(name, SMALL_MODEL)
+            await system.models.delete(name)
 
 
 async def test_a_slot_that_migrates_takes_its_model_along(
