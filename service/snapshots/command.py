@@ -217,12 +217,14 @@ def _catalogue(settings: Settings, model: str) -> Catalogue:
 def _over_redis(
     settings: Settings, model: str, errand: Callable[[Channel, Settings], Awaitable[Result]]
 ) -> Result:
+    from service.alias_names import check_free
     from service.errors import UnknownModel
     from service.redis_client import one_errand
     from service.replica import ModelGone
 
     async def run(found: Settings) -> Result:
         async with one_errand(found) as channel:
+            await check_free(channel, model)
             try:
                 return await errand(channel, found)
             except ModelGone:

@@ -9,6 +9,7 @@ import numpy as np
 
 from model_core.state import ModelState
 from model_core.text_problems import LineError
+from service.alias_names import check_free
 from service.errors import UnknownModel
 from service.model_config import ModelConfig
 from service.readers import read_examples
@@ -46,9 +47,10 @@ async def rebuild(
     """`wanted`: a snapshot, "nothing", or None for the earliest start from which the log is complete. With a
     file, it is learned in place of the log.
 
-    Raises UnknownModel, UnknownSnapshot, DamagedSnapshot, SnapshotMismatch, LogIncomplete,
+    Raises UnknownModel, AliasConflict, UnknownSnapshot, DamagedSnapshot, SnapshotMismatch, LogIncomplete,
     DamagedLogSegment, CommandFailure, StoreUnavailable, UnreadableFile, and what Channel.call raises.
     """
+    await check_free(channel, catalogue.model)
     try:
         replica = await load_replica(channel, catalogue.model)
     except ModelGone:

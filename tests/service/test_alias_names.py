@@ -20,6 +20,7 @@ from service.redis_keys import ALIASES, alias_key, meta_key
 from service.snapshots.cloning import clone
 from service.snapshots.creating import create_filled
 from service.snapshots.store import SnapshotStore
+from tests.commands import run
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 from tests.system import System
@@ -143,6 +144,19 @@ async def test_who_has_claimed_a_name_and_comes_too_late_is_told_that_it_is_a_mo
     assert (await read_aliases(channel)).changes != before, "so the second step is refused, and begins anew"
     with pytest.raises(AliasConflict, match="'name' is a model"):
         await Aliases(system.models).set("name", "source")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["snapshot create", "snapshot restore newest --from-now", "rebuild"],
+)
+async def test_a_command_that_needs_a_model_says_which_one_an_alias_means(system: System, words: str) -> None:
+    await system.model(SMALL, "source")
+    await Aliases(system.models).set("live", "source")
+    url = str(system.settings.redis_url)
+    done = await asyncio.to_thread(run, *words.split(), "--model", "live", "--redis-url", url)
+    assert done.returncode == 1
+    assert "'live' is an alias of model 'source', and nothing was done: name the model" in done.stderr
 
 
 async def test_an_alias_of_before_there_were_claims_is_one_all_the_same(
