@@ -38,7 +38,7 @@ class Aliases:
         self._targets: dict[str, str] = {}
         self._former: Mapping[str, Sequence[str]] = {}
         self._changes = 0  # made by this process
-        self._looks = Coalescer[None, None](self._look_again, lambda _: 1, _MOST_AT_ONCE)
+        self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
 
     def resolve(self, name: str) -> str:
         """The model that a name means, as this process last heard."""

@@ -70,10 +70,6 @@ class _Request(NamedTuple):
     examples: NewExamples
     deadline: float
 
-    @property
-    def size(self) -> int:
-        return len(self.examples.batch)
-
 
 _Asked = Asked[_Request, Placed]
 
@@ -85,19 +81,17 @@ class Appender:
         self._log = ExampleLog(client, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
-        self._requests = Coalescer[_Request, Placed](
-            self._append_together, lambda request: request.size, MOST_EXAMPLES_AN_APPEND
-        )
+        self._requests = Coalescer[_Request, Placed](self._append_together, MOST_EXAMPLES_AN_APPEND)
 
     async def append(self, examples: NewExamples, deadline: float) -> Placed:
         """Raises what ExampleLog.append raises."""
-        return await self._requests.submit(_Request(examples, deadline))
+        return await self._requests.submit(_Request(examples, deadline), len(examples.batch))
 
     async def _append_together(self, requests: list[_Asked]) -> None:
         """Each fails at its own deadline only, whatever it shares an append with."""
         while requests:
             micro_batch = MicroBatch()
-            for examples, size in ((asked.request.examples, asked.request.size) for asked in requests):
+            for examples, size in ((asked.request.examples, asked.size) for asked in requests):
                 micro_batch.extend(examples.event_ids or [None] * size)
                 micro_batch.slice_names.update(examples.slice_names)
             batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
@@ -136,11 +130,11 @@ class Appender:
 
 def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:
     """Which examples of the append are those of each request."""
-    return pairwise(accumulate((asked.request.size for asked in requests), initial=0))
+    return pairwise(accumulate((asked.size for asked in requests), initial=0))
 
 
 def _answer(requests: list[_Asked], places: list[Place], micro_batch: MicroBatch) -> None:
-    shares = share_out(places, (asked.request.size for asked in requests))
+    shares = share_out(places, (asked.size for asked in requests))
     for asked, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
         asked.answer(Placed(share, micro_batch.event_ids[start:stop]))
 

@@ -17,12 +17,13 @@ Answer = TypeVar("Answer")
 
 
 class Asked(Generic[Request, Answer]):
-    """A request, and whoever waits for its answer, if anybody does."""
+    """A request, what it counts of one call, and whoever waits for its answer, if anybody does."""
 
-    __slots__ = ("_answered", "request")
+    __slots__ = ("_answered", "request", "size")
 
-    def __init__(self, request: Request, answered: asyncio.Future[Answer] | None) -> None:
+    def __init__(self, request: Request, size: int, answered: asyncio.Future[Answer] | None) -> None:
         self.request = request
+        self.size = size
         self._answered = answered
 
     @property
@@ -41,30 +42,24 @@ class Asked(Generic[Request, Answer]):
 
 class Coalescer(Generic[Request, Answer]):
     """`answer` gets the requests that go together and answers each; what it raises is raised to those left.
-    `size_of` a request: in what `most` of one call is counted.
+    `most`: what their sizes may come to.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]],
-        size_of: Callable[[Request], int],
-        most: int,
-    ) -> None:
+    def __init__(self, answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]], most: int) -> None:
         self._answer = answer
-        self._size_of = size_of
         self._most = most
         self._waiting: deque[Asked[Request, Answer]] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    async def submit(self, request: Request) -> Answer:
-        """Raises what the call raised; StateUnavailable where this was closed."""
+    def submit(self, request: Request, size: int = 1) -> asyncio.Future[Answer]:
+        """The answer. It raises what the call raised; StateUnavailable where this was closed."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._enqueue(Asked(request, answered))
-        return await answered
+        self._enqueue(Asked(request, size, answered))
+        return answered
 
-    def submit_soon(self, request: Request) -> None:
+    def submit_soon(self, request: Request, size: int = 1) -> None:
         """Nobody waits for the answer."""
-        self._enqueue(Asked(request, None))
+        self._enqueue(Asked(request, size, None))
 
     def _enqueue(self, asked: Asked[Request, Answer]) -> None:
         self._waiting.append(asked)
@@ -88,10 +83,11 @@ class Coalescer(Generic[Request, Answer]):
             _refuse(together, failure)
 
     def _next(self) -> list[Asked[Request, Answer]]:
-        together = [self._waiting.popleft()]
-        size = self._size_of(together[0].request)
-        while self._waiting and (size := size + self._size_of(self._waiting[0].request)) <= self._most:
-            together.append(self._waiting.popleft())
+        waiting = self._waiting
+        together = [waiting.popleft()]
+        size = together[0].size
+        while waiting and (size := size + waiting[0].size) <= self._most:
+            together.append(waiting.popleft())
         return together
 
     async def drain(self, seconds: float) -> None:

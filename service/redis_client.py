@@ -11,7 +11,6 @@ from typing import Any
 
 import hiredis
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     AskError,
     BusyLoadingError,
@@ -28,6 +27,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.redis_servers import Node, Servers, node_named_by, servers_of
 from service.settings import Settings
+from service.wire import Wire
 
 MOST_REDIRECTIONS = 5
 
@@ -88,13 +88,13 @@ class Channel:
         self._timeout: float = client.connection_pool.connection_kwargs["socket_connect_timeout"]
         self._node = node
         self._follow = follow
-        self._connection: AbstractConnection | None = None
+        self._wire: Wire | None = None
         self.opened = 0
         """How many connections there have been: another may lead to another server."""
 
     @property
     def connected(self) -> bool:
-        return self._connection is not None and self._connection.is_connected
+        return self._wire is not None and self._wire.is_open
 
     async def call(self, *command: str | bytes | int | float) -> Any:
         """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error
@@ -102,42 +102,32 @@ class Channel:
         """
         packed = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
         for _ in range(MOST_REDIRECTIONS):
-            connection = self._connection
-            if connection is None or not connection.is_connected:
-                connection = await self._open(self._node)
+            wire = self._wire
+            if wire is None or not wire.is_open:
+                wire = await self._open(self._node)
             try:
-                return await self._exchange(connection, packed)
+                return await self._exchange(wire, packed)
             except MovedError as moved:
-                await self._go_to(node_named_by(moved, connection))
+                await self._go_to(node_named_by(moved, wire.connection))
             except AskError as migrating:
                 if not self._follow:
                     raise NotSent("these keys are on their way to another node") from migrating
-                return await self._ask(node_named_by(migrating, connection), packed)
+                return await self._ask(node_named_by(migrating, wire.connection), packed)
         raise NotSent("the nodes of the cluster do not agree who has these keys")
 
-    async def _exchange(self, connection: AbstractConnection, packed: bytes) -> Any:
+    async def _exchange(self, wire: Wire, packed: bytes) -> Any:
         try:
-            async with asyncio.timeout(self._timeout):
-                await connection.send_packed_command(packed, check_health=False)
-                return await connection.read_response()
-        except (ReadOnlyError, ClusterDownError):  # no master any more: the next call looks who is
-            await self._fail(connection)
+            return await wire.exchange(packed, self._timeout)
+        except (ReadOnlyError, ClusterDownError, *CONNECTION_FAILURES):
+            # No server, or no master any more: the next call looks who is.
+            self._servers.avoid(wire.connection)
+            await self.close()
             raise
         except ResponseError:
-            raise
-        except TimeoutError:
-            await self._fail(connection)
-            raise RedisTimeoutError(f"no answer within {self._timeout:g} s") from None
-        except CONNECTION_FAILURES:
-            await self._fail(connection)
             raise
         except BaseException:  # when cancelled: a reply left unread would answer the next call
             await self.close()
             raise
-
-    async def _fail(self, connection: AbstractConnection) -> None:
-        self._servers.avoid(connection)
-        await self.close()
 
     async def _go_to(self, node: Node) -> None:
         await self.close()
@@ -149,30 +139,30 @@ class Channel:
         """One command for a key that is on its way to another node, over a connection of its own: the other
         keys are still here.
         """
-        here, self._connection = self._connection, None
+        here, self._wire = self._wire, None
         try:
-            connection = await self._open(node)
-            await self._exchange(connection, _ASKING)
-            return await self._exchange(connection, packed)
+            wire = await self._open(node)
+            await self._exchange(wire, _ASKING)
+            return await self._exchange(wire, packed)
         finally:
             await self.close()
-            self._connection = here
+            self._wire = here
 
-    async def _open(self, node: Node | None) -> AbstractConnection:
+    async def _open(self, node: Node | None) -> Wire:
+        await self.close()
         try:
             async with asyncio.timeout(self._timeout):
-                connection = await self._servers.open(node)
+                wire = Wire(await self._servers.open(node))
         except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
             raise NotSent(str(failure)) from failure
-        self._connection = connection
+        self._wire = wire
         self.opened += 1
-        return connection
+        return wire
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-            await asyncio.sleep(0)  # the socket is closed on the loop's next turn
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
 
 
 async def masters(client: Redis) -> list[Node | None]:
