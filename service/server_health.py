@@ -42,6 +42,8 @@ class ServerHealth:
         self.persistence_ok = True
         self.used_bytes = 0
         self.limit_bytes = 0
+        self.shedding = False
+        """Whether new examples are refused, so that commits and trims still fit."""
         self._settings = settings
         self._client = client
         self._channels: dict[Node | None, Channel] = {}
@@ -53,11 +55,6 @@ class ServerHealth:
     def used_share(self) -> float:
         """Of maxmemory; 0 without a limit."""
         return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
-
-    @property
-    def shedding(self) -> bool:
-        """Whether new examples are refused, so that commits and trims still fit."""
-        return self.used_share > self._settings.memory_share_limit
 
     @property
     def may_evict(self) -> bool:
@@ -138,6 +135,7 @@ class ServerHealth:
         fullest = max(infos, key=_used_share)
         self.used_bytes = int(fullest.get("used_memory", 0))
         self.limit_bytes = int(fullest.get("maxmemory", 0))
+        self.shedding = self.used_share > self._settings.memory_share_limit
         self.persists = False if False in persisting else None if None in persisting else True
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
         self.up = True

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
-from service.evaluation.slice_names import SliceName
 from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
-from service.feedback.keeping import keep_waiting
+from service.feedback.keeping import MOST_A_CALL, Keeper
 from service.feedback.waiting import Label, Labelled, Waiting, key_of
 from service.metrics import Metrics
 from service.models import OpenModel
@@ -27,33 +24,7 @@ from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
 
-log = logging.getLogger(__name__)
-
-MOST_A_CALL = 1000
-TELL_EVERY_SECONDS = 60.0
-PART_BYTES = 33 + 8  # of a bytes object and its place in a list, beyond its own
 Reply = TypeVar("Reply")
-
-
-class Served(NamedTuple):
-    """Predictions to be kept. `entries`: as entries_of makes them; `look`: whether some may have been kept
-    before; `slice_names`: values of sliced features that are new here; `pending_bytes`: what they count
-    while nobody waits for them.
-    """
-
-    entries: Sequence[bytes]
-    look: bool
-    slice_names: Mapping[int, SliceName] = MappingProxyType({})
-    pending_bytes: int = 0
-
-    @property
-    def predictions(self) -> int:
-        return len(self.entries) // 2
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory, roughly."""
-        return sum(map(len, self.entries)) + PART_BYTES * len(self.entries)
 
 
 class _Timed(NamedTuple):
@@ -69,95 +40,19 @@ class ModelFeedback:
     def __init__(
         self, client: Redis, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
-        self._model = model
-        self._settings = settings
-        self._health = health
-        self._metrics = metrics
-        metrics.unlogged(model.name, "away", 0)  # there at 0, or Prometheus would miss the first ones
-        metrics.unlogged(model.name, "full", 0)
-        self._pending_bytes = 0  # of predictions that nobody waits for
-        self._silent_until = 0.0
-        self._waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
-        self._channels = [Channel(client) for _ in range(3)]
-        self._logging, exposing, labelling = self._channels
-        self._log = Coalescer[Served, str](
-            self._keep_together, lambda served: served.predictions, MOST_A_CALL
-        )
+        waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
+        self._channels = exposing, labelling = Channel(client), Channel(client)
+        self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](
-            lambda requests: _together(requests, lambda keys: self._waiting.expose(exposing, keys)),
-            lambda timed: len(timed.items),
-            MOST_A_CALL,
+            lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MOST_A_CALL
         )
         self.label = Coalescer[_Timed, list[Labelled]](
-            lambda requests: _together(requests, lambda labels: self._waiting.label(labelling, labels)),
-            lambda timed: len(timed.items),
-            MOST_A_CALL,
+            lambda requests: _together(requests, lambda labels: waiting.label(labelling, labels)), MOST_A_CALL
         )
 
-    async def keep(self, served: Served) -> str:
-        """A letter for each prediction as log_predictions.lua says it, "A" where Redis is away or full."""
-        try:
-            return await self._log.submit(served) if self._may_keep() else self._lost(served.predictions)
-        except StateUnavailable:  # the service stops
-            return self._lost(served.predictions)
-
-    def keep_soon(self, served: Served) -> bool:
-        """Keeps them while nobody waits for it; whether that may be hoped for."""
-        size = served.size
-        if not self._may_keep() or self._pending_bytes + size > self._settings.pending_log_bytes:
-            self._lost(served.predictions)
-            return False
-        self._pending_bytes += size
-        self._log.submit_soon(served._replace(pending_bytes=size))
-        return True
-
-    def _may_keep(self) -> bool:
-        return self._health.up and not self._health.shedding
-
-    def _lost(self, count: int) -> str:
-        reason: Literal["full", "away"] = "full" if self._health.shedding else "away"
-        self._metrics.unlogged(self._model.name, reason, count)
-        return "A" * count
-
-    async def _keep_together(self, together: list[Asked[Served, str]]) -> None:
-        """Whoever predicts does not wait for a server that is away."""
-        requests = [asked.request for asked in together]
-        self._pending_bytes -= sum(served.pending_bytes for served in requests)
-        letters = await self._kept(requests)
-        start = 0
-        for asked in together:
-            stop = start + asked.request.predictions
-            asked.answer(letters[start:stop])
-            start = stop
-
-    async def _kept(self, requests: list[Served]) -> str:
-        entries = [part for served in requests for part in served.entries]
-        names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
-        if not self._may_keep():
-            return self._lost(len(entries) // 2)
-        try:
-            look = any(served.look for served in requests)
-            letters = await keep_waiting(self._waiting, self._logging, entries, names, look)
-        except CONNECTION_FAILURES:
-            self._health.doubt()
-            return self._lost(len(entries) // 2)
-        except (ResponseError, ModelGone) as refusal:
-            self._tell(refusal)
-            return self._lost(len(entries) // 2)
-        self._model.slices.told(names)
-        if refused := letters.count("F"):
-            self._metrics.unlogged(self._model.name, "full", refused)
-        return letters
-
-    def _tell(self, refusal: Exception) -> None:
-        """Why a server that answers keeps nothing: once a minute, however many are refused."""
-        if time.monotonic() >= self._silent_until:
-            self._silent_until = time.monotonic() + TELL_EVERY_SECONDS
-            log.warning("predictions of %s are not kept: %s", self._model.name, refusal)
-
     async def close(self) -> None:
-        await self._log.drain(self._settings.redis_timeout_seconds)
-        for coalescer in (self._log, self.expose, self.label):
+        await self.predictions.close()
+        for coalescer in (self.expose, self.label):
             await coalescer.close()
         for channel in self._channels:
             await channel.close()
@@ -200,7 +95,8 @@ class Feedback:
         answers: list[Reply] = []
         try:
             for start in range(0, len(items), MOST_A_CALL):
-                answers += await coalescer.submit(_Timed(items[start : start + MOST_A_CALL], until))
+                part = items[start : start + MOST_A_CALL]
+                answers += await coalescer.submit(_Timed(part, until), len(part))
         except ModelGone:
             raise StateUnavailable(f"Model {model.name!r} was deleted or created anew.") from None
         except _Unanswered as failure:
@@ -239,7 +135,7 @@ async def _together(
     items = [item for asked in together for item in asked.request.items]
     answers = iter(await _until_answered(lambda: call(items), together[0].request.deadline))
     for asked in together:
-        asked.answer(list(islice(answers, len(asked.request.items))))
+        asked.answer(list(islice(answers, asked.size)))
 
 
 async def _until_answered(call: Callable[[], Awaitable[Sequence[Reply]]], deadline: float) -> Sequence[Reply]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,9 @@ from service.appending import Placed
 from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.evaluation.slice_names import SliceName
 from service.example_log import Place
-from service.feedback.identity import PredictionId, new_id, packed_id
-from service.feedback.service import Feedback, Served
+from service.feedback.identity import new_id, packed_id
+from service.feedback.keeping import Served
+from service.feedback.service import Feedback
 from service.feedback.waiting import Labelled, entries_of
 from service.labelled import NewLabel
 from service.models import OpenModel
@@ -51,19 +51,21 @@ async def keep_predictions(
     slice_names: Mapping[int, SliceName],
 ) -> Kept:
     """Raises PredictionConflict where other predictions were kept under some of the ids."""
-    named = [
-        PredictionId(text, packed_id(text)) if text else new_id() for text in ids or repeat(None, len(batch))
-    ]
-    texts, replica = [one.text for one in named], model.mirror.replica
-    packed = [one.packed for one in named]
+    named = [new_id() for _ in range(len(batch))] if ids is None else list(map(_named, ids))
+    texts, replica, keeper = [text for text, _ in named], model.mirror.replica, feedback.of(model).predictions
+    packed = [one for _, one in named]
     entries = entries_of(packed, batch, margins, replica.generation, replica.commit)
-    served, keeping = Served(entries, any(ids or ()), slice_names), feedback.of(model)
+    served = Served(entries, ids is not None and any(ids), slice_names)
     if not model.config.feedback.wait:
-        return Kept(texts, keeping.keep_soon(served))
-    letters = await keeping.keep(served)
+        return Kept(texts, keeper.keep_soon(served))
+    letters = await keeper.keep(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
     return Kept(texts, "A" not in letters and "F" not in letters)
+
+
+def _named(text: str | None) -> tuple[str, bytes]:
+    return (text, packed_id(text)) if text else new_id()
 
 
 async def show(

@@ -12,7 +12,7 @@ from redis.exceptions import BusyLoadingError
 
 from model_core.examples import ExampleBatch
 from service.feedback.identity import new_id
-from service.feedback.service import ModelFeedback, Served
+from service.feedback.keeping import Keeper, Served
 from service.feedback.waiting import entries_of
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, NotSent
@@ -31,14 +31,14 @@ class Keeping(NamedTuple):
     model: OpenModel
 
     @property
-    def feedback(self) -> ModelFeedback:
-        return self.system.feedback.of(self.model)
+    def keeper(self) -> Keeper:
+        return self.system.feedback.of(self.model).predictions
 
     async def keep(self) -> str:
         """A prediction under a new id."""
         batch = ExampleBatch.from_encoded([([1, 2, 3], None)])
-        entries = entries_of([new_id().packed], batch, np.array([0.5]), 0, 1)
-        return await self.feedback.keep(Served(entries, look=False))
+        entries = entries_of([new_id()[1]], batch, np.array([0.5]), 0, 1)
+        return await self.keeper.keep(Served(entries, look=False))
 
     def waiting(self) -> int:
         """How many predictions wait, as the server counts them."""
