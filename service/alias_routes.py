@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from service.admin_routes import described
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.model_config import ModelConfig
 from service.openapi import CREATE_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
@@ -46,8 +45,16 @@ class CloneRequest(BaseModel):
 
     name: str = Field(description="Of the new model.", pattern=MODEL_NAME_PATTERN)
     hyper: dict[str, Any] | None = Field(
-        None, description="Its hyperparameters, of the same family; left out: those of the model."
+        None, description="Other hyperparameters, of the same family; what is left out is as in the model."
     )
+    feedback: dict[str, Any] | None = Field(
+        None, description="Another way to wait for labels; what is left out is as in the model."
+    )
+
+    @property
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """By section of the model's configuration."""
+        return {"hyper": self.hyper or {}, "feedback": self.feedback or {}}
 
 
 _parse_alias = TypeAdapter(AliasRequest).validate_json
@@ -56,7 +63,11 @@ _ALIAS_EXAMPLES: dict[str, Example] = {"default": Example(summary="One model", v
 _CLONE_EXAMPLES: dict[str, Example] = {
     "sparser": Example(
         summary="A copy that goes on with more l1", value={"name": "challenger", "hyper": {"l1": 1.0}}
-    )
+    ),
+    "patient": Example(
+        summary="A copy that waits longer for clicks",
+        value={"name": "patient", "feedback": {"window_seconds": 7200, "max_bytes": 1 << 30}},
+    ),
 }
 _AWAY = {"_503": "Redis is away."}
 _PROBLEMS = {
@@ -110,10 +121,9 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        hyper = None if asked.hyper is None else ModelConfig.from_json({"hyper": asked.hyper}).hyper
         await backend.aliases.refuse(known_name(call.model))
         async with backend.models.channel() as channel:
-            await clone(channel, backend.snapshots, call.model, asked.name, hyper)
+            await clone(channel, backend.snapshots, call.model, asked.name, asked.changes)
         description = await described(await backend.models.get(asked.name))
         return RawReply(201, description.model_dump_json().encode())
 
@@ -140,5 +150,7 @@ async def _set_alias(
 async def _clone(
     name: ModelName, body: Annotated[CloneRequest, Body(openapi_examples=_CLONE_EXAMPLES)]
 ) -> ModelDescription:
-    """Make a new model of all that this one has learned. Its log begins empty."""
+    """Make a new model of all that this one has learned. Its log begins empty, and predictions that wait for
+    their labels stay with the model that logged them.
+    """
     raise NotImplementedError

@@ -48,6 +48,14 @@ class ModelConfig:
             raise InvalidInput(("hyper",), why)
         return config
 
+    def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> ModelConfig:
+        """With other fields in some sections, given as in the body of a PUT; what is left out stays as it is.
+
+        Raises InvalidInput with the path.
+        """
+        body = self.to_json()
+        return self.from_json(body | {name: body[name] | fields for name, fields in sections.items()})
+
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
         return probabilities_with(state, self._coefficients, batch)

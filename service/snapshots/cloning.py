@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
-from model_core.hyperparameters import Hyperparameters
 from service.alias_names import check_free
 from service.errors import ModelExists, UnknownModel
 from service.redis_client import Channel
@@ -19,22 +19,21 @@ from service.snapshots.store import SnapshotStore
 
 
 async def clone(
-    channel: Channel, store: SnapshotStore, source: str, name: str, hyper: Hyperparameters | None
+    channel: Channel, store: SnapshotStore, source: str, name: str, changes: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Of one commit of the source. What it begins with is the first snapshot of the clone, so that `ftrl
     rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
+    `changes`: other fields of `hyper` and `feedback`. Predictions that wait for labels stay with the source.
 
-    Raises UnknownModel, ModelExists, AliasConflict, SnapshotMismatch, ServerFull, ContractMismatch,
-    StoreUnavailable, StateUnavailable, and what Channel.call raises.
+    Raises UnknownModel, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
+    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises.
     """
     try:
         replica = await load_replica(channel, source)
     except ModelGone:
         raise UnknownModel(source) from None
-    config = replica.config
-    if hyper is not None:
-        check_family(config, hyper, f"The model {source!r}")
-        config = replace(config, hyper=hyper)
+    config = replica.config.changed(changes)
+    check_family(replica.config, config.hyper, f"The model {source!r}")
     await check_free(channel, name)
     if await channel.call("EXISTS", meta_key(name)):
         raise _exists(name)

@@ -105,3 +105,26 @@ def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
     while unknown(api, "new") < 4:
         time.sleep(0.05)
     assert (unknown(api, "new"), unknown(api, "old")) == (4, 0)
+
+
+def test_what_waits_when_an_alias_is_switched_to_a_clone_is_labelled_and_learned_at_the_source(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    switch(api, "source")
+    post(api, "update", {"features": FEATURES, "label": 1})
+    waiting = [post(api, "predict", {"features": FEATURES})["id"] for _ in range(2)]
+    changes = {"window_seconds": 7200, "learn_at": "window_close"}
+    api.post("/models/source/clone", json={"name": "patient", "feedback": changes}).raise_for_status()
+    api.put("/aliases/live", json={"model": "patient"}).raise_for_status()
+    after = post(api, "predict", {"features": FEATURES})
+    assert (after["model"], after["logged"]) == ("patient", True)
+    ids = [*waiting, after["id"]]
+    shown = [one["status"] for one in post(api, "impressions", {"ids": ids})["results"]]
+    assert shown == ["shown"] * 3
+    results = post(api, "update", {"examples": [{"id": one, "label": 1} for one in ids]})["results"]
+    assert [one["status"] for one in results] == ["learned", "learned", "waiting"]
+    assert {name: api.get(f"/models/{name}").json()["t"] for name in ("source", "patient")} == {
+        "source": 3,
+        "patient": 1,
+    }

@@ -161,9 +161,47 @@ def test_a_clone_begins_with_what_was_learned_and_goes_its_own_way(api: httpx.Cl
 
 def test_a_clone_may_have_other_hyperparameters_of_its_family(api: httpx.Client, model: str) -> None:
     name = f"other-{model.rpartition('/')[2]}"
-    made = api.post(f"{model}/clone", json={"name": name, "hyper": {"l1": 3.0}})
+    rate = {"kind": "adaptive", "alpha": 0.3, "beta": 2.0}
+    made = api.post(f"{model}/clone", json={"name": name, "hyper": {"l1": 3.0, "rate": rate}})
     assert made.json()["hyper"]["l1"] == 3.0
+    again = api.post(f"/models/{name}/clone", json={"name": f"{name}-2", "hyper": {"l1": 1.0}})
+    assert again.json()["hyper"] == made.json()["hyper"] | {"l1": 1.0}, "what is left out stays"
+    api.delete(f"/models/{name}-2").raise_for_status()
     refused = api.post(f"{model}/clone", json={"name": f"{name}-2", "hyper": {"family": "rda"}})
     assert refused.status_code == 409
     assert "is of the family 'ftrl'" in refused.json()["detail"]
     api.delete(f"/models/{name}").raise_for_status()
+
+
+def test_a_clone_may_wait_for_labels_in_another_way(api: httpx.Client, model: str) -> None:
+    name = f"patient-{model.rpartition('/')[2]}"
+    feedback = api.get(model).json()["feedback"]
+    more = {"log": True, "max_bytes": 1 << 30}
+    made = api.post(f"{model}/clone", json={"name": name, "feedback": more})
+    assert made.json()["feedback"] == feedback | more
+    longer = api.post(
+        f"/models/{name}/clone", json={"name": f"{name}-2", "feedback": {"window_seconds": 7200}}
+    )
+    assert longer.json()["feedback"] == feedback | more | {"window_seconds": 7200.0}
+    assert api.get(model).json()["feedback"] == feedback
+    for made_here in (name, f"{name}-2"):
+        api.delete(f"/models/{made_here}").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"feedback": {"window_seconds": 0}}, "feedback.window_seconds"),
+        ({"feedback": {"window": 60}}, "feedback.window"),
+        ({"feedback": 60}, "feedback"),
+        ({"hyper": {"l1": -1}}, "hyper.l1"),
+        ({"hashing": {"bits": 20}}, "hashing"),
+    ],
+)
+def test_a_clone_of_which_nothing_comes_says_where_it_is_wrong(
+    api: httpx.Client, model: str, changes: dict[str, object], path: str
+) -> None:
+    name = f"wrong-{model.rpartition('/')[2]}"
+    refused = api.post(f"{model}/clone", json={"name": name, **changes})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, path)
+    assert api.get(f"/models/{name}").status_code == 404

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_core.hyperparameters import Hyperparameters
 from service.errors import ModelExists
-from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.redis_client import one_errand
 from service.redis_keys import CHANGED
@@ -67,18 +65,19 @@ async def test_a_restored_state_is_made_from_the_snapshot_that_it_began_with(
     assert result.examples == (20 if replay_log else 10)
 
 
-async def cloned(system: System, hyper: Hyperparameters | None = None) -> OpenModel:
+async def cloned(system: System, **changes: dict[str, Any]) -> OpenModel:
     async with one_errand(system.settings) as channel:
-        await clone(channel, SnapshotStore(system.settings), "clicks", "copy", hyper)
+        await clone(channel, SnapshotStore(system.settings), "clicks", "copy", changes)
     return await system.models.get("copy")
 
 
-@pytest.mark.parametrize("l1", [None, 2.0])
+@pytest.mark.parametrize("changes", [{}, {"hyper": {"l1": 2.0}}, {"feedback": {"window_seconds": 7200}}])
 async def test_a_clone_is_made_from_what_it_began_with(
-    system: System, model: OpenModel, l1: float | None
+    system: System, model: OpenModel, changes: dict[str, dict[str, Any]]
 ) -> None:
-    hyper = None if l1 is None else ModelConfig.from_json({"hyper": {"l1": l1}}).hyper
-    copy = await cloned(system, hyper)
+    source = (await stored(system.client)).state.digest()
+    copy = await cloned(system, **changes)
+    assert (await stored(system.client, "copy")).state.digest() == source
     (origin,) = catalogue(system, "copy").entries()
     assert catalogue(system, "copy").header(origin).reason == "clone of clicks"
     result = await rebuilt(system, model="copy")

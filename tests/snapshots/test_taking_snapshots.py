@@ -123,10 +123,10 @@ async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
 async def test_a_model_that_learned_nothing_since_it_was_cloned_is_not_saved_again(system: System) -> None:
     learning = system.learn()
     await system.update(await system.model(CONFIG), 20)
-    store, sparser = SnapshotStore(system.settings), replace(CONFIG.hyper, l1=3.0)
+    store, sparser = SnapshotStore(system.settings), {"hyper": {"l1": 3.0}}
     async with one_errand(system.settings) as channel:
-        for name, hyper in (("still", None), ("learning", None), ("sparser", sparser)):
-            await clone(channel, store, "clicks", name, hyper)
+        for name, changes in (("still", {}), ("learning", {}), ("sparser", sparser)):
+            await clone(channel, store, "clicks", name, changes)
     for name in ("still", "learning", "sparser"):
         await led(system, name)
     await system.update(await system.models.get("learning"), 5)
