@@ -63,7 +63,7 @@ async def test_an_alias_and_a_model_of_one_name_are_never_made_at_once(
     async def as_clone(name: str) -> None:
         errand = Channel(system.client)
         try:
-            await clone(errand, store, "source", name, None)
+            await clone(errand, store, "source", name, {})
         finally:
             await errand.close()
 
