@@ -44,8 +44,8 @@ _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
 WAITING_HEAD = struct.Struct("<HId4s")
-"""Of a prediction that begins to wait: generation and commit that were read, margin, the first 4 bytes of its
-id, whose others are the field; its flags and features follow. The script puts its stage and the time before.
+"""Of a prediction that begins to wait: generation and commit that were read, margin, the 4 bytes of its id
+before those that are the field; its flags and features follow. The script puts its stage and the time before.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 MOST_A_CALL = 1000
 TELL_EVERY_SECONDS = 60.0
+AGAIN_SECONDS = 0.1
 PART_BYTES = 33 + 8  # of a bytes object and its place in a list, beyond its own
 
 
@@ -83,7 +85,7 @@ class Keeper:
             return self._lost(served.predictions)
 
     def keep_soon(self, served: Served) -> bool:
-        """Keeps them while nobody waits for it; whether that may be hoped for."""
+        """Keeps them while nobody waits, as soon as the server answers. False: that is not even begun."""
         size = served.size
         if not self._may_keep() or self._pending_bytes + size > self._settings.pending_log_bytes:
             self._lost(served.predictions)
@@ -102,8 +104,8 @@ class Keeper:
 
     async def _keep_together(self, together: list[Asked[Served, str]]) -> None:
         requests = [asked.request for asked in together]
-        self._pending_bytes -= sum(served.pending_bytes for served in requests)
         letters = await self._kept(requests)
+        self._pending_bytes -= sum(served.pending_bytes for served in requests)
         start = 0
         for asked in together:
             stop = start + asked.size
@@ -113,21 +115,34 @@ class Keeper:
     async def _kept(self, requests: list[Served]) -> str:
         entries = [part for served in requests for part in served.entries]
         names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
-        if not self._may_keep():
-            return self._lost(len(entries) // 2)
-        try:
-            look = any(served.look for served in requests)
-            letters = await self._attempts(entries, names, look)
-        except CONNECTION_FAILURES:
-            self._health.doubt()
-            return self._lost(len(entries) // 2)
-        except (ResponseError, ModelGone) as refusal:
-            self._tell(refusal)
-            return self._lost(len(entries) // 2)
-        self._model.slices.told(names)
+        look = any(served.look for served in requests)
+        promised = any(served.pending_bytes for served in requests)
+        letters = ""
+        for start in range(0, len(entries), 2 * MOST_A_CALL):
+            letters += await self._keep(entries[start : start + 2 * MOST_A_CALL], names, look, promised)
         if refused := letters.count("F"):
             self._metrics.unlogged(self._model.name, "full", refused)
         return letters
+
+    async def _keep(
+        self, entries: list[bytes], names: Mapping[int, SliceName], look: bool, promised: bool
+    ) -> str:
+        """`promised`: they were answered as logged already, and are tried until the server answers."""
+        while True:
+            if self._may_keep():
+                try:
+                    letters = await self._attempts(entries, names, look)
+                    self._model.slices.told(names)
+                    return letters
+                except CONNECTION_FAILURES:
+                    self._health.doubt()
+                    look = True
+                except (ResponseError, ModelGone) as refusal:
+                    self._tell(refusal)
+                    return self._lost(len(entries) // 2)
+            if not promised:
+                return self._lost(len(entries) // 2)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _attempts(self, entries: list[bytes], names: Mapping[int, SliceName], look: bool) -> str:
         """A second one where the connection ended under the first, as at a restart, and then with a look,
@@ -153,5 +168,7 @@ class Keeper:
 
     async def close(self) -> None:
         await self._requests.drain(self._settings.redis_timeout_seconds)
+        if self._pending_bytes:
+            log.warning("predictions of %s that were answered as logged are lost", self._model.name)
         await self._requests.close()
         await self._channel.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -51,9 +52,9 @@ async def keep_predictions(
     slice_names: Mapping[int, SliceName],
 ) -> Kept:
     """Raises PredictionConflict where other predictions were kept under some of the ids."""
-    named = [new_id() for _ in range(len(batch))] if ids is None else list(map(_named, ids))
-    texts, replica, keeper = [text for text, _ in named], model.mirror.replica, feedback.of(model).predictions
-    packed = [one for _, one in named]
+    texts = [text or new_id() for text in ids or repeat(None, len(batch))]
+    replica, keeper = model.mirror.replica, feedback.of(model).predictions
+    packed = list(map(packed_id, texts))
     entries = entries_of(packed, batch, margins, replica.generation, replica.commit)
     served = Served(entries, ids is not None and any(ids), slice_names)
     if not model.config.feedback.wait:
@@ -62,10 +63,6 @@ async def keep_predictions(
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
     return Kept(texts, "A" not in letters and "F" not in letters)
-
-
-def _named(text: str | None) -> tuple[str, bytes]:
-    return (text, packed_id(text)) if text else new_id()
 
 
 async def show(

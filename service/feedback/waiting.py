@@ -32,7 +32,7 @@ from service.settings import Settings
 STAGES = ("unshown", "early", "open", "closed")
 """Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""
 
-_PREFIX_BYTES, _HASH_BYTES = 4, 4
+_KEY_FROM, _PREFIX, _HASH_BYTES = 6, slice(2, 6), 4
 _NO_FLAGS = b"\0"
 _WEIGHT = struct.Struct("<d")
 
@@ -122,8 +122,8 @@ class Waiting:
 
 
 def key_of(prediction_id: bytes) -> bytes:
-    """Under which a prediction waits: 12 of the 16 bytes of its id."""
-    return prediction_id[_PREFIX_BYTES:]
+    """Under which a prediction waits: the last 10 of the 16 bytes of its id."""
+    return prediction_id[_KEY_FROM:]
 
 
 def entries_of(
@@ -137,8 +137,8 @@ def entries_of(
     entries: list[bytes] = []
     generation, commit = generation & 0xFFFF, commit & 0xFFFFFFFF
     for one, margin, features in zip(ids, margins.tolist(), _features_of(batch), strict=True):
-        head = WAITING_HEAD.pack(generation, commit, margin, one[:_PREFIX_BYTES])
-        entries += (one[_PREFIX_BYTES:], head + features)
+        head = WAITING_HEAD.pack(generation, commit, margin, one[_PREFIX])
+        entries += (one[_KEY_FROM:], head + features)
     return entries
 
 

@@ -24,12 +24,12 @@ local function record_of(id, value, label, weight)
     flags = flags + WEIGHTED
   end
   return struct.pack('<BBI4', VERSION, flags, count_of) .. weight
-    .. string.sub(value, PREFIX, BODY - 1) .. id .. string.sub(value, MARGIN, PREFIX - 1) .. features
+    .. '\0\0' .. string.sub(value, PREFIX, BODY - 1) .. id .. string.sub(value, MARGIN, PREFIX - 1) .. features
 end
 
 -- Whether this label 0 is learned, decided by the id alone.
 local function is_sampled(id)
-  return negative_rate >= 1 or struct.unpack('<I4', id, 9) / 4294967296 < negative_rate
+  return negative_rate >= 1 or struct.unpack('<I4', id, #id - 3) / 4294967296 < negative_rate
 end
 
 local function closed_now(what) return 'c' .. since_now .. what end

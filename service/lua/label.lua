@@ -6,7 +6,7 @@
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W waits for the end of
 --          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,
 --          D repeated, C another label was first, U unknown. Position "entry:offset" or empty; delay in
---          milliseconds since it was shown, or -1.
+--          milliseconds since it was shown, or -1. For a late click it counts the window before the closing.
 local ids = {}
 for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
 local found = find(ids)
@@ -87,12 +87,18 @@ local function answer_to(id, label, weight)
   return of_unshown(id, value, label, weight)
 end
 
+-- When that of a label was shown, of one that was closed without a click about when; nil where nobody waits for it.
+local function shown_at(value, label)
+  local kind = value and kind_of(value)
+  if kind == 'i' then return since(value) end
+  if kind == 'c' and label == '1' and closed_as(value) == 'n' then return since(value) - wait_of.i end
+end
+
 local letters, delays = {}, {}
 for k = OWN, #ARGV, 3 do
   local id = ARGV[k]
-  local value = found[id]
-  local is_shown = value and kind_of(value) == 'i'
-  delays[#delays + 1] = is_shown and math.floor(math.max(0, now - since(value)) * 1000) or '-1'
+  local shown = shown_at(found[id], ARGV[k + 1])
+  delays[#delays + 1] = shown and math.floor(math.max(0, now - shown) * 1000) or '-1'
   letters[#letters + 1] = answer_to(id, ARGV[k + 1], ARGV[k + 2])
 end
 finish()

@@ -9,9 +9,9 @@
 -- RETURNS: {'GONE'} another incarnation or none; otherwise what the script says.
 --
 -- Kinds: u predictions not shown yet, g not shown but with a label, i impressions, c closed ones.
--- Id: the last 12 bytes of that of a prediction: with 16 the server takes the next larger piece of memory.
+-- Id: the last 10 bytes of that of a prediction, which is two of 0 and a digest.
 -- Value of u, g, i: stage (1 byte: its kind and label, see below), since when (u32, s), generation (u16) and commit
--- (u32) that were read, margin (f64), the prediction id's other 4 bytes, then with a label its weight (f64), then
+-- (u32) that were read, margin (f64), the 4 bytes of the prediction's id before, then with a label its weight (f64), then
 -- flags (1 byte) and features as a record of the log has them. Value of c: stage, since when, the label, or 'n' for
 -- none in time and 'l' for one that was late; then the position in the log, or after 'n' what it was, from the
 -- generation on, where a late label is learned too.
@@ -21,8 +21,8 @@
 local incarnation, prefix = ARGV[1], ARGV[2]
 local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV[5]), c = tonumber(ARGV[6])}
 local OWN, CHUNK = 14, 3000 -- the first argument of a script's own
-local ENTRY_BYTES, LISTED_BYTES = 82, 13 -- beyond the value's own, and of an id in a list: measured, at most
-local ID_BYTES, LISTED_TOGETHER = 12, 100
+local ENTRY_BYTES, LISTED_BYTES = 82, 11 -- beyond the value's own, and of an id in a list: measured, at most
+local ID_BYTES, LISTED_TOGETHER = 10, 100
 local GENERATION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
 local KIND_OF = {u = 'u', x = 'g', y = 'g', i = 'i', ['0'] = 'i', ['1'] = 'i', c = 'c'}

@@ -11,8 +11,8 @@ import pytest
 from redis.exceptions import BusyLoadingError
 
 from model_core.examples import ExampleBatch
-from service.feedback.identity import new_id
-from service.feedback.keeping import Keeper, Served
+from service.feedback.identity import new_id, packed_id
+from service.feedback.keeping import MOST_A_CALL, Keeper, Served
 from service.feedback.waiting import entries_of
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, NotSent
@@ -22,6 +22,13 @@ from tests.servers import ServerProcess
 from tests.system import System, eventually
 
 pytestmark = pytest.mark.faults
+
+
+def served(count: int) -> Served:
+    """Predictions under new ids."""
+    batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
+    ids = [packed_id(new_id()) for _ in range(count)]
+    return Served(entries_of(ids, batch, np.full(count, 0.5), 0, 1), look=False)
 
 
 class Keeping(NamedTuple):
@@ -36,9 +43,7 @@ class Keeping(NamedTuple):
 
     async def keep(self) -> str:
         """A prediction under a new id."""
-        batch = ExampleBatch.from_encoded([([1, 2, 3], None)])
-        entries = entries_of([new_id()[1]], batch, np.array([0.5]), 0, 1)
-        return await self.keeper.keep(Served(entries, look=False))
+        return await self.keeper.keep(served(1))
 
     def waiting(self) -> int:
         """How many predictions wait, as the server counts them."""
@@ -103,6 +108,27 @@ async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Kee
     keeping.server.start()
     await eventually(lambda: keeping.system.health.up)
     assert await keeping.keep() == "L"
+
+
+async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keeping) -> None:
+    lost = keeping.proxy.lose_reply("log_predictions")
+    assert keeping.keeper.keep_soon(served(2))
+    await asyncio.wait_for(lost.spent.wait(), 20)
+    await eventually(lambda: keeping.waiting() == 2)
+    keeping.server.kill9()
+    assert keeping.keeper.keep_soon(served(3))
+    await eventually(lambda: not keeping.system.health.up)
+    assert not keeping.keeper.keep_soon(served(1)), "the server is known to be away"
+    keeping.server.start()
+    await eventually(lambda: keeping.waiting() == 5)
+
+
+async def test_many_predictions_of_one_request_are_kept_by_several_calls(keeping: Keeping) -> None:
+    assert await keeping.keeper.keep(served(2 * MOST_A_CALL + 1)) == "L" * (2 * MOST_A_CALL + 1)
+    assert keeping.waiting() == 2 * MOST_A_CALL + 1
+    with keeping.server.client() as client:
+        pushed = client.info("commandstats")["cmdstat_rpush"]["calls"]
+    assert pushed == 3, "each call lists what it keeps"
 
 
 async def test_why_a_server_that_answers_keeps_nothing_is_told_once(

@@ -68,6 +68,21 @@ async def test_a_late_click_is_counted_and_dropped(make_bench: MakeBench) -> Non
     assert (await bench.sweep()).counts["late"] == 1
 
 
+async def test_the_delay_of_a_label_is_told_once_also_of_a_late_click(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=60)
+    await bench.log(1, 2)
+    assert await delays(bench, (1, 1)) == [pytest.approx(0, abs=1)], "the window is still open"
+    await bench.swept("open")
+    late = await delays(bench, (2, 1))
+    assert late[0] is not None
+    assert late[0] >= 1, "longer than the window"
+    assert await delays(bench, (1, 1), (2, 1), (2, 0)) == [None, None, None]
+
+
+async def delays(bench: Bench, *labels: tuple[int, int]) -> list[float | None]:
+    return [labelled.delay for labelled in await bench.labelled(*labels)]
+
+
 async def test_a_late_click_can_be_learned_beside_its_negative(make_bench: MakeBench) -> None:
     bench = make_bench(exposure="on_predict", late="append", late_seconds=60)
     await bench.log(1, 2)

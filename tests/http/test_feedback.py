@@ -6,11 +6,13 @@ import re
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
 
-from service.feedback.identity import new_id, packed_id
+from service.feedback.identity import is_sampled, new_id, packed_id
+from service.feedback.waiting import key_of
 from tests.servers import ServerProcess
 
 FEATURES = {"user": "u1", "ad": "a7", "hour": 14}
@@ -224,9 +226,16 @@ def test_without_redis_predictions_are_served_and_not_logged(
     assert label.json()["ids"] == [answer.json()["id"]]
 
 
-def test_a_made_id_is_the_bytes_that_it_spells() -> None:
-    text, packed = new_id()
-    assert packed_id(text) == packed
-    assert packed.hex() == text.replace("-", "")
-    assert len(packed_id("any other text")) == 16
-    assert packed_id(text.upper()) != packed_id(text)
+def test_made_ids_sort_by_time() -> None:
+    made = [new_id() for _ in range(1000)]
+    instants = [text[:18] for text in made]
+    assert instants == sorted(instants)
+    assert len(set(made)) == 1000
+    assert {UUID(text).version for text in made} == {7}
+
+
+@pytest.mark.parametrize("spelled", ["{:08x}-0000-7000-8000-000000000000", "00000000-0000-7000-8000-{:012x}"])
+def test_ids_that_differ_anywhere_are_different_and_sampled_each_for_itself(spelled: str) -> None:
+    packed = [packed_id(spelled.format(number)) for number in range(10_000)]
+    assert len({key_of(one) for one in packed}) == 10_000
+    assert sum(is_sampled(one, 0.1) for one in packed) == pytest.approx(1000, abs=150)  # five standard errors
