@@ -48,6 +48,11 @@ WAITING_HEAD = struct.Struct("<HId4s")
 before those that are the field; its flags and features follow. The script puts its stage and the time before.
 """
 
+WAITING_IMPRESSIONS, WAITING_UNSHOWN = b"=i", (b"=u", b"=g")
+"""Fields of ``feedback``: how many predictions wait for the end of their windows; to be shown, without a
+label and with one.
+"""
+
 
 def mapping_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """Of a reply or an entry that reads field, value, ..."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from redis.exceptions import ResponseError
 
 from service.backend import Backend
+from service.dashboard.awaiting import Awaiting, read_awaiting
 from service.dashboard.feed import LAST
 from service.dashboard.figures import Evaluation, evaluation_of, read_field
 from service.dashboard.traffic import RATE_SECONDS, Rates, Traffic, read_totals
@@ -37,6 +38,7 @@ class Watched:
         self.channel = channel
         self.lag: LogLag | None = None
         self.learner: bool | None = None
+        self.awaiting: Awaiting | None = None
         self.evaluation = Evaluation()
         self._slices: bytes | None = b"{}"  # as it is to be sent; hundreds of them are not worth reading
         self._slices_of: tuple[str, int | None] | None = None
@@ -47,9 +49,10 @@ class Watched:
     async def ask(self, model: OpenModel) -> None:
         """Raises what Channel.call raises; what is not known any more is None then."""
         keys, channel = model.mirror.replica.keys, self.channel
-        self.lag = self.learner = None
+        self.lag = self.learner = self.awaiting = None
         self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
         self.learner = bool(await channel.call("EXISTS", keys.lease))
+        self.awaiting = await read_awaiting(channel, keys)
         stored = await read_field(channel, keys, FIGURES)
         if stored != self._stored:
             self._stored, self.evaluation = stored, evaluation_of(stored)
@@ -135,6 +138,7 @@ class Sampler:
             learner=watched.learner if answers else None,
             waiting=watched.lag.examples if watched.lag and answers else None,
             lag_seconds=watched.lag.seconds if watched.lag and answers else None,
+            awaiting=watched.awaiting if answers else None,
             learned_per_second=learned,
             rounds=rounds,
             nonfinite=watched.evaluation.measures.get("nonfinite"),
@@ -167,6 +171,7 @@ class Sampler:
             "mirror_age_seconds": now.quiet_seconds,
             "learner": now.learner,
             "lag": None if lag is None else {"examples": lag.examples, "seconds": lag.seconds},
+            "awaiting": now.awaiting.sentence if now.awaiting else "",
             "rates": _rates(now.rates) | {"learned": now.learned_per_second},
         }
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from service.dashboard.awaiting import Awaiting
 from service.dashboard.traffic import Rates
 
 FAILURES = 0.01
@@ -40,6 +41,7 @@ class Situation:
     """What is known of one model at one moment; None is not known.
 
     reasons: what `/readyz` complains of.  quiet_seconds: how long Redis has not confirmed the state.
+    waiting: examples of the log.  awaiting: predictions that are none yet.
     windows: figures by window, of the source that counts.  ended_seconds: how long ago they ended.
     """
 
@@ -51,6 +53,7 @@ class Situation:
     learner: bool | None = None
     waiting: int | None = None
     lag_seconds: float | None = None
+    awaiting: Awaiting | None = None
     learned_per_second: float | None = None
     rounds: int = 0
     nonfinite: int | None = None
@@ -116,6 +119,12 @@ def _fast(rates: Rates) -> Check:
 
 
 def _learning(now: Situation) -> Check:
+    check = _learning_of_examples(now)
+    more = now.awaiting.sentence if now.awaiting else ""
+    return check._replace(text=f"{check.text} {more}") if more else check
+
+
+def _learning_of_examples(now: Situation) -> Check:
     if now.nonfinite:
         text = f"{now.nonfinite:,} slots of the state are not finite."
         return Check("learning", "bad", "Broken: weights are not finite", text)
@@ -162,7 +171,7 @@ def _over(window: str, ended_seconds: float | None) -> str:
 
 def _examples(waiting: int) -> str:
     if waiting == 0:
-        return "nothing waits"
+        return "no example waits"
     return "1 example waits" if waiting == 1 else f"{waiting:,} examples wait"
 
 

@@ -150,6 +150,19 @@ def test_what_was_served_is_judged_where_it_is_known(tab: Visit, service: Servic
     tab.wait_for_text("#quality-note", "each prediction just before its click was learned")
 
 
+def test_impressions_that_wait_for_their_labels_are_told(tab: Visit, service: Service) -> None:
+    feedback = {"log": True, "exposure": "explicit", "window_seconds": 3600, "unshown_seconds": 3600}
+    service.process.put("/models/waiting", {"hashing": {"bits": 12}, "feedback": feedback})
+    tab.page.goto(f"{service.url}/?model=waiting")
+    tab.wait_for_text("#checks", "o example waits to be learned.")
+    instances = [{"features": {}, "id": f"wait-{number}"} for number in range(5)]
+    service.process.post("/models/waiting/predict", {"instances": instances})
+    service.process.post("/models/waiting/impressions", {"ids": ["wait-0", "wait-1", "wait-2"]})
+    waits = "3 impressions wait for the end of their windows, 2 logged predictions wait to be shown."
+    tab.wait_for_text("#checks", f"o example waits to be learned. {waits}")
+    tab.wait_for_text("#tile-lag .note", f"0 examples wait to be learned. {waits}")
+
+
 def test_the_past_outlives_a_reload(tab: Visit) -> None:
     tab.page.locator("#tile-lag canvas").wait_for()
     wait_for(lambda: len(past(tab)) >= 2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.dashboard.awaiting import Awaiting
 from service.dashboard.traffic import Latency, Rates
 from service.dashboard.verdict import Level, Situation, verdict
 
@@ -114,3 +115,30 @@ def test_figures_of_long_ago_are_not_told_as_those_of_now(ended_seconds: float |
 def test_the_whole_stream_is_not_the_last_of_anything() -> None:
     right = verdict(replace(HEALTHY, windows={"all": CALIBRATED})).checks[3]
     assert right.text == "Predicts 1.010 × the clicks, over the whole stream."
+
+
+@pytest.mark.parametrize(
+    ("awaiting", "text"),
+    [
+        (None, "Idle; no example waits to be learned."),
+        (Awaiting(), "Idle; no example waits to be learned."),
+        (
+            Awaiting(impressions=1200),
+            "Idle; no example waits to be learned. 1,200 impressions wait for the end of their windows.",
+        ),
+        (
+            Awaiting(impressions=1, unshown=1),
+            (
+                "Idle; no example waits to be learned."
+                " 1 impression waits for the end of its window, 1 logged prediction waits to be shown."
+            ),
+        ),
+        (
+            Awaiting(unshown=30),
+            "Idle; no example waits to be learned. 30 logged predictions wait to be shown.",
+        ),
+    ],
+)
+def test_predictions_that_wait_are_told_beside_the_examples(awaiting: Awaiting | None, text: str) -> None:
+    found = verdict(replace(HEALTHY, learned_per_second=0.0, awaiting=awaiting))
+    assert found.checks[2].text == text

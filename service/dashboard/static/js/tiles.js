@@ -116,7 +116,8 @@ const TRAFFIC = [
       if (!live.lag) return [UNKNOWN, "", "Redis does not answer."];
       const waiting = live.lag.examples === 1 ? "1 example waits" : `${count(live.lag.examples)} examples wait`;
       const [value, unit] = live.lag.seconds > 0 ? milliseconds(live.lag.seconds) : ["0", "s"];
-      return [value, unit, live.learner ? `${waiting} to be learned.` : `${waiting}, and no learner runs.`];
+      const lag = live.learner ? `${waiting} to be learned.` : `${waiting}, and no learner runs.`;
+      return [value, unit, live.awaiting ? `${lag} ${live.awaiting}` : lag];
     },
   },
 ];
