@@ -9,8 +9,9 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -55,12 +56,12 @@ def serve(settings: Settings) -> None:
 
     _start_logging(settings)
     with _stoppable(), listeners_of(settings) as listeners:
-        _announce(settings, listeners.service)
+        announce = _announcing(settings, listeners.service, settings.workers)
         with with_redis_url(settings) as found:
             if found.workers == 1:
-                serve_api(found, listeners, run_learner=True)
+                serve_api(found, listeners, announce, run_learner=True)
             else:
-                _supervise(found, listeners)
+                _supervise(found, listeners, announce)
 
 
 @app.command()
@@ -68,9 +69,11 @@ def serve(settings: Settings) -> None:
 def api(
     settings: Settings,
     listen_fds: Annotated[str, typer.Option(hidden=True, help="Inherited listening sockets.")] = "",
+    ready_fd: Annotated[int, typer.Option(hidden=True, help="Inherited pipe, to tell that it answers.")] = -1,
     supervised_as: SupervisedAs = "",
 ) -> None:
     """Run the API alone; a learner runs elsewhere (`ftrl learn`)."""
+    from service.first_ready import tell_ready
     from service.serving import listeners_of, serve_api
 
     _start_logging(settings, supervised_as)
@@ -80,10 +83,12 @@ def api(
         share_metrics(supervised_as)
     inherited = tuple(int(descriptor) for descriptor in listen_fds.split(",") if descriptor)
     with _stoppable(), listeners_of(settings, inherited) as listeners:
-        if not supervised_as:
-            _announce(settings, listeners.service)
+        if ready_fd < 0:
+            on_start = _announcing(settings, listeners.service)
+        else:
+            on_start = partial(tell_ready, ready_fd)
         with with_redis_url(settings) as found:
-            serve_api(found, listeners, run_learner=False)
+            serve_api(found, listeners, on_start, run_learner=False)
 
 
 @app.command(name="learn")
@@ -176,15 +181,21 @@ def _start_logging(settings: Settings, role: str = "") -> None:
         logger.warning("%s is no setting and has no effect; was %s meant?", name, meant)
 
 
-def _announce(settings: Settings, listener: socket.socket) -> None:
-    from service.serving import url_of
-
+def _announcing(settings: Settings, listener: socket.socket, workers: int = 1) -> Callable[[], None]:
+    """What says where it listens, once it answers; why that may take a while is said now."""
     if not kernels_are_compiled():
         logger.warning("the kernels of this version are compiled first, which takes about a minute")
+    return partial(_announce, settings, listener, workers)
+
+
+def _announce(settings: Settings, listener: socket.socket, workers: int) -> None:
+    from service.serving import url_of
 
     url = url_of(listener)
     place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"
     text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {place}"
+    if workers > 1:
+        text += f"; the first of {workers} workers answers"
     if settings.log_format == "json":
         logger.info(text, extra={"url": url})  # standard output may be a log collector's, too
     else:
@@ -206,15 +217,17 @@ def _stoppable() -> Iterator[None]:
         logger.debug("stopped by a signal")
 
 
-def _supervise(settings: Settings, listeners: Listeners) -> None:
+def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], None]) -> None:
+    from service.first_ready import FirstReady
     from service.shared_metrics import MetricsDirectory
     from service.supervisor import Supervisor, api_and_learner
 
     async def run(metrics: MetricsDirectory) -> None:
         # A moment longer than the children's own grace, within which they cut off what is in flight.
         grace_seconds = settings.drain_seconds + settings.shutdown_grace_seconds + 5
-        stages = api_and_learner(settings, listeners.descriptors, metrics.path)
-        await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
+        with FirstReady(announce) as ready:
+            stages = api_and_learner(settings, listeners.descriptors, ready.writer, metrics.path)
+            await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
 
     with MetricsDirectory() as metrics:
         asyncio.run(run(metrics))

@@ -41,8 +41,9 @@ class DrainingServer(HttpServer):
         drain_seconds: float,
         on_signal: Callable[[], None],
         on_stop: Callable[[], None],
+        on_start: Callable[[], None],
     ) -> None:
-        super().__init__(config, on_stop)
+        super().__init__(config, on_stop, on_start)
         self._connections = connections
         self._drain_seconds = drain_seconds
         self._on_signal = on_signal
@@ -95,7 +96,11 @@ def _pending(listener: socket.socket) -> list[socket.socket]:
 
 
 def server_of(
-    app: FastAPI, settings: Settings, on_signal: Callable[[], None], on_stop: Callable[[], None]
+    app: FastAPI,
+    settings: Settings,
+    on_signal: Callable[[], None],
+    on_stop: Callable[[], None],
+    on_start: Callable[[], None],
 ) -> DrainingServer:
     connections = Connections(
         affordable_connections(settings.max_connections),
@@ -117,4 +122,4 @@ def server_of(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
     )
-    return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop)
+    return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop, on_start)

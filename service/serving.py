@@ -85,15 +85,18 @@ def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterato
         yield Listeners(service, health)
 
 
-def serve_api(settings: Settings, listeners: Listeners, *, run_learner: bool) -> None:
-    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight. Raises CommandFailure,
-    TokenFileError.
+def serve_api(
+    settings: Settings, listeners: Listeners, on_start: Callable[[], None], *, run_learner: bool
+) -> None:
+    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight; `on_start` is called when requests
+    are answered. Raises CommandFailure, TokenFileError.
     """
     from service.app import create_app
 
     health_port = listeners.health.getsockname()[1] if listeners.health is not None else None
     app = create_app(settings, run_learner=run_learner, health_port=health_port)
-    _run(app, settings, [listener for listener in listeners if listener is not None], app.end_streams)
+    sockets = [listener for listener in listeners if listener is not None]
+    _run(app, settings, sockets, app.end_streams, on_start)
 
 
 def learn(settings: Settings, listener: socket.socket) -> None:
@@ -110,12 +113,13 @@ def _run(
     settings: Settings,
     listeners: list[socket.socket],
     on_stop: Callable[[], None] = lambda: None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> None:
     from service.draining import server_of
 
     failure = StartFailure()
     logging.getLogger("uvicorn.error").addFilter(failure)
-    server = server_of(app, settings, app.state.backend.stop_soon, on_stop)
+    server = server_of(app, settings, app.state.backend.stop_soon, on_stop, on_start)
     try:
         server.run(sockets=listeners)
     except SystemExit:

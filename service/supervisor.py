@@ -35,9 +35,11 @@ class Child:
     inherited: Sequence[int] = ()  # file descriptors
 
 
-def api_and_learner(settings: Settings, listeners: Sequence[int], metrics: Path) -> list[list[Child]]:
-    """`settings.workers` API processes that share the sockets `listeners` (file descriptors) and the
-    directory `metrics`, and one learner: stopped in this order.
+def api_and_learner(
+    settings: Settings, listeners: Sequence[int], ready: int, metrics: Path
+) -> list[list[Child]]:
+    """`settings.workers` API processes that share the sockets `listeners`, the pipe `ready` of FirstReady
+    (file descriptors) and the directory `metrics`, and one learner: stopped in this order.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("FTRL_")}
     variables.pop(VARIABLE, None)  # the learner answers for itself alone
@@ -47,9 +49,9 @@ def api_and_learner(settings: Settings, listeners: Sequence[int], metrics: Path)
     api = [
         Child(
             role,
-            (*python, "api", "--listen-fds", descriptors, "--supervised-as", role),
+            (*python, "api", "--listen-fds", descriptors, "--ready-fd", str(ready), "--supervised-as", role),
             variables | {VARIABLE: str(metrics)},
-            tuple(listeners),
+            (*listeners, ready),
         )
         for role in (f"api-{number}" for number in range(1, settings.workers + 1))
     ]

@@ -42,6 +42,7 @@ class ServingProcess:
     """`ftrl serve`, `api` or `learn` on any free port, in a session of its own as in a terminal."""
 
     def __init__(self, *words: str, directory: Path, **variables: str) -> None:
+        self._learns = words[0] == "learn"
         self.process = subprocess.Popen(
             [*FTRL, *words],
             cwd=directory,
@@ -64,8 +65,9 @@ class ServingProcess:
 
     @property
     def url(self) -> str:
-        """The address in the first line, once it is there."""
-        return self.wait_for(r"http://[0-9.]+:\d+")
+        """The address that it says, once it answers there."""
+        said = "metrics are at" if self._learns else "listens on"
+        return self.wait_for(rf"(?<={said} )http://[0-9.]+:\d+", seconds=90)
 
     def wait_for(self, pattern: str, seconds: float = 30) -> str:
         """The first match in what was written so far to either stream."""

@@ -14,6 +14,7 @@ from service.serving import CommandFailure
 from service.settings import Settings
 from service.supervisor import Child, Supervisor
 from tests.commands import ServingProcess
+from tests.servers import ServerProcess
 
 # Each child appends its process id to the file `started`, and its role to the file `stopped` at SIGTERM.
 POLITE = """
@@ -118,6 +119,27 @@ def service(tmp_path: Path) -> Iterator[ServingProcess]:
 
 def pid_of(service: ServingProcess, role: str) -> int:
     return int(service.wait_for(rf"{role} is process \d+").split()[-1])
+
+
+def test_it_says_that_it_listens_when_the_first_worker_answers_and_not_before(
+    tmp_path: Path, fresh_valkey: ServerProcess
+) -> None:
+    fresh_valkey.pause()  # no worker begins before it has heard of its server, however long that takes
+    patience = ("--redis-timeout-seconds", "600", "--lease-seconds", "2000")
+    process = ServingProcess(
+        *("serve", "--workers", "2", *patience), directory=tmp_path, FTRL_REDIS_URL=fresh_valkey.url
+    )
+    try:
+        for role in ("api-1", "api-2", "learner"):
+            process.wait_for(f"{role} is process")
+        assert process.output == []
+        fresh_valkey.resume()
+        assert process.get("/livez") is not None
+        assert process.output[0].endswith("; the first of 2 workers answers\n")
+        assert process.stop() == 0
+        assert len(process.output) == 1
+    finally:
+        process.remove()
 
 
 def is_gone(pid: int) -> bool:
