@@ -28,6 +28,8 @@ from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store
 
 GOOD = "good"
 NEWEST = "newest"
+BEFORE_RESTORE = "before restore"
+"""Why a restore saves what it replaces; never `newest`, or a second restore would undo the first."""
 TAG_PATTERN = "^[a-z0-9][a-z0-9_-]{0,31}$"
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _TIME_LENGTH = len("20240501T120000000000Z")
@@ -66,11 +68,20 @@ class Catalogue:
         return _entries_of(self._names())
 
     def find(self, wanted: str) -> Entry:
-        """By its id, by a tag (the newest that has it), or "newest". Raises UnknownSnapshot."""
+        """By its id, by a tag (the newest that has it), or "newest": of all but those that restores saved.
+
+        Raises UnknownSnapshot.
+        """
         for entry in reversed(self.entries()):
-            if wanted in (entry.id, NEWEST, *entry.tags):
+            if wanted in (entry.id, *entry.tags) or (wanted == NEWEST and not self._is_of_a_restore(entry)):
                 return entry
         raise UnknownSnapshot(self.model, wanted)
+
+    def _is_of_a_restore(self, entry: Entry) -> bool:
+        try:
+            return self.header(entry).reason == BEFORE_RESTORE
+        except DamagedSnapshot:  # whoever reads it is told so
+            return False
 
     def header(self, entry: Entry) -> SnapshotHeader:
         """Raises DamagedSnapshot, though only `load` verifies the checksum, and UnknownSnapshot where it was

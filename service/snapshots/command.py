@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Model = Annotated[str, typer.Option(help="Whose snapshots.", callback=checked_model_name)]
-Name = Annotated[str, typer.Argument(help="Its id, a tag (the newest that has it), or `newest`.")]
+Name = Annotated[
+    str,
+    typer.Argument(help="Its id, a tag (the newest that has it), or `newest`: but for what restores saved."),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 app = typer.Typer(help="Save models, compare them, go back to them, take them elsewhere.")
@@ -194,11 +197,16 @@ def restore(
         return await run(channel, found, SnapshotStore(found), plan)
 
     done = _over_redis(settings, model, go)
-    before = "there was no model" if done.before is None else f"before: {done.before}"
     sys.stdout.write(
         f"restored {done.model} from {done.snapshot}: t = {done.t}, {done.replayed} examples learned again,"
-        f" {done.seconds:.1f} s ({before})\n"
+        f" {done.seconds:.1f} s\n"
     )
+    if done.before is None:
+        sys.stdout.write("there was no model before\n")
+    else:
+        sys.stdout.write(
+            f"to take it back: ftrl snapshot restore {done.before} --from-now --model {done.model}\n"
+        )
 
 
 def _hyper(text: str) -> Hyperparameters:

@@ -10,7 +10,13 @@ class UnknownSnapshot(ServiceError):
     title = "Unknown snapshot"
 
     def __init__(self, model: str, wanted: str) -> None:
-        super().__init__(f"There is no snapshot of model {model!r} with the id or the tag {wanted[:80]!r}.")
+        if wanted == "newest":
+            text = (
+                f"There is no snapshot of model {model!r}, but for what restores may have saved: name its id."
+            )
+        else:
+            text = f"There is no snapshot of model {model!r} with the id or the tag {wanted[:80]!r}."
+        super().__init__(text)
 
 
 class SnapshotLeaving(ServiceError):

@@ -19,7 +19,7 @@ from service.redis_client import Channel, new_generation
 from service.replica import ModelGone, read_meta
 from service.settings import Settings
 from service.snapshots.capture import capture_stored
-from service.snapshots.catalogue import Entry
+from service.snapshots.catalogue import BEFORE_RESTORE, Entry
 from service.snapshots.creating import check_memory, create_filled
 from service.snapshots.errors import LogIncomplete, RestoreConflict
 from service.snapshots.fitting import config_of
@@ -32,8 +32,6 @@ from service.snapshots.switching import switch
 from service.snapshots.writing import write_and_retain
 
 log = logging.getLogger(__name__)
-
-BEFORE_RESTORE = "before restore"
 
 
 async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:

@@ -35,7 +35,9 @@ _parse_restore = TypeAdapter(RestoreRequest).validate_json
 TAGS: list[str | Enum] = ["snapshots"]
 REQUEST = "request"
 
-SnapshotName = Annotated[str, Path(description="Its id, a tag (the newest that has it), or `newest`.")]
+SnapshotName = Annotated[
+    str, Path(description="Its id, a tag (the newest that has it), or `newest`: but for what restores saved.")
+]
 Tag = Annotated[str | None, Query(json_schema_extra={"pattern": TAG_PATTERN})]
 
 _EXAMPLES: dict[str, Example] = {

@@ -35,7 +35,9 @@ class RestoreRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     snapshot: str = Field(
-        description="Its id, a tag (the newest that has it), or `newest`.", min_length=1, max_length=256
+        description="Its id, a tag (the newest that has it), or `newest`: but for what restores saved.",
+        min_length=1,
+        max_length=256,
     )
     replay_log: bool = Field(
         description="Whether what came after the snapshot is learned again; else learning goes on from now."

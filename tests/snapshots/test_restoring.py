@@ -81,6 +81,35 @@ async def test_from_now_on_the_model_is_the_snapshot(system: System, model: Open
     await assert_one_state_is_left(system.client)
 
 
+@pytest.mark.parametrize("replay_log", [False, True])
+async def test_the_newest_is_restored_as_often_as_it_is_asked_for_and_can_be_taken_back(
+    system: System, model: OpenModel, replay_log: bool
+) -> None:
+    taken = await take(system, model)
+    await system.update(model, 20, start=60)
+    bad = await digest(system)
+    first = await restored(system, replay_log=replay_log)
+    good = await digest(system)
+    again = await restored(system, replay_log=replay_log)
+    assert (first.snapshot, again.snapshot) == (taken["id"], taken["id"])
+    assert await digest(system) == good
+    assert first.before is not None
+    await restored(system, first.before)
+    assert await digest(system) == bad
+    await restored(system, replay_log=replay_log)
+    assert await digest(system) == good
+
+
+async def test_what_a_restore_saved_is_not_the_newest_also_where_nothing_else_is_left(
+    system: System, model: OpenModel
+) -> None:
+    taken = await take(system, model)
+    await restored(system)
+    catalogue(system).delete(catalogue(system).find(taken["id"]))
+    with pytest.raises(UnknownSnapshot, match="but for what restores may have saved"):
+        await restored(system)
+
+
 async def test_learning_and_predictions_go_on_from_the_snapshot(system: System, model: OpenModel) -> None:
     taken = await take(system, model)
     await system.update(model, 40, start=60)

@@ -227,6 +227,11 @@ def test_a_running_model_is_saved_and_restored(
     assert done.returncode == 0, done.stderr
     assert f"restored default from {created.stdout.strip()}: t = 1" in done.stdout
     assert click() == second
+    back = re.search(r"^to take it back: ftrl snapshot (.*)$", done.stdout, re.MULTILINE)
+    assert back
+    done = ftrl(*back[1].split())
+    assert done.returncode == 0, done.stderr
+    assert click() > second
     assert "no snapshot" in ftrl("restore", "bad", "--from-now").stderr
     nobody = ftrl("create", "--model", "nobody")
     assert (nobody.returncode, nobody.stderr) == (1, "ftrl: There is no model 'nobody'.\n")
