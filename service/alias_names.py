@@ -18,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from service.errors import AliasConflict
-from service.redis_client import Channel, Script, release_lease, set_alias
+from service.redis_client import Channel, claim_alias, release_lease, set_alias
 from service.redis_keys import ALIAS_CHANGES, ALIASES, alias_key, meta_key
 
-claim_alias = Script("claim_alias", keys=2)
 give_back = release_lease
 
 

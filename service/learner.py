@@ -1,31 +1,29 @@
-"""The learner of one model: reads the log in order, learns, commits. A standby until it holds the lease."""
+"""The learner of one model: a standby until it holds the lease, then whoever learns from the log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import math
-import time
-from collections import deque
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from service.committing import Committer, Work
+from service.committing import Committer
 from service.errors import ContractMismatch
 from service.feedback.sweeping import sweep_waiting
 from service.feedback.waiting import Swept
 from service.lease import Lease
 from service.live_evaluation import LiveEvaluation
-from service.log_reading import LogBlocked, decode
+from service.log_learning import LogLearning
+from service.log_reading import LogBlocked
 from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
 from service.mirror import Mirror
 from service.model_config import ModelConfig
-from service.redis_client import CONNECTION_FAILURES, Channel
-from service.redis_keys import LogEntry, lease_key
-from service.replica import ModelGone, Replica, load_replica, stream_entries
+from service.redis_client import CONNECTION_FAILURES
+from service.redis_keys import lease_key
+from service.replica import ModelGone, load_replica
 from service.server_health import ServerHealth
 from service.settings import Settings
 from service.snapshots.archiving import Archiving
@@ -36,14 +34,9 @@ from service.tasks import cancel_all, first_to_end
 
 log = logging.getLogger(__name__)
 
-ENTRIES_A_READ = 128
-TRIM_EVERY_SECONDS = 1.0
-
 
 class Learner:
-    """Its arrays are a mirror's; it changes them ahead of the commit and loads again where the commit is
-    refused.
-    """
+    """Its arrays are a mirror's, which learning changes ahead of the commit."""
 
     def __init__(
         self,
@@ -59,17 +52,17 @@ class Learner:
         self._settings = settings
         self._health = health
         self._metrics = metrics
-        self._log_channel = Channel(client)
         self._lease = Lease(client, lease_key(model), settings.lease_seconds)
         self._mirror = Mirror(client, model, settings)
         self._snapshots = Snapshots(client, model, settings, store, metrics)
         self._archiving = Archiving(client, model, settings, store, metrics)
         self._gate = RollbackGate(client, model, settings, store, metrics)
-        self._settled = False  # whether the arrays are exactly those of the replica's commit
         self._evaluation = LiveEvaluation(model, metrics)
+        self._learning = LogLearning(
+            client, self._mirror, self._lease, settings, health, metrics, self._evaluation, self._gate
+        )
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
-        self._trimmed = 0.0
 
     @property
     def leading(self) -> bool:
@@ -81,7 +74,7 @@ class Learner:
             stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._archiving.close)
             stack.push_async_callback(self._gate.close)
-            stack.push_async_callback(self._log_channel.close)
+            stack.push_async_callback(self._learning.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
             keeping = asyncio.create_task(self._lease.keep())
@@ -125,14 +118,17 @@ class Learner:
         self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
 
     async def _lead(self, committer: Committer) -> None:
-        if self._settled:
+        if self._learning.settled:
             await self._snapshots.look(self._mirror.replica)
             self._archiving.look(self._mirror.replica)
             self._gate.judge(self._mirror.replica)
         if self._blocked:
             await self._wait_for_operator()
         else:
-            await self._learn(committer)
+            try:
+                await self._learning.step(committer)
+            except LogBlocked as blocked:
+                await self._block(blocked)
 
     async def _save(self) -> None:
         """At the end of a learner that leads: a snapshot of what it learned since the last one."""
@@ -140,7 +136,9 @@ class Learner:
             return
         try:
             mirror = self._mirror
-            replica = mirror.replica if self._settled else await load_replica(mirror.channel, self.model)
+            replica = (
+                mirror.replica if self._learning.settled else await load_replica(mirror.channel, self.model)
+            )
             await self._snapshots.last_look(replica)
         except (*CONNECTION_FAILURES, ResponseError, ModelGone, ContractMismatch) as failure:
             log.warning("no last snapshot of %s: %s", self.model, failure)
@@ -157,92 +155,8 @@ class Learner:
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         self._snapshots.lead(replica)
         self._gate.forget()
-        self._settled = True
+        self._learning.settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
-
-    async def _learn(self, committer: Committer) -> None:
-        await self._settle()
-        entries = await self._read_log()
-        if not entries:
-            await self._idle(committer)
-            await self._evaluation.tell(self._mirror)
-        await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
-        while entries and self._lease.held:
-            try:
-                self._settled = False
-                work = self._work_on(entries)
-            except LogBlocked as blocked:  # it has learned nothing
-                self._settled = True
-                await self._block(blocked)
-                return
-            started = time.monotonic()
-            committed = await committer.commit(work)
-            self._settled = True
-            if not committed:
-                self._gate.forget()
-                return  # loaded again: what was read follows from another state
-            seconds, state = time.monotonic() - started, self._mirror.replica.state
-            self._metrics.committed(self.model, work, seconds, state.t, state.features_seen)
-            await self._evaluation.tell(self._mirror)
-
-    async def _settle(self) -> None:
-        """Also where a commit was refused and the loading after it failed, until now."""
-        await self._evaluation.follow(self._mirror)
-        if not self._settled:
-            self._gate.forget()
-            self._settled = True
-
-    async def _read_log(self) -> deque[LogEntry]:
-        replica = self._mirror.replica
-        streams = await self._log_channel.call(
-            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._patience_ms()),
-            *("STREAMS", replica.keys.log, str(replica.applied)),
-        )
-        return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
-
-    def _patience_ms(self) -> int:
-        """There may be more to tell before something comes; 0 would be for ever."""
-        return max(1, min(self._mirror.block_ms, math.ceil(1000 * self._evaluation.waits_for())))
-
-    async def _idle(self, committer: Committer) -> None:
-        await self._mirror.advance()
-        if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
-            await committer.commit(Work())  # nothing learned, but only commits trim
-            self._trimmed = time.monotonic()
-
-    def _work_on(self, entries: deque[LogEntry]) -> Work:
-        """Learns from the front of `entries`, as much as one commit may hold. Raises LogBlocked where that is
-        nothing.
-        """
-        replica = self._mirror.replica
-        work = Work()
-        number = replica.applied_number
-        while entries and not self._enough(work, replica, entries[0]):
-            try:
-                batch = decode(entries[0], number)
-            except LogBlocked:
-                if work.entries:
-                    break
-                raise
-            entry = entries.popleft()
-            learned = replica.config.learn(replica.state, batch)
-            if entry.id > replica.evaluated:
-                self._evaluation.add(entry, batch, learned)
-                self._gate.add(replica, entry, batch, learned)
-            work.add(entry, batch, learned)
-            number += len(batch)
-        return work
-
-    def _enough(self, work: Work, replica: Replica, following: LogEntry) -> bool:
-        """Whether the next entry is left to the next commit. An example of it changes hardly more slots than
-        those before it did: fewer and fewer are new.
-        """
-        if not work.examples:
-            return False
-        slots = replica.state.changes
-        with_it = slots + slots / work.examples * len(following.records)
-        settings = self._settings
-        return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
 
     async def _block(self, blocked: LogBlocked) -> None:
         """Unless the server is not where this learner is: it may have come back with less."""

@@ -10,13 +10,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, Script
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, count_unknown
 from service.redis_keys import ModelKeys
 
 log = logging.getLogger(__name__)
 
 TELL_EVERY_SECONDS = 1.0
-count_unknown = Script("count_unknown", keys=2)
 
 
 class UnknownIds:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from model_core.state import ModelState
-from service.alias_names import claim_alias, read_aliases
+from service.alias_names import read_aliases
 from service.aliases import Aliases, UnknownAlias
 from service.errors import AliasConflict, ModelConflict, UnknownModel
 from service.model_config import ModelConfig
 from service.models import OpenModel
-from service.redis_client import Channel, create_model
+from service.redis_client import Channel, claim_alias, create_model
 from service.redis_keys import ALIASES, alias_key, meta_key
 from service.snapshots.cloning import clone
 from service.snapshots.creating import create_filled
