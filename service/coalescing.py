@@ -42,12 +42,18 @@ class Asked(Generic[Request, Answer]):
 
 class Coalescer(Generic[Request, Answer]):
     """`answer` gets the requests that go together and answers each; what it raises is raised to those left.
-    `most`: what their sizes may come to.
+    `most`: what their sizes may come to. `linger_seconds`: before each call, for more to come.
     """
 
-    def __init__(self, answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]], most: int) -> None:
+    def __init__(
+        self,
+        answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]],
+        most: int,
+        linger_seconds: float = 0.0,
+    ) -> None:
         self._answer = answer
         self._most = most
+        self._linger_seconds = linger_seconds
         self._waiting: deque[Asked[Request, Answer]] = deque()
         self._working: asyncio.Task[None] | None = None
 
@@ -69,6 +75,8 @@ class Coalescer(Generic[Request, Answer]):
     async def _work(self) -> None:
         try:
             while self._waiting:
+                if self._linger_seconds:
+                    await asyncio.sleep(self._linger_seconds)
                 await self._answer_together(self._next())
         finally:
             self._working = None

@@ -83,8 +83,8 @@ class HotRoutes:
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.slices.found_in(call.body)
-        kept = await keep_predictions(self._backend.feedback, model, batch, margins, ids, names)
-        return RawReply(200, reply(model.name, revision, probabilities, kept.ids, kept.logged))
+        ids, logged = await keep_predictions(self._backend.feedback, model, batch, margins, ids, names)
+        return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)

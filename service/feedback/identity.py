@@ -6,6 +6,8 @@ import hashlib
 import os
 import random
 import time
+from collections.abc import Sequence
+from itertools import repeat
 
 _VERSION, _VARIANT = 7 << 76, 2 << 62
 _ZEROS = bytes(2)
@@ -20,6 +22,11 @@ def new_id() -> str:
     fraction = nanoseconds * _FRACTION // 1_000_000
     digits = f"{milliseconds << 80 | _VERSION | fraction << 64 | _VARIANT | _random.getrandbits(62):032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def named(ids: Sequence[str | None] | None, count: int) -> list[str]:
+    """The ids of so many predictions: the callers' own, new ones for those that have none."""
+    return [text or new_id() for text in ids or repeat(None, count)]
 
 
 def packed_id(text: str) -> bytes:

@@ -6,15 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from redis.exceptions import ResponseError
 
+from model_core.examples import ExampleBatch
 from service.coalescing import Asked, Coalescer
 from service.errors import StateUnavailable
 from service.evaluation.slice_names import SliceName
-from service.feedback.waiting import Waiting
+from service.feedback.identity import named, packed_id
+from service.feedback.waiting import Waiting, entries_of
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, was_cut
@@ -27,28 +31,33 @@ log = logging.getLogger(__name__)
 MOST_A_CALL = 1000
 TELL_EVERY_SECONDS = 60.0
 AGAIN_SECONDS = 0.1
-PART_BYTES = 33 + 8  # of a bytes object and its place in a list, beyond its own
+LINGER_SECONDS = 0.005  # where nobody waits: calls with more predictions cost less
+REQUEST_BYTES, PREDICTION_BYTES = 1800, 200  # of a batch and of each of its examples, beyond the features
 
 
-class Served(NamedTuple):
-    """Predictions to be kept. `entries`: as entries_of makes them; `look`: whether some may have been kept
-    before; `slice_names`: values of sliced features that are new here; `pending_bytes`: what they count
-    while nobody waits for them.
+@dataclass(slots=True)
+class Served:
+    """Predictions to be kept: by the state of `generation` and `commit`, with margins float64[r].
+
+    `ids`: None for those to be named here. `look`: whether some may have been kept before. `slice_names`:
+    values of sliced features that are new here. `pending_bytes`: what they count while nobody waits for them.
     """
 
-    entries: Sequence[bytes]
+    batch: ExampleBatch
+    margins: npt.NDArray[np.float64]
+    ids: Sequence[str | None] | None
+    generation: int
+    commit: int
     look: bool
-    slice_names: Mapping[int, SliceName] = MappingProxyType({})
+    slice_names: Mapping[int, SliceName] = field(default_factory=dict)
     pending_bytes: int = 0
 
-    @property
-    def predictions(self) -> int:
-        return len(self.entries) // 2
 
-    @property
-    def size(self) -> int:
-        """Bytes of memory, roughly."""
-        return sum(map(len, self.entries)) + PART_BYTES * len(self.entries)
+class Kept(NamedTuple):
+    """Under which ids; a letter for each as log_predictions.lua says it, "A" where Redis is away or full."""
+
+    ids: list[str]
+    letters: str
 
 
 class Keeper:
@@ -73,26 +82,26 @@ class Keeper:
         metrics.unlogged(model.name, "full", 0)
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
-        self._requests = Coalescer[Served, str](self._keep_together, MOST_A_CALL)
+        linger = 0.0 if model.config.feedback.wait else LINGER_SECONDS
+        self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL, linger)
 
-    async def keep(self, served: Served) -> str:
-        """A letter for each prediction as log_predictions.lua says it, "A" where Redis is away or full."""
-        if not self._may_keep():
-            return self._lost(served.predictions)
-        try:
-            return await self._requests.submit(served, served.predictions)
-        except StateUnavailable:  # the service stops
-            return self._lost(served.predictions)
+    async def keep(self, served: Served) -> Kept:
+        if self._may_keep():
+            try:
+                return await self._requests.submit(served, len(served.batch))
+            except StateUnavailable:  # the service stops
+                pass
+        return Kept(named(served.ids, len(served.batch)), self._lost(len(served.batch)))
 
-    def keep_soon(self, served: Served) -> bool:
-        """Keeps them while nobody waits, as soon as the server answers. False: that is not even begun."""
-        size = served.size
+    def keep_soon(self, served: Served) -> Kept:
+        """While nobody waits for it, as soon as the server answers. "A": that is not even begun."""
+        served.ids = ids = named(served.ids, len(served.batch))
+        size = served.pending_bytes = memory_of(served.batch)
         if not self._may_keep() or self._pending_bytes + size > self._settings.pending_log_bytes:
-            self._lost(served.predictions)
-            return False
+            return Kept(ids, self._lost(len(ids)))
         self._pending_bytes += size
-        self._requests.submit_soon(served._replace(pending_bytes=size), served.predictions)
-        return True
+        self._requests.submit_soon(served, len(ids))
+        return Kept(ids, "L" * len(ids))
 
     def _may_keep(self) -> bool:
         return self._health.up and not self._health.shedding
@@ -102,18 +111,24 @@ class Keeper:
         self._metrics.unlogged(self._model.name, reason, count)
         return "A" * count
 
-    async def _keep_together(self, together: list[Asked[Served, str]]) -> None:
+    async def _keep_together(self, together: list[Asked[Served, Kept]]) -> None:
+        """Names and encodes them together, which takes less than doing it within each request."""
         requests = [asked.request for asked in together]
-        letters = await self._kept(requests)
-        self._pending_bytes -= sum(served.pending_bytes for served in requests)
+        ids = [named(served.ids, asked.size) for served, asked in zip(requests, together, strict=True)]
+        entries: list[bytes] = []
+        for served, texts in zip(requests, ids, strict=True):
+            packed = list(map(packed_id, texts))
+            entries += entries_of(packed, served.batch, served.margins, served.generation, served.commit)
+        try:
+            letters = await self._kept(requests, entries)
+        finally:
+            self._pending_bytes -= sum(served.pending_bytes for served in requests)
         start = 0
-        for asked in together:
-            stop = start + asked.size
-            asked.answer(letters[start:stop])
-            start = stop
+        for asked, texts in zip(together, ids, strict=True):
+            asked.answer(Kept(texts, letters[start : start + asked.size]))
+            start += asked.size
 
-    async def _kept(self, requests: list[Served]) -> str:
-        entries = [part for served in requests for part in served.entries]
+    async def _kept(self, requests: list[Served], entries: list[bytes]) -> str:
         names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
         look = any(served.look for served in requests)
         promised = any(served.pending_bytes for served in requests)
@@ -172,3 +187,9 @@ class Keeper:
             log.warning("predictions of %s that were answered as logged are lost", self._model.name)
         await self._requests.close()
         await self._channel.close()
+
+
+def memory_of(batch: ExampleBatch) -> int:
+    """Bytes that a batch and its ids take, roughly."""
+    features = batch.hashes.nbytes + batch.values.nbytes
+    return REQUEST_BYTES + PREDICTION_BYTES * len(batch) + features

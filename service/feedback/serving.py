@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +13,9 @@ from service.appending import Placed
 from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
 from service.evaluation.slice_names import SliceName
 from service.example_log import Place
-from service.feedback.identity import new_id, packed_id
 from service.feedback.keeping import Served
 from service.feedback.service import Feedback
-from service.feedback.waiting import Labelled, entries_of
+from service.feedback.waiting import Labelled
 from service.labelled import NewLabel
 from service.models import OpenModel
 from service.settings import Settings
@@ -36,13 +33,6 @@ _STATUS: Mapping[str, Status] = {
 }
 
 
-class Kept(NamedTuple):
-    """Under which ids, and whether they all wait for their labels now."""
-
-    ids: list[str]
-    logged: bool
-
-
 async def keep_predictions(
     feedback: Feedback,
     model: OpenModel,
@@ -50,19 +40,18 @@ async def keep_predictions(
     margins: npt.NDArray[np.float64],
     ids: Sequence[str | None] | None,
     slice_names: Mapping[int, SliceName],
-) -> Kept:
-    """Raises PredictionConflict where other predictions were kept under some of the ids."""
-    texts = [text or new_id() for text in ids or repeat(None, len(batch))]
+) -> tuple[list[str], bool]:
+    """Under which ids, and whether they all wait for their labels now.
+
+    Raises PredictionConflict where other predictions were kept under some of the ids.
+    """
     replica, keeper = model.mirror.replica, feedback.of(model).predictions
-    packed = list(map(packed_id, texts))
-    entries = entries_of(packed, batch, margins, replica.generation, replica.commit)
-    served = Served(entries, ids is not None and any(ids), slice_names)
-    if not model.config.feedback.wait:
-        return Kept(texts, keeper.keep_soon(served))
-    letters = await keeper.keep(served)
+    look = ids is not None and any(ids)
+    served = Served(batch, margins, ids, replica.generation, replica.commit, look, slice_names)
+    texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
-    return Kept(texts, "A" not in letters and "F" not in letters)
+    return texts, "A" not in letters and "F" not in letters
 
 
 async def show(

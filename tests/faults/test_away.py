@@ -11,9 +11,7 @@ import pytest
 from redis.exceptions import BusyLoadingError
 
 from model_core.examples import ExampleBatch
-from service.feedback.identity import new_id, packed_id
 from service.feedback.keeping import MOST_A_CALL, Keeper, Served
-from service.feedback.waiting import entries_of
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, NotSent
 from tests.conftest import ServerFactory, SettingsFactory
@@ -27,8 +25,7 @@ pytestmark = pytest.mark.faults
 def served(count: int) -> Served:
     """Predictions under new ids."""
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
-    ids = [packed_id(new_id()) for _ in range(count)]
-    return Served(entries_of(ids, batch, np.full(count, 0.5), 0, 1), look=False)
+    return Served(batch, np.full(count, 0.5), None, generation=0, commit=1, look=False)
 
 
 class Keeping(NamedTuple):
@@ -43,7 +40,7 @@ class Keeping(NamedTuple):
 
     async def keep(self) -> str:
         """A prediction under a new id."""
-        return await self.keeper.keep(served(1))
+        return (await self.keeper.keep(served(1))).letters
 
     def waiting(self) -> int:
         """How many predictions wait, as the server counts them."""
@@ -112,19 +109,20 @@ async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Kee
 
 async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keeping) -> None:
     lost = keeping.proxy.lose_reply("log_predictions")
-    assert keeping.keeper.keep_soon(served(2))
+    assert keeping.keeper.keep_soon(served(2)).letters == "LL"
     await asyncio.wait_for(lost.spent.wait(), 20)
     await eventually(lambda: keeping.waiting() == 2)
     keeping.server.kill9()
-    assert keeping.keeper.keep_soon(served(3))
+    assert keeping.keeper.keep_soon(served(3)).letters == "LLL"
     await eventually(lambda: not keeping.system.health.up)
-    assert not keeping.keeper.keep_soon(served(1)), "the server is known to be away"
+    assert keeping.keeper.keep_soon(served(1)).letters == "A", "the server is known to be away"
     keeping.server.start()
     await eventually(lambda: keeping.waiting() == 5)
 
 
 async def test_many_predictions_of_one_request_are_kept_by_several_calls(keeping: Keeping) -> None:
-    assert await keeping.keeper.keep(served(2 * MOST_A_CALL + 1)) == "L" * (2 * MOST_A_CALL + 1)
+    kept = await keeping.keeper.keep(served(2 * MOST_A_CALL + 1))
+    assert kept.letters == "L" * (2 * MOST_A_CALL + 1)
     assert keeping.waiting() == 2 * MOST_A_CALL + 1
     with keeping.server.client() as client:
         pushed = client.info("commandstats")["cmdstat_rpush"]["calls"]
