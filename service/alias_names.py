@@ -52,12 +52,7 @@ async def read_aliases(channel: Channel) -> Meanings:
 
 async def check_free(channel: Channel, name: str) -> None:
     """Raises AliasConflict where the name is that of an alias, and what Channel.call raises."""
-    model = (await read_aliases(channel)).targets.get(name)
-    if model is not None:
-        raise AliasConflict(
-            f"{name!r} is an alias of model {model!r}, and nothing was done: name the model, or DELETE"
-            f" /aliases/{name} first."
-        )
+    _refuse_alias(name, await read_aliases(channel))
 
 
 async def switch_alias(
@@ -84,5 +79,15 @@ async def take_back_claim(channel: Channel, name: str) -> None:
     """Of an alias that is not there. Raises AliasConflict where it is, and what Channel.call raises."""
     done = False
     while not done:
-        await check_free(channel, name)
-        done = await switch_alias(channel, name, None, (await read_aliases(channel)).changes)
+        meanings = await read_aliases(channel)  # one reading for both: it may become an alias after it
+        _refuse_alias(name, meanings)
+        done = await switch_alias(channel, name, None, meanings.changes)
+
+
+def _refuse_alias(name: str, meanings: Meanings) -> None:
+    model = meanings.targets.get(name)
+    if model is not None:
+        raise AliasConflict(
+            f"{name!r} is an alias of model {model!r}, and nothing was done: name the model, or DELETE"
+            f" /aliases/{name} first."
+        )

@@ -120,7 +120,7 @@ class Aliases:
         changes = self._changes
         targets, former, _ = await self._read()
         for model in set(targets.values()) - set(self._targets.values()):
-            with contextlib.suppress(UnknownModel):
+            with contextlib.suppress(UnknownModel, ContractMismatch):  # whoever asks for that one is told
                 await self._models.get(model)
         if changes == self._changes:  # else it may have been read before what this process has changed
             self._targets, self._former = dict(targets), former

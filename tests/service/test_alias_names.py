@@ -6,15 +6,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model_core.state import ModelState
-from service.alias_names import read_aliases
+from service.alias_names import read_aliases, take_back_claim
 from service.aliases import Aliases, UnknownAlias
-from service.errors import AliasConflict, ModelConflict, UnknownModel
+from service.errors import AliasConflict, ContractMismatch, ModelConflict, UnknownModel
 from service.model_config import ModelConfig
-from service.models import OpenModel
+from service.models import Models, OpenModel
 from service.redis_client import Channel, claim_alias, create_model
 from service.redis_keys import ALIASES, alias_key, meta_key
 from service.snapshots.cloning import clone
@@ -144,6 +145,45 @@ async def test_who_has_claimed_a_name_and_comes_too_late_is_told_that_it_is_a_mo
     assert (await read_aliases(channel)).changes != before, "so the second step is refused, and begins anew"
     with pytest.raises(AliasConflict, match="'name' is a model"):
         await Aliases(system.models).set("name", "source")
+
+
+class Interrupted(Channel):
+    """Somebody else does something after its first call."""
+
+    def __init__(self, system: System, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(system.client)
+        self._meanwhile = [meanwhile]
+
+    async def call(self, *command: str | bytes | int | float) -> Any:
+        reply = await super().call(*command)
+        while self._meanwhile:
+            await self._meanwhile.pop()()
+        return reply
+
+
+async def test_who_takes_back_a_claim_does_not_take_the_alias_that_was_made_meanwhile(system: System) -> None:
+    await system.model(SMALL, "source")
+    aliases = Aliases(system.models)
+    interrupted = Interrupted(system, lambda: aliases.set("name", "source"))
+    with pytest.raises(AliasConflict, match="'name' is an alias of model 'source'"):
+        await take_back_claim(interrupted, "name")
+    await interrupted.close()
+    assert await aliases.all() == {"name": "source"}
+
+
+async def test_an_alias_of_a_model_that_this_version_cannot_read_leaves_the_others_alone(
+    system: System, channel: Channel
+) -> None:
+    for alias, model in (("live", "source"), ("of-later", "later")):
+        await system.model(SMALL, model)
+        await Aliases(system.models).set(alias, model)
+    await channel.call("HSET", meta_key("later"), "format", 1_000)
+    restarted = Models(system.client, system.settings)
+    aliases = Aliases(restarted)
+    assert (await aliases.open("live")).name == "source"
+    with pytest.raises(ContractMismatch):
+        await aliases.open("of-later")
+    await restarted.close()
 
 
 @pytest.mark.parametrize(
