@@ -19,11 +19,11 @@ from service.redis_client import (
     Channel,
     Script,
     fill_state,
-    is_out_of_memory,
     new_generation,
     switch_generation,
 )
 from service.redis_keys import changed_records
+from service.refusals import is_out_of_memory
 from service.replica import Replica
 
 SLOTS_A_CHUNK = 5_000

@@ -12,20 +12,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.lost_updates import AcknowledgedEntries, Appended
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples, is_out_of_memory
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples
 from service.redis_keys import LogId, ModelKeys
+from service.refusals import is_out_of_memory, is_transient
 from service.replica import ModelGone
 from service.settings import Settings
 
@@ -36,11 +30,6 @@ MOST_ENTRY_EXAMPLES = 1_000
 _BATCH_ID_BYTES = 12
 _MADE = "ftrl-"
 _MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
-_TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
-_TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
-"""Those that redis-py knows lose the code with which their text began."""
-_MIGRATING = "access a non local key"
-"""Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
 
 
 class Place(NamedTuple):
@@ -260,13 +249,8 @@ def _spelled(event_id: str) -> bytes:
 
 def raise_unless_transient(refusal: ResponseError) -> None:
     """An error reply means that nothing was appended; some are worth another attempt."""
-    text = str(refusal)
     if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
-    if (
-        not isinstance(refusal, _TRANSIENT_KINDS)
-        and not text.startswith(_TRANSIENT)
-        and _MIGRATING not in text
-    ):
+    if not is_transient(refusal):
         log.error("Redis refuses to append: %s", refusal)
         raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal

@@ -17,7 +17,6 @@ from redis.exceptions import (
     ClusterDownError,
     MovedError,
     NoScriptError,
-    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -59,13 +58,6 @@ async def one_errand(settings: Settings) -> AsyncIterator[Channel]:
     finally:
         await channel.close()
         await client.aclose()
-
-
-def is_out_of_memory(refusal: ResponseError) -> bool:
-    """Whether the server is at its maxmemory and therefore did nothing."""
-    return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(
-        refusal
-    )  # Redis 6 scripts
 
 
 _ASKING = hiredis.pack_command(("ASKING",))
@@ -155,6 +147,9 @@ class Channel:
                 wire = Wire(await self._servers.open(node))
         except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
             raise NotSent(str(failure)) from failure
+        if not wire.is_open:
+            await wire.close()
+            raise NotSent("the connection was closed by the server as soon as it was made")
         self._wire = wire
         self.opened += 1
         return wire

@@ -22,6 +22,7 @@ from service.feedback.waiting import Waiting, entries_of
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, was_cut
+from service.refusals import is_out_of_memory, is_transient
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
@@ -106,8 +107,8 @@ class Keeper:
     def _may_keep(self) -> bool:
         return self._health.up and not self._health.shedding
 
-    def _lost(self, count: int) -> str:
-        reason: Literal["full", "away"] = "full" if self._health.shedding else "away"
+    def _lost(self, count: int, *, full: bool = False) -> str:
+        reason: Literal["full", "away"] = "full" if full or self._health.shedding else "away"
         self._metrics.unlogged(self._model.name, reason, count)
         return "A" * count
 
@@ -142,7 +143,9 @@ class Keeper:
     async def _keep(
         self, entries: list[bytes], names: Mapping[int, SliceName], look: bool, promised: bool
     ) -> str:
-        """`promised`: they were answered as logged already, and are tried until the server answers."""
+        """`promised`: they were answered as logged already, and are tried until a server answers that takes
+        writes.
+        """
         while True:
             if self._may_keep():
                 try:
@@ -152,9 +155,14 @@ class Keeper:
                 except CONNECTION_FAILURES:
                     self._health.doubt()
                     look = True
-                except (ResponseError, ModelGone) as refusal:
-                    self._tell(refusal)
+                except ModelGone as gone:
+                    self._tell(gone)
                     return self._lost(len(entries) // 2)
+                except ResponseError as refusal:
+                    self._tell(refusal)
+                    if not (promised and is_transient(refusal)):
+                        return self._lost(len(entries) // 2, full=is_out_of_memory(refusal))
+                    look = True
             if not promised:
                 return self._lost(len(entries) // 2)
             await asyncio.sleep(AGAIN_SECONDS)

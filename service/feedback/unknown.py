@@ -39,8 +39,8 @@ class UnknownIds:
             await self.tell()
 
     async def tell(self) -> None:
-        """Adds them up in Redis. What may have been added is not added again: rather one is missed than
-        counted twice.
+        """Adds them up in Redis, up to the first failure to reach it. What may have been added is not added
+        again: rather one is missed than counted twice.
         """
         for keys in list(self._untold):
             number = self._untold.pop(keys)
@@ -50,6 +50,8 @@ class UnknownIds:
                 log.debug("unknown ids of %s are not counted now: %s", keys.model, failure)
                 if isinstance(failure, NotSent | ResponseError):
                     self._untold[keys] = self._untold.get(keys, 0) + number
+                if isinstance(failure, CONNECTION_FAILURES):
+                    return  # those of other models would each wait as long
 
     async def close(self) -> None:
         await self.tell()

@@ -16,7 +16,7 @@ from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, NotSent
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.proxy import Proxy
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, free_port
 from tests.system import System, eventually
 
 pytestmark = pytest.mark.faults
@@ -118,6 +118,29 @@ async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keepin
     assert keeping.keeper.keep_soon(served(1)).letters == "A", "the server is known to be away"
     keeping.server.start()
     await eventually(lambda: keeping.waiting() == 5)
+
+
+async def test_what_was_promised_is_kept_after_a_failover_though_the_server_was_a_replica_meanwhile(
+    keeping: Keeping, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await keeping.keep() == "L"
+    with keeping.server.client() as client:
+        client.replicaof("127.0.0.1", free_port())
+        assert keeping.keeper.keep_soon(served(2)).letters == "LL"
+        await eventually(lambda: "are not kept" in caplog.text)
+        assert keeping.waiting() == 1
+        client.replicaof("NO", "ONE")
+    await eventually(lambda: keeping.waiting() == 3)
+
+
+async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keeping) -> None:
+    assert await keeping.keep() == "L"
+    with keeping.server.client() as client:
+        client.config_set("maxmemory", 1)
+    assert await keeping.keep() == "A"
+    (unlogged,) = keeping.system.metrics.feedback_unlogged.collect()
+    counts = {one.labels["reason"]: one.value for one in unlogged.samples if one.name.endswith("_total")}
+    assert counts == {"away": 0, "full": 1}
 
 
 async def test_many_predictions_of_one_request_are_kept_by_several_calls(keeping: Keeping) -> None:

@@ -1,0 +1,30 @@
+"""Error replies of Redis: which say that it is full, and which may be gone at the next attempt."""
+
+from __future__ import annotations
+
+from redis.exceptions import (
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+
+_TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
+_TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
+"""Those that redis-py knows lose the code with which their text began."""
+_MIGRATING = "access a non local key"
+"""Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
+
+
+def is_transient(refusal: ResponseError) -> bool:
+    """Whether the same call may succeed later, or at another server: as in a failover."""
+    text = str(refusal)
+    return isinstance(refusal, _TRANSIENT_KINDS) or text.startswith(_TRANSIENT) or _MIGRATING in text
+
+
+def is_out_of_memory(refusal: ResponseError) -> bool:
+    """Whether the server is at its maxmemory and therefore did nothing."""
+    # Scripts of Redis 6 have the code in their text.
+    return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(refusal)
