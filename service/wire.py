@@ -24,12 +24,14 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, connection: AbstractConnection) -> None:
         # redis-py has no public way to the socket and to the exception that belongs to an error reply.
-        writer, parser = connection._writer, connection._parser  # noqa: SLF001
+        reader, writer, parser = connection._reader, connection._writer, connection._parser  # noqa: SLF001
+        assert reader is not None, "the connection is open"
         assert writer is not None, "the connection is open"
         self.connection = connection
-        self.is_open = True
         self._loop = asyncio.get_running_loop()
         self._transport = writer.transport
+        # Of an end that came with the last reply to redis-py, nobody is told a second time.
+        self.is_open = not reader.at_eof() and not self._transport.is_closing()
         self._replies = hiredis.Reader(
             protocolError=InvalidResponse, replyError=parser.parse_error, notEnoughData=_MORE
         )
@@ -52,7 +54,9 @@ class Wire(asyncio.Protocol):
         return reply
 
     async def close(self) -> None:
+        """What has not been sent by now never is."""
         self.is_open = False
+        self._transport.abort()
         await self.connection.disconnect(nowait=True)
         await asyncio.sleep(0)  # the socket is closed on the loop's next turn
 

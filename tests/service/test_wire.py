@@ -144,6 +144,48 @@ async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path:
         await channel.close()
 
 
+async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_gets_no_command(
+    tmp_path: Path,
+) -> None:
+    logged_in = asyncio.Event()
+
+    async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = asyncio.ensure_future(answering(b"+OK\r\n")(reader, writer))
+        await logged_in.wait()
+        greeting.cancel()
+        await asyncio.gather(greeting, return_exceptions=True)
+
+    async with server_that(tmp_path, leaving) as url:
+        connection = await servers_of(Settings(), f"{url}?db=1").open()
+        logged_in.set()
+        reader = connection._reader
+        assert reader is not None
+        async with asyncio.timeout(LONG):
+            while not reader.at_eof():  # noqa: ASYNC110  until the end has been noticed
+                await asyncio.sleep(0.001)
+        wire = Wire(connection)
+        assert not wire.is_open
+        await wire.close()
+
+
+async def test_what_was_given_up_is_not_sent_later(tmp_path: Path) -> None:
+    closed, got = asyncio.Event(), 0
+    command = hiredis.pack_command(("ECHO", "x" * (1 << 24)))  # type: ignore[arg-type]  # as in Channel.call
+
+    async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        await closed.wait()
+        while data := await reader.read(1 << 20):
+            got += len(data)
+
+    async with wire_to(tmp_path, busy) as wire:
+        with pytest.raises(RedisTimeoutError):
+            await wire.exchange(command, 0.05)
+        await wire.close()
+        closed.set()
+    assert got < len(command)
+
+
 async def test_who_leaves_does_not_leave_a_reply_to_the_next(tmp_path: Path) -> None:
     count = 0
 
