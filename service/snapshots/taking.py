@@ -56,6 +56,8 @@ class Snapshots:
         self._schedule.begin(replica)
         self._generation = replica.generation
         self._metrics.counts_snapshots(self._model, FAILURES)
+        if self._asking is not None:  # of an earlier time at the lead: what it finds is not of this place
+            self._asking.cancel()
         self._asking = asyncio.create_task(self._ask_for_earlier(Place.of(replica)))
 
     async def look(self, replica: Replica) -> None:

@@ -13,6 +13,7 @@ from service.redis_keys import LogId
 from service.snapshots.cloning import clone
 from service.snapshots.errors import NoLearner, StoreUnavailable
 from service.snapshots.store import SnapshotStore
+from service.snapshots.taking import Snapshots
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
@@ -42,6 +43,20 @@ async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: 
     await system.update(model, 10, start=50)
     assert (await take(system, model))["t"] == 60
     assert [entry.tags for entry in catalogue(system).entries()] == [("good",), ()]
+
+
+async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left_of_the_first_asking(
+    system: System,
+) -> None:
+    model = await system.model(CONFIG)
+    store = SnapshotStore(system.settings)
+    snapshots = Snapshots(system.client, model.name, system.settings, store, system.metrics)
+    before = asyncio.all_tasks()
+    for _ in range(3):
+        snapshots.lead(model.mirror.replica)
+        await asyncio.sleep(0)
+    await snapshots.close()
+    await eventually(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_requests_at_once_share_a_snapshot(system: System) -> None:
