@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
+from service.appending import A_MOMENT_SECONDS
 from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
 from service.example_log import raise_unless_transient
@@ -100,7 +102,8 @@ class Feedback:
         except ModelGone:
             raise StateUnavailable(f"Model {model.name!r} was deleted or created anew.") from None
         except _Unanswered as failure:
-            raise LabelsUnavailable(failure.outcome, ids) from None
+            may_have_happened = bool(answers) or failure.may_have_happened
+            raise LabelsUnavailable("unknown" if may_have_happened else "not_appended", ids) from None
         return answers
 
     def of(self, model: OpenModel) -> ModelFeedback:
@@ -125,17 +128,32 @@ class Feedback:
 class _Unanswered(Exception):
     def __init__(self, may_have_happened: bool) -> None:
         super().__init__()
-        self.outcome = "unknown" if may_have_happened else "not_appended"
+        self.may_have_happened = may_have_happened
 
 
 async def _together(
     together: list[Asked[_Timed, list[Reply]]], call: Callable[[list[Any]], Awaitable[Sequence[Reply]]]
 ) -> None:
-    """Answers each request from one call for all. Raises what _until_answered raises."""
-    items = [item for asked in together for item in asked.request.items]
-    answers = iter(await _until_answered(lambda: call(items), together[0].request.deadline))
-    for asked in together:
-        asked.answer(list(islice(answers, asked.size)))
+    """Answers each request from one call for all; each fails at its own deadline only.
+
+    Raises LogFull, StateUnavailable.
+    """
+    may_have_happened = False
+    while together:
+        items = [item for asked in together for item in asked.request.items]
+        deadline = min(asked.request.deadline for asked in together)
+        try:
+            answers = iter(await _until_answered(partial(call, items), deadline))
+        except _Unanswered as failure:
+            may_have_happened |= failure.may_have_happened
+            for asked in together:
+                if asked.request.deadline <= deadline + A_MOMENT_SECONDS:
+                    asked.refuse(_Unanswered(may_have_happened))
+            together = [asked for asked in together if asked.waits]
+        else:
+            for asked in together:
+                asked.answer(list(islice(answers, asked.size)))
+            return
 
 
 async def _until_answered(call: Callable[[], Awaitable[Sequence[Reply]]], deadline: float) -> Sequence[Reply]:

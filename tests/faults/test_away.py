@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from redis.exceptions import BusyLoadingError
 
 from model_core.examples import ExampleBatch
+from service.errors import LabelsUnavailable
 from service.feedback.keeping import MOST_A_CALL, Keeper, Served
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, NotSent
@@ -162,6 +164,24 @@ async def test_why_a_server_that_answers_keeps_nothing_is_told_once(
     (told,) = [message for message in caplog.messages if "are not kept" in message]
     assert "predictions of clicks" in told
     assert "WRONGTYPE" in told
+
+
+async def test_a_label_does_not_fail_with_one_that_it_shares_a_call_with_and_that_had_less_time(
+    keeping: Keeping,
+) -> None:
+    feedback, model = keeping.system.feedback, keeping.model
+    assert [one.letter for one in await feedback.label(model, [("nobody", 1, 1.0)], monotonic() + 60)] == [
+        "U"
+    ]
+    keeping.server.kill9()
+    hurried, patient = (
+        asyncio.create_task(feedback.label(model, [("nobody", 1, 1.0)], monotonic() + seconds))
+        for seconds in (0.5, 60)
+    )
+    with pytest.raises(LabelsUnavailable):
+        await hurried
+    keeping.server.start()
+    assert [one.letter for one in await patient] == ["U"]
 
 
 async def test_a_server_that_loads_its_data_is_away(
