@@ -121,8 +121,8 @@ class Feedback:
             await feedback.close()
 
     async def close(self) -> None:
-        for incarnation in list(self._open):
-            await self._close(incarnation)
+        """Each may wait for a server that is away: all at once."""
+        await asyncio.gather(*map(self._close, list(self._open)))
 
 
 class _Unanswered(Exception):

@@ -117,7 +117,7 @@ class Waiting:
         if status == b"GONE":
             raise ModelGone(self._keys.model)
         if status == b"FULL":
-            raise LogFull(f"{int(rest[0])} examples wait to be learned; no label was taken")
+            raise LogFull(f"{int(rest[0])} examples wait to be learned; send the same labels again later")
         return rest
 
 
