@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from service.errors import StateUnavailable
 from service.tasks import cancel_all
+
+log = logging.getLogger(__name__)
 
 STOPPING = "The service is stopping."
 
@@ -87,7 +90,9 @@ class Coalescer(Generic[Request, Answer]):
         except asyncio.CancelledError:
             _refuse(together, StateUnavailable(STOPPING))
             raise
-        except Exception as failure:  # noqa: BLE001  whatever it is, those who asked are told
+        except Exception as failure:  # whatever it is, those who asked are told
+            if not any(asked.waits for asked in together):
+                log.exception("what nobody waits for failed")
             _refuse(together, failure)
 
     def _next(self) -> list[Asked[Request, Answer]]:

@@ -42,6 +42,7 @@ class Wire(asyncio.Protocol):
         """The reply to a packed command. Raises what an error reply stands for, RedisConnectionError, and
         RedisTimeoutError where it takes longer than that.
         """
+        assert self._answered is None or self._answered.done(), "exchanges do not overlap"
         answered = self._answered = self._loop.create_future()
         late = self._loop.call_later(seconds, self._give_up, seconds)
         self._transport.write(packed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import random
 import shutil
 import signal
 import socket
@@ -148,10 +150,16 @@ class ServerProcess:
         pytest.fail(f"the server did not start:\n{log}")
 
 
+_random = random.SystemRandom()  # tests may seed the other
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """None that the kernel gives to outgoing connections, nor one that another worker of the suite takes."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
+    while True:
+        port = 10_000 + 1000 * worker + _random.randrange(1000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def executable_of(kind: Kind) -> str:

@@ -17,6 +17,7 @@ from service.simulation.world import World
 BITS = 18
 WAIT_SECONDS = 60.0
 SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
+SEED = 0x51_00_1A_7E  # of the hashes: by it a simulation knows its models
 LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
 
 
@@ -83,7 +84,7 @@ def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> Non
     """Raises CommandFailure, also where a model of that name is no simulation's: it may be at work."""
     path = f"/models/{plan.model}"
     try:
-        if not _is_simulated(client.call("GET", path)["feedback"]):
+        if not _is_simulated(client.call("GET", path)):
             raise CommandFailure(
                 f"No simulation has made the model {plan.model}: choose another --model, or delete it first"
             )
@@ -92,7 +93,7 @@ def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> Non
         if refusal.status != 404:
             raise
     times = _times(plan.window)
-    hashing = {"bits": BITS, "prior_probability": plan.click_rate}
+    hashing = {"bits": BITS, "seed": SEED, "prior_probability": plan.click_rate}
     client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
 
 
@@ -100,9 +101,11 @@ def _times(window: float) -> dict[str, float]:
     return {"window_seconds": window, "unshown_seconds": window, "late_seconds": LATE_WINDOWS * window}
 
 
-def _is_simulated(feedback: dict[str, Any]) -> bool:
-    """By its times, in a ratio that nobody else has a reason for."""
-    return bool(_times(feedback["window_seconds"]).items() <= feedback.items())
+def _is_simulated(model: dict[str, Any]) -> bool:
+    """By a seed of its own, and by its times."""
+    feedback = model["feedback"]
+    times = _times(feedback["window_seconds"])
+    return bool(model["hashing"]["seed"] == SEED and times.items() <= feedback.items())
 
 
 def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:

@@ -32,7 +32,7 @@ def scrape(address: str) -> dict[str, float]:
 
 
 def wait_for(address: str, name: str, value: float | None) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := scrape(address).get(name)) != value:
         assert time.monotonic() < deadline, f"{name} is {found}"
         time.sleep(0.1)
@@ -77,6 +77,7 @@ def service(tmp_path: Path) -> Iterator[ServingProcess]:
 @pytest.mark.faults
 def test_any_worker_answers_for_all_and_one_that_is_killed_counts_on(service: ServingProcess) -> None:
     address = f"{service.wait_until_ready()}/metrics"
+    wait_for(address, 'ftrl_mirror_loads_total{model="default"}', 2)
     for _ in range(20):
         service.post("/predict", {"features": {"ad": "a"}})
     for _ in range(8):  # whichever of the two answers
