@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,21 @@ class OpenModel:
         self.encoder: FeatureEncoder
         self.parser: RequestParser
         self.slices: SliceFinder
-        self.belongings = contextlib.AsyncExitStack()  # closed when the model is no longer followed
+        self._belongings = contextlib.AsyncExitStack()
+        self._is_followed = True
         self._settings = settings
         self._limits = limits_of(settings)
+
+    def belongs(self, close: Callable[[str], Awaitable[None]], incarnation: str) -> None:
+        """To be closed when the model is no longer followed. Raises StateUnavailable where it is not now."""
+        if not self._is_followed:
+            raise StateUnavailable(f"Model {self.name!r} was deleted or created anew.")
+        self._belongings.push_async_callback(close, incarnation)
+
+    async def close(self) -> None:
+        self._is_followed = False
+        await self._belongings.aclose()
+        await self.mirror.close()
 
     async def open(self) -> None:
         try:
@@ -197,8 +209,7 @@ class Models:
             log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
         finally:
             self._forget(model.name, opening)
-            await model.belongings.aclose()
-            await model.mirror.close()
+            await model.close()
 
     def _forget(self, name: str, opening: asyncio.Task[Any] | None) -> None:
         if opening is not None and self._open.get(name) is opening:

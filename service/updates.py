@@ -88,9 +88,9 @@ class Updates:
         keys = model.mirror.replica.keys
         appender = self._appenders.get(keys.incarnation)
         if appender is None:
+            model.belongs(self._close_appender, keys.incarnation)
             appender = Appender(self._client, keys, self._settings, self._metrics)
             self._appenders[keys.incarnation] = appender
-            model.belongings.push_async_callback(self._close_appender, keys.incarnation)
         return appender
 
     async def _close_appender(self, incarnation: str) -> None:

@@ -107,12 +107,13 @@ class Feedback:
         return answers
 
     def of(self, model: OpenModel) -> ModelFeedback:
+        """Raises StateUnavailable where the model is no longer followed."""
         incarnation = model.mirror.replica.keys.incarnation
         feedback = self._open.get(incarnation)
         if feedback is None:
+            model.belongs(self._close, incarnation)
             feedback = ModelFeedback(self._client, model, self._settings, self._health, self._metrics)
             self._open[incarnation] = feedback
-            model.belongings.push_async_callback(self._close, incarnation)
         return feedback
 
     async def _close(self, incarnation: str) -> None:
