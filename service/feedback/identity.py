@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 _VERSION, _VARIANT = 7 << 76, 2 << 62
-_ZEROS = bytes(2)
+_ZEROS, _DIGEST = bytes(2), hashlib.blake2b(digest_size=14, person=b"prediction")
 _FRACTION = 4096  # of a millisecond: the 12 bits after the version
 _random = random.Random()  # seeded by the system; asking that for every id takes longer than all the rest
 os.register_at_fork(after_in_child=_random.seed)
@@ -33,7 +33,9 @@ def packed_id(text: str) -> bytes:
     """16 bytes that stand for an id: two of 0, then a digest. Parts of that are keys and decide the sampling,
     so it is one whatever the id: those that callers make need not differ in every part.
     """
-    return _ZEROS + hashlib.blake2b(text.encode(), digest_size=14, person=b"prediction").digest()
+    digest = _DIGEST.copy()
+    digest.update(text.encode())
+    return _ZEROS + digest.digest()
 
 
 def is_sampled(prediction_id: bytes, rate: float) -> bool:
