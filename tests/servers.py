@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -150,14 +151,19 @@ class ServerProcess:
         pytest.fail(f"the server did not start:\n{log}")
 
 
-_random = random.SystemRandom()  # tests may seed the other
+_PORTS_OF_A_WORKER = 1000
+_turns = itertools.count(
+    random.SystemRandom().randrange(_PORTS_OF_A_WORKER)
+)  # tests may seed the other random
 
 
 def free_port() -> int:
-    """None that the kernel gives to outgoing connections, nor one that another worker of the suite takes."""
+    """None that the kernel gives to outgoing connections, that another worker of the suite takes or that was
+    given out lately here: a test takes several before a server listens on the first.
+    """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
     while True:
-        port = 10_000 + 1000 * worker + _random.randrange(1000)
+        port = 10_000 + _PORTS_OF_A_WORKER * worker + next(_turns) % _PORTS_OF_A_WORKER
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

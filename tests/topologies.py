@@ -17,6 +17,7 @@ from tests.servers import ServerProcess, executable_of, free_port
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 800
+PATIENT_MS = 3000  # while a cluster forms: who is slower than the node timeout to shake hands is forgotten
 SENTINELS = 3
 
 
@@ -51,7 +52,7 @@ def _node(tls: Certificates | None, config: dict[str, Any]) -> ServerProcess:
     """Of a cluster. Its own port of the bus: by default that is 10,000 higher, where there may be none."""
     options = {
         "cluster_enabled": "yes",
-        "cluster_node_timeout": NODE_TIMEOUT_MS,
+        "cluster_node_timeout": PATIENT_MS,
         "cluster_port": free_port(),
         **({"tls_cluster": "yes"} if tls else {}),
     }
@@ -94,6 +95,9 @@ class ClusterOfServers:
         for master, replica in self.pairs:
             wait_until(lambda r=replica, m=master: self._replicates(r, m), "a replica joins")  # type: ignore[misc]
         wait_until(self._agreed, "the cluster is up")
+        for server in self.servers:
+            server.config["cluster-node-timeout"] = NODE_TIMEOUT_MS
+            self.order(server, "CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
         return self
 
     def order(self, server: ServerProcess, *command: str | int) -> object:

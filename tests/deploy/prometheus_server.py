@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from tests.servers import free_port
 from tests.shared_data import REPOSITORY
 
 
@@ -30,7 +30,7 @@ class PrometheusServer:
         main.write_text(main.read_text().replace("_interval: 15s", "_interval: 1s"))
         for rules in (configuration / "rules").iterdir():  # a test has no yesterday
             rules.write_text(rules.read_text().replace("offset 1d", "offset 1s"))
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self._log = (directory / "prometheus.log").open("wb")
         self._process = subprocess.Popen(
             [
@@ -76,8 +76,3 @@ class PrometheusServer:
         self._process.kill()
         self._process.wait()
         self._log.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
