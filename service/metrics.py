@@ -28,6 +28,8 @@ FATES = (
     *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
 )
 """What the scripts of logged predictions count. All are there at 0, or Prometheus would miss the first."""
+Unlogged = Literal["away", "full", "pending"]
+"""Why a prediction is not logged."""
 
 
 class CommittedWork(Protocol):
@@ -127,7 +129,7 @@ class Metrics(QualityMetrics):
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))
 
-    def unlogged(self, model: str, reason: Literal["away", "full"], count: int) -> None:
+    def unlogged(self, model: str, reason: Unlogged, count: int) -> None:
         self.feedback_unlogged.labels(model, reason).inc(count)
 
     def label_arrived(self, model: str, delay_seconds: float) -> None:

@@ -43,7 +43,8 @@ FEEDBACK = [
     ),
     graph(
         "Served, not logged",
-        "away: Redis did not answer, or refused. full: it is nearly full, or the model is at its own limit.",
+        "away: Redis did not answer, or refused. full: it is nearly full, or the model is at its own limit."
+        " pending: nobody waits for them, and more came than Redis took.",
         "cps",
         (rate("ftrl_feedback_unlogged_total", "model, reason"), "{{model}} {{reason}}"),
     ),

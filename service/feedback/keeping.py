@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from service.errors import StateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.feedback.identity import named, packed_id
 from service.feedback.waiting import Waiting, entries_of
-from service.metrics import Metrics
+from service.metrics import Metrics, Unlogged
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, was_cut
 from service.refusals import is_out_of_memory, is_transient
@@ -55,7 +55,7 @@ class Served:
 
 
 class Kept(NamedTuple):
-    """Under which ids; a letter for each as log_predictions.lua says it, "A" where Redis is away or full."""
+    """Under which ids; a letter for each as log_predictions.lua says it, "A" where Redis takes nothing."""
 
     ids: list[str]
     letters: str
@@ -79,8 +79,8 @@ class Keeper:
         self._settings = settings
         self._health = health
         self._metrics = metrics
-        metrics.unlogged(model.name, "away", 0)  # there at 0, or Prometheus would miss the first ones
-        metrics.unlogged(model.name, "full", 0)
+        for reason in get_args(Unlogged):
+            metrics.unlogged(model.name, reason, 0)  # there at 0, or Prometheus would miss the first ones
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
         linger = 0.0 if model.config.feedback.wait else LINGER_SECONDS
@@ -98,8 +98,10 @@ class Keeper:
         """While nobody waits for it, as soon as the server answers. "A": that is not even begun."""
         served.ids = ids = named(served.ids, len(served.batch))
         size = served.pending_bytes = memory_of(served.batch)
-        if not self._may_keep() or self._pending_bytes + size > self._settings.pending_log_bytes:
+        if not self._may_keep():
             return Kept(ids, self._lost(len(ids)))
+        if self._pending_bytes + size > self._settings.pending_log_bytes:
+            return Kept(ids, self._lost(len(ids), "pending"))
         self._pending_bytes += size
         self._requests.submit_soon(served, len(ids))
         return Kept(ids, "L" * len(ids))
@@ -107,9 +109,10 @@ class Keeper:
     def _may_keep(self) -> bool:
         return self._health.up and not self._health.shedding
 
-    def _lost(self, count: int, *, full: bool = False) -> str:
-        reason: Literal["full", "away"] = "full" if full or self._health.shedding else "away"
-        self._metrics.unlogged(self._model.name, reason, count)
+    def _lost(self, count: int, reason: Unlogged | None = None) -> str:
+        """`reason`: None for what is known of the server."""
+        known: Unlogged = "full" if self._health.shedding else "away"
+        self._metrics.unlogged(self._model.name, reason or known, count)
         return "A" * count
 
     async def _keep_together(self, together: list[Asked[Served, Kept]]) -> None:
@@ -161,7 +164,8 @@ class Keeper:
                 except ResponseError as refusal:
                     self._tell(refusal)
                     if not (promised and is_transient(refusal)):
-                        return self._lost(len(entries) // 2, full=is_out_of_memory(refusal))
+                        reason: Unlogged | None = "full" if is_out_of_memory(refusal) else None
+                        return self._lost(len(entries) // 2, reason)
                     look = True
             if not promised:
                 return self._lost(len(entries) // 2)

@@ -29,6 +29,7 @@ async def sweep_waiting(
     """Sweeps until the model is gone. Raises ContractMismatch.
 
     Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
+    A full backlog ends it until the next second.
     """
     channel = Channel(client)
     opened: tuple[Waiting, ModelConfig] | None = None

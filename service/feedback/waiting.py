@@ -56,7 +56,9 @@ class Labelled(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep left. `waiting`: how many at each of STAGES. `counts`: how many ever, by fate."""
+    """What a sweep left. `more`: whether there is more to do now. `waiting`: how many at each of STAGES.
+    `counts`: how many ever, by fate.
+    """
 
     more: bool
     bytes: int

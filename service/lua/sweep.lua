@@ -3,7 +3,7 @@
 --
 -- After: log_writer, waiting, closing
 -- ARGV: 14 most impressions to close
--- RETURNS: {'SWEPT', 1 where more is due, bytes that wait, milliseconds since the oldest open impression was
+-- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open impression was
 --           shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])
 local COUNTED = {u = 'never_shown', g = 'orphan'}
@@ -97,8 +97,9 @@ finish()
 
 local more, oldest = 0, now
 for _, name in ipairs(lists()) do
-  if due(name) then more = 1 end
-  if string.sub(name, 1, 1) == 'i' then oldest = math.min(oldest, tonumber(string.sub(name, 2)) - wait_of.i) end
+  local opened = string.sub(name, 1, 1) == 'i'
+  if due(name) and (room > 0 or not opened) then more = 1 end
+  if opened then oldest = math.min(oldest, tonumber(string.sub(name, 2)) - wait_of.i) end
 end
 local waiting = redis.call('HMGET', KEYS[3], '#bytes', '=u', '=g', '=i', '=c')
 for k = 1, #waiting do waiting[k] = tonumber(waiting[k] or 0) end

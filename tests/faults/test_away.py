@@ -142,7 +142,7 @@ async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keepin
     assert await keeping.keep() == "A"
     (unlogged,) = keeping.system.metrics.feedback_unlogged.collect()
     counts = {one.labels["reason"]: one.value for one in unlogged.samples if one.name.endswith("_total")}
-    assert counts == {"away": 0, "full": 1}
+    assert counts == {"away": 0, "full": 1, "pending": 0}
 
 
 async def test_many_predictions_of_one_request_are_kept_by_several_calls(keeping: Keeping) -> None:

@@ -7,6 +7,7 @@ import httpx
 from tests.http.conftest import ApiFactory
 from tests.servers import ServerProcess
 
+UNLOGGED = 'ftrl_feedback_unlogged_total{model="soon"'
 FEATURES = {f"f{number}": "v" for number in range(39)}
 
 
@@ -33,10 +34,11 @@ def test_beyond_the_bound_of_a_process_they_are_served_and_not_logged_and_counte
     hoped_for = [predict() for _ in range(100)]
     assert 1 < sum(hoped_for) < 60, "a prediction of 39 features takes about 260 bytes"
     assert hoped_for == sorted(hoped_for, reverse=True), "no room is found while nothing is kept"
-    unlogged = counted(api, 'ftrl_feedback_unlogged_total{model="soon"')
+    unlogged = counted(api, UNLOGGED)
     assert unlogged == hoped_for.count(False)
+    assert counted(api, UNLOGGED + ',reason="pending"') == unlogged
     fresh_valkey.resume()
     while counted(api, 'ftrl_feedback_waiting{model="soon",stage="unshown"}') < 1 + sum(hoped_for):
         pass
     assert predict(), "there is room again"
-    assert counted(api, 'ftrl_feedback_unlogged_total{model="soon"') == unlogged
+    assert counted(api, UNLOGGED) == unlogged
