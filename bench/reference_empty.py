@@ -15,4 +15,6 @@ async def livez() -> dict[str, str]:
 
 @app.post("/predict")
 async def predict(body: PredictRequest) -> PredictReply:  # noqa: ARG001
-    return PredictReply(probability=0.031415926535897934, model="default", revision="0123abcd-1-123456")
+    return PredictReply(
+        probability=0.031415926535897934, model="default", revision="0123abcd-1-123456-0123abcd"
+    )

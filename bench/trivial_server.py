@@ -9,7 +9,7 @@ from typing import cast
 
 import uvloop
 
-BODY = b'{"probability":0.031415926535897934,"model":"default","revision":"0123abcd-1-123456"}'
+BODY = b'{"probability":0.031415926535897934,"model":"default","revision":"0123abcd-1-123456-0123abcd"}'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 REPLY = HEAD % len(BODY) + BODY
 

@@ -39,8 +39,9 @@ Read = Callable[[int], bytes]
 class SnapshotHeader:
     """What a snapshot says of itself.
 
-    incarnation, generation, commit: the revision; applied, applied_number: the last log entry that was
-    learned, and how many log examples; t: rounds; skipped: examples without effect.
+    incarnation, generation, commit, mark: the revision, of which older snapshots have no mark; applied,
+    applied_number: the last log entry that was learned, and how many log examples; t: rounds; skipped:
+    examples without effect.
     config: the model's configuration as JSON, `hyper` and `hashing` among it.
     features_seen, nonzero: without the bias; slots: rows stored, with it; evaluation_bytes: size of that
     array. time: RFC 3339, UTC.  reason: why it was taken.  figures: of the evaluation, where it had some.
@@ -64,6 +65,7 @@ class SnapshotHeader:
     time: str
     reason: str
     figures: Mapping[str, Any] | None = None
+    mark: str = ""
 
     @property
     def bits(self) -> int:
@@ -74,7 +76,8 @@ class SnapshotHeader:
         return self.nonzero / self.features_seen if self.features_seen else 0.0
 
     def text(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        said = {name: value for name, value in asdict(self).items() if name != "mark" or value}
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +209,8 @@ def _read_preamble(read: Read) -> tuple[SnapshotHeader, str]:
         raise FormatError(f"it is of format {kind} {version}; this version reads {FORMAT} {VERSION}")
     try:
         values = json.loads(metadata["header"])
-        header = SnapshotHeader(**{field.name: values[field.name] for field in fields(SnapshotHeader)})
+        known = {field.name for field in fields(SnapshotHeader)} & values.keys()
+        header = SnapshotHeader(**{name: values[name] for name in known})
         checksum = str(metadata["sha256"])
         sound = 0 <= header.slots <= 2**header.bits + 1 and header.evaluation_bytes >= 0
     except (ValueError, KeyError, TypeError) as wrong:

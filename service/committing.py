@@ -112,7 +112,6 @@ class Committer:
         if position is None:
             log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
-            replica.numbered = commit.number  # a mirror may have seen it before the server lost it
             replica.token = NO_TOKEN  # its arrays are ahead of any commit, also if the loading fails now
             await self._mirror.load()
             return False
@@ -187,7 +186,7 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
     return Commit(
         previous_token=replica.token,
         token=secrets.token_bytes(8),
-        number=max(replica.commit, replica.numbered) + 1,
+        number=replica.commit + 1,
         t=replica.state.t,
         applied=work.entries[-1].id if work.entries else replica.applied,
         applied_number=replica.applied_number + work.examples,

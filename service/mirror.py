@@ -57,8 +57,6 @@ class Mirror:
         loaded = await load_replica(self.channel, self.model, None if self.loads else self._shortcut)
         if self.loads and loaded.keys != self.replica.keys:
             raise ModelGone(self.model)
-        if self.loads:
-            loaded.numbered = max(self.replica.numbered, self.replica.commit)
         self.replica = loaded
         self.loads += 1
         self.heard()

@@ -43,9 +43,10 @@ FIGURES_OF_SLICES = frozenset((SLICE_FIGURES, SHORT_SLICE_FIGURES))
 _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
-WAITING_HEAD = struct.Struct("<HId4s")
-"""Of a prediction that begins to wait: generation and commit that were read, margin, the 4 bytes of its id
-before those that are the field; its flags and features follow. The script puts its stage and the time before.
+WAITING_HEAD = struct.Struct("<H4sd4s")
+"""Of a prediction that begins to wait: commit number (its low bits) and token (its first bytes) of the state
+that was read, margin, the 4 bytes of its id before those that are the field; its flags and features follow.
+The script puts its stage and the time before.
 """
 
 WAITING_IMPRESSIONS, WAITING_UNSHOWN = b"=i", (b"=u", b"=g")
@@ -207,7 +208,7 @@ class Meta:
 
     @property
     def revision(self) -> str:
-        return revision(self.incarnation, self.generation, self.commit)
+        return revision(self.incarnation, self.generation, self.commit, mark_of(self.token))
 
     @property
     def backlog(self) -> int:
@@ -215,9 +216,17 @@ class Meta:
         return self.appended - self.applied_number
 
 
-def revision(incarnation: str, generation: int, commit: int) -> str:
-    """Names what a prediction used; never repeats."""
-    return f"{incarnation[:8]}-{generation}-{commit}"
+def revision(incarnation: str, generation: int, commit: int, mark: str) -> str:
+    """Names what a prediction used; never repeats, thanks to the mark: the numbers do, where a server loses
+    commits and those who knew of them have ended. Only old snapshots have none.
+    """
+    numbered = f"{incarnation[:8]}-{generation}-{commit}"
+    return f"{numbered}-{mark}" if mark else numbered
+
+
+def mark_of(token: bytes) -> str:
+    """Of the commit that it names, 8 characters."""
+    return token[:4].hex()
 
 
 @dataclass(frozen=True, slots=True)

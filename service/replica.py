@@ -22,6 +22,7 @@ from service.redis_keys import (
     Meta,
     ModelKeys,
     mapping_of,
+    mark_of,
     meta_key,
     revision,
     rows_of,
@@ -44,8 +45,7 @@ class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
     `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
-    log example; `evaluated`: see Meta. `numbered`: the newest commit that this process knows of, also where
-    the server has lost it again: no number is to name two states.
+    log example; `evaluated`: see Meta.
     """
 
     keys: ModelKeys
@@ -59,11 +59,10 @@ class Replica:
     applied_number: int
     position: LogId
     evaluated: LogId = LOG_START
-    numbered: int = 0
 
     @property
     def revision(self) -> str:
-        return revision(self.keys.incarnation, self.generation, self.commit)
+        return revision(self.keys.incarnation, self.generation, self.commit, mark_of(self.token))
 
     def apply(self, position: LogId, commit: Commit) -> None:
         """Takes over the rows of the next commit. Raises FellBehind where it is not the next."""

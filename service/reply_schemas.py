@@ -27,7 +27,7 @@ class Prediction(Reply):
 class PredictReply(Reply):
     probability: Probability
     model: str
-    revision: str = Field(description="State that was read: incarnation, generation and commit number.")
+    revision: str = Field(description="State that was read: incarnation, generation, commit number, mark.")
     id: str | None = None
     logged: bool | None = Field(None, description="Whether it waits for its label now.")
 

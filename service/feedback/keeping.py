@@ -38,7 +38,7 @@ REQUEST_BYTES, PREDICTION_BYTES = 1800, 200  # of a batch and of each of its exa
 
 @dataclass(slots=True)
 class Served:
-    """Predictions to be kept: by the state of `generation` and `commit`, with margins float64[r].
+    """Predictions to be kept: by the state of that commit number and token, with margins float64[r].
 
     `ids`: None for those to be named here. `look`: whether some may have been kept before. `slice_names`:
     values of sliced features that are new here. `pending_bytes`: what they count while nobody waits for them.
@@ -47,8 +47,8 @@ class Served:
     batch: ExampleBatch
     margins: npt.NDArray[np.float64]
     ids: Sequence[str | None] | None
-    generation: int
     commit: int
+    token: bytes
     look: bool
     slice_names: Mapping[int, SliceName] = field(default_factory=dict)
     pending_bytes: int = 0
@@ -122,7 +122,7 @@ class Keeper:
         entries: list[bytes] = []
         for served, texts in zip(requests, ids, strict=True):
             packed = list(map(packed_id, texts))
-            entries += entries_of(packed, served.batch, served.margins, served.generation, served.commit)
+            entries += entries_of(packed, served.batch, served.margins, served.commit, served.token)
         try:
             letters = await self._kept(requests, entries)
         finally:

@@ -47,7 +47,7 @@ async def keep_predictions(
     """
     replica, keeper = model.mirror.replica, feedback.of(model).predictions
     look = ids is not None and any(ids)
-    served = Served(batch, margins, ids, replica.generation, replica.commit, look, slice_names)
+    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names)
     texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])

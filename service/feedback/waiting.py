@@ -132,14 +132,13 @@ def entries_of(
     ids: Sequence[bytes],
     batch: ExampleBatch,
     margins: npt.NDArray[np.float64],
-    generation: int,
     commit: int,
+    token: bytes,
 ) -> list[bytes]:
-    """Key, value, key, value, ... of predictions by the state of that generation and commit."""
+    """Key, value, key, value, ... of predictions by the state of that commit number and token."""
     entries: list[bytes] = []
-    generation, commit = generation & 0xFFFF, commit & 0xFFFFFFFF
     for one, margin, features in zip(ids, margins.tolist(), _features_of(batch), strict=True):
-        head = WAITING_HEAD.pack(generation, commit, margin, one[_PREFIX])
+        head = WAITING_HEAD.pack(commit & 0xFFFF, token, margin, one[_PREFIX])
         entries += (one[_KEY_FROM:], head + features)
     return entries
 

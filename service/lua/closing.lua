@@ -6,7 +6,7 @@ local VERSION, SERVED, VALUES, WEIGHTED = 1, 32, 4, 2
 
 local function shown_now(value)
   local label = label_of(value)
-  return (label and STAGE_OF.i[label] or 'i') .. since_now .. string.sub(value, GENERATION)
+  return (label and STAGE_OF.i[label] or 'i') .. since_now .. string.sub(value, REVISION)
 end
 -- Of one that has none.
 local function with_label(value, kind, label, weight)
@@ -34,7 +34,7 @@ end
 
 local function closed_now(what) return 'c' .. since_now .. what end
 -- What a closed one was told to be, and what follows it.
-local function closed_as(value) return string.sub(value, GENERATION, GENERATION), string.sub(value, GENERATION + 1) end
+local function closed_as(value) return string.sub(value, REVISION, REVISION), string.sub(value, REVISION + 1) end
 
 local tombstones = {} -- id -> what to remember
 local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumber(ARGV[13]), function(id, position)

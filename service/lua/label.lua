@@ -56,12 +56,12 @@ local function of_closed(id, value, label, weight)
   take(id, value)
   count('late')
   if late_too and #rest > 0 then
-    close(id, string.sub(value, 1, GENERATION - 1) .. rest, label, weight, label)
+    close(id, string.sub(value, 1, REVISION - 1) .. rest, label, weight, label)
     count('late_joined')
     closing[id] = label
     return 'P'
   end
-  found[id] = string.sub(value, 1, GENERATION - 1) .. 'l'
+  found[id] = string.sub(value, 1, REVISION - 1) .. 'l'
   put_back(id, found[id])
   return 'T'
 end
@@ -71,7 +71,7 @@ local function of_unshown(id, value, label, weight)
   local from = math.floor(math.max(now, since(value) + wait_of.u - wait_of.g))
   take(id, value)
   local labelled = with_label(value, 'g', label, weight)
-  found[id] = string.sub(labelled, 1, 1) .. struct.pack('<I4', from) .. string.sub(labelled, GENERATION)
+  found[id] = string.sub(labelled, 1, 1) .. struct.pack('<I4', from) .. string.sub(labelled, REVISION)
   put(id, found[id])
   return 'G'
 end

@@ -2,11 +2,11 @@
 --
 -- After: waiting
 -- ARGV: 14 'i' where a prediction is an impression, else 'u'; 15 '1' to look whether the ids are known;
---       then for each prediction: its id, its value from the generation on
+--       then for each prediction: its id, its value from the commit number on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
 --           F no room}
 local kind, looks = ARGV[OWN], ARGV[OWN + 1] == '1'
-local head, head_bytes = kind .. since_now, GENERATION - 1
+local head, head_bytes = kind .. since_now, REVISION - 1
 local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
 
 local known = {}

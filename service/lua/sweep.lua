@@ -60,7 +60,7 @@ local function close_one(id, value)
     close(id, bare, label, weight, label)
     count('joined')
   else
-    close(id, bare, '0', weight, late_too and 'n' .. string.sub(bare, GENERATION) or 'n')
+    close(id, bare, '0', weight, late_too and 'n' .. string.sub(bare, REVISION) or 'n')
     count('negative')
   end
 end

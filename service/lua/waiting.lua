@@ -10,11 +10,11 @@
 --
 -- Kinds: u predictions not shown yet, g not shown but with a label, i impressions, c closed ones.
 -- Id: the last 10 bytes of that of a prediction, which is two of 0 and a digest.
--- Value of u, g, i: stage (1 byte: its kind and label, see below), since when (u32, s), generation (u16) and commit
--- (u32) that were read, margin (f64), the 4 bytes of the prediction's id before, then with a label its weight (f64), then
--- flags (1 byte) and features as a record of the log has them. Value of c: stage, since when, the label, or 'n' for
--- none in time and 'l' for one that was late; then the position in the log, or after 'n' what it was, from the
--- generation on, where a late label is learned too.
+-- Value of u, g, i: stage (1 byte: its kind and label, see below), since when (u32, s), the state that was read (low
+-- bits of the commit number, u16, and 4 bytes of its token), margin (f64), the 4 bytes of the prediction's id before,
+-- then with a label its weight (f64), then flags (1 byte) and features as a record of the log has them. Value of c:
+-- stage, since when, the label, or 'n' for none in time and 'l' for one that was late; then the position in the log,
+-- or after 'n' what it was, from the commit number on, where a late label is learned too.
 -- List: elements of up to a few ids each, in the order in which they began to wait. Named by kind and by when its ids
 -- are due, in seconds, rounded up to a 30th of the kind's time. An id whose value has gone on to another list stays:
 -- only the list that follows from its value counts.
@@ -23,7 +23,7 @@ local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV
 local OWN, CHUNK = 14, 3000 -- the first argument of a script's own
 local ENTRY_BYTES, LISTED_BYTES = 82, 11 -- beyond the value's own, and of an id in a list: measured, at most
 local ID_BYTES, LISTED_TOGETHER = 10, 100
-local GENERATION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
+local REVISION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
 local KIND_OF = {u = 'u', x = 'g', y = 'g', i = 'i', ['0'] = 'i', ['1'] = 'i', c = 'c'}
 local LABEL_OF = {x = '0', y = '1', ['0'] = '0', ['1'] = '1'}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.model_config import ModelConfig
 from service.redis_client import Channel, read_since
-from service.redis_keys import FIGURES, FIGURES_OF_SLICES, Commit, LogId, ModelKeys, mapping_of
+from service.redis_keys import FIGURES, FIGURES_OF_SLICES, Commit, LogId, ModelKeys, mapping_of, mark_of
 from service.replica import FellBehind, ModelGone, Replica, load_replica
 
 
@@ -30,6 +30,7 @@ class Capture:
     config: ModelConfig
     generation: int
     commit: int
+    token: bytes
     applied: LogId
     applied_number: int
     t: int
@@ -65,6 +66,7 @@ class Capture:
             time=self.taken.isoformat(timespec="milliseconds"),
             reason=reason,
             figures=_figures(self.evaluation),
+            mark=mark_of(self.token),
         )
         return Snapshot(header, self.slots, self.rows, evaluation)
 
@@ -78,6 +80,7 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
         replica.config,
         replica.generation,
         replica.commit,
+        replica.token,
         replica.applied,
         replica.applied_number,
         state.t,

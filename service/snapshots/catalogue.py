@@ -20,9 +20,9 @@ from datetime import UTC, datetime, timedelta
 
 from model_core.errors import FormatError, InvalidInput
 from model_core.snapshot import Snapshot, SnapshotHeader
-from service.redis_keys import revision
 from service.snapshots.errors import DamagedSnapshot, SnapshotLeaving, UnknownSnapshot
 from service.snapshots.files import SUFFIX, read_header, read_snapshot, write_snapshot
+from service.snapshots.fitting import revision_of
 from service.snapshots.log_archive import LogArchive
 from service.snapshots.object_store import ABANDONED_SECONDS, ObjectStore, store_answers
 
@@ -97,8 +97,7 @@ class Catalogue:
 
     def write(self, snapshot: Snapshot, tags: Sequence[str] = ()) -> Entry:
         """The tags first, so that no retention can come between."""
-        header = snapshot.header
-        named = revision(header.incarnation, header.generation, header.commit)
+        named = revision_of(snapshot.header)
         entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
         for tag in tags:
             self._put(self._tag(entry.id, checked_tag(tag)))
@@ -227,4 +226,4 @@ def _written(snapshot: str) -> datetime:
 
 
 def _is_id(text: str) -> bool:
-    return re.fullmatch(r"\d{8}T\d{12}Z-[0-9a-f]+-\d+-\d+", text) is not None
+    return re.fullmatch(r"\d{8}T\d{12}Z-[0-9a-f]+-\d+-\d+(-[0-9a-f]{8})?", text) is not None

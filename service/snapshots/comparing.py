@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights
-from service.redis_keys import revision
 from service.snapshots.errors import SnapshotMismatch
-from service.snapshots.fitting import config_of
+from service.snapshots.fitting import config_of, revision_of
 
 BIAS = "bias"
 
@@ -43,7 +42,7 @@ def difference(a: Snapshot, b: Snapshot, most: int = 20) -> dict[str, Any]:
 
 def _described(header: SnapshotHeader) -> dict[str, Any]:
     return {
-        "revision": revision(header.incarnation, header.generation, header.commit),
+        "revision": revision_of(header),
         "time": header.time,
         "t": header.t,
         "features_seen": header.features_seen,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from model_core.snapshot import SnapshotHeader
-from service.redis_keys import revision
 from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.errors import DamagedSnapshot, UnknownSnapshot
+from service.snapshots.fitting import revision_of
 
 FEWEST_COLUMNS = 120
 """Of a table. On a narrower screen its lines break; an id is to be copied, so none of it may be left out."""
@@ -20,7 +20,7 @@ def described(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
         "tags": list(entry.tags),
         "time": header.time,
         "reason": header.reason,
-        "revision": revision(header.incarnation, header.generation, header.commit),
+        "revision": revision_of(header),
         "applied": header.applied,
         "applied_number": header.applied_number,
         "t": header.t,

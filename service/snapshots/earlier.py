@@ -22,16 +22,12 @@ class Place(NamedTuple):
     keys: ModelKeys
     config: ModelConfig
     revision: str
-    generation: int
-    commit: int
+    token: bytes
     applied: LogId
 
     @classmethod
     def of(cls, replica: Replica) -> Place:
-        return cls(
-            *(replica.keys, replica.config, replica.revision),
-            *(replica.generation, replica.commit, replica.applied),
-        )
+        return cls(replica.keys, replica.config, replica.revision, replica.token, replica.applied)
 
 
 class Earlier(NamedTuple):

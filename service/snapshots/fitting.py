@@ -8,8 +8,13 @@ from model_core.errors import InvalidInput
 from model_core.hyperparameters import Hyperparameters
 from model_core.snapshot import SnapshotHeader
 from service.model_config import ModelConfig
+from service.redis_keys import revision
 from service.replica import Replica
 from service.snapshots.errors import SnapshotMismatch
+
+
+def revision_of(header: SnapshotHeader) -> str:
+    return revision(header.incarnation, header.generation, header.commit, header.mark)
 
 
 def config_of(header: SnapshotHeader) -> ModelConfig:

@@ -18,7 +18,7 @@ class Schedule:
         self._every_examples = settings.snapshot_examples
         self._due = 0.0  # of time.monotonic()
         self._number = 0  # of the log example with which the newest snapshot ended
-        self._saved: tuple[int, int] | None = None  # generation and commit that are in the store
+        self._saved: bytes | None = None  # token of the commit that is in the store
 
     def begin(self, replica: Replica) -> None:
         self._due = time.monotonic() + self._every_seconds
@@ -35,8 +35,8 @@ class Schedule:
     def failed(self) -> None:
         self._due = min(self._due, time.monotonic() + TRY_AGAIN_SECONDS)
 
-    def saved(self, generation: int, commit: int) -> None:
-        self._saved = (generation, commit)
+    def saved(self, token: bytes) -> None:
+        self._saved = token
 
     @property
     def knows_a_snapshot(self) -> bool:
@@ -52,4 +52,4 @@ class Schedule:
         return (self._every_seconds > 0 or self._every_examples > 0) and not self._is_saved(replica)
 
     def _is_saved(self, replica: Replica) -> bool:
-        return replica.state.t == 0 or self._saved == (replica.generation, replica.commit)
+        return replica.state.t == 0 or self._saved == replica.token

@@ -52,7 +52,7 @@ class SnapshotShortcut:
         catalogue: Catalogue = self._store.of(replica.keys.model)
         same = f"-{replica.keys.incarnation[:8]}-{replica.generation}-"
         for entry in reversed(catalogue.entries()):
-            if same not in entry.id or int(entry.id.rpartition("-")[2]) > replica.commit:
+            if same not in entry.id or int(entry.id.split("-")[3]) > replica.commit:
                 continue
             snapshot = catalogue.load(entry)
             header = snapshot.header

@@ -127,4 +127,4 @@ class Snapshots:
         self._metrics.newest_snapshot(self._model, earlier.written)
         self._schedule.goes_on_from((datetime.now(UTC) - earlier.written).total_seconds())
         if earlier.saved:
-            self._schedule.saved(place.generation, place.commit)
+            self._schedule.saved(place.token)

@@ -93,7 +93,7 @@ class Writer:
             await self.fail(copied.keys, asked, outcome)
             return
         entry, description = outcome
-        self._schedule.saved(copied.generation, copied.commit)
+        self._schedule.saved(copied.token)
         seconds = time.monotonic() - started + copy_seconds
         self._metrics.snapshot_taken(
             self._model, WrittenSnapshot(copied.taken, entry.bytes, len(copied.slots), seconds, copy_seconds)

@@ -47,7 +47,7 @@ def test_a_console_block_has_commands_with_their_lines_and_outputs(tmp_path: Pat
     ("expected", "actual"),
     [
         ('{"a": 1,\n "b": [2]}', '{"a":1,"b":[2]}'),
-        ('{"revision": "0a1b2c3d-0-5"}', '{"revision": "ffffffff-0-5"}'),
+        ('{"revision": "0a1b2c3d-0-5-01234567"}', '{"revision": "ffffffff-0-5-89abcdef"}'),
         ('{"seconds": 1.5}', '{"seconds": 2.5}'),
         ("seconds   1.00", "seconds           12.34"),
         ("a\n...\nd", "a\nb\nc\nd"),
@@ -64,7 +64,7 @@ def test_what_changes_from_run_to_run_may_differ(expected: str, actual: str) -> 
     [
         ('{"a": 1}', '{"a": 2}'),
         ('{"a": 1}', '{"a": 1, "b": 2}'),
-        ('{"revision": "0a1b2c3d-0-5"}', '{"revision": "0a1b2c3d-0-6"}'),
+        ('{"revision": "0a1b2c3d-0-5-01234567"}', '{"revision": "0a1b2c3d-0-6-01234567"}'),
         ('{"seconds": 1.5}', '{"seconds": null}'),
         ('{"probability": 0.5}', '{"probability": 0.50001}'),
         ("a\n...\nd", "a\nb\nc"),

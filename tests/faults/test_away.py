@@ -27,7 +27,7 @@ pytestmark = pytest.mark.faults
 def served(count: int) -> Served:
     """Predictions under new ids."""
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
-    return Served(batch, np.full(count, 0.5), None, generation=0, commit=1, look=False)
+    return Served(batch, np.full(count, 0.5), None, commit=1, token=b"token", look=False)
 
 
 class Keeping(NamedTuple):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.append_only_file import copy_aof, lose_the_end, roll_back
+from tests.conftest import ServerFactory
 from tests.invariants import assert_learned_once, assert_mirror_equals
 from tests.load import example
+from tests.processes import Launch, ready
+from tests.servers import ServerProcess
 from tests.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
@@ -75,6 +81,41 @@ async def test_no_revision_that_was_told_comes_again_after_what_it_named_was_los
     )
     assert not (told & told_later) - {None}
     await assert_everything_agrees(steered, [f"event-{i}" for i in [*range(20), *range(200, 240)]])
+
+
+async def test_no_revision_comes_again_where_everything_was_killed_together_with_what_it_named(
+    server_factory: ServerFactory, launch: Launch, tmp_path: Path
+) -> None:
+    """Nobody is left who knows the numbers that were given."""
+    server = server_factory()
+    async with learning(server, launch) as revision_after:
+        kept = await revision_after(0, t=1)
+        older = copy_aof(server, tmp_path)
+        lost = [await revision_after(100 + k, t=2 + k) for k in range(3)]
+    await roll_back(server, older)
+    async with learning(server, launch) as revision_after:
+        new = [await revision_after(200 + k, t=2 + k) for k in range(3)]
+    assert len({kept, *lost, *new}) == 7, (kept, lost, new)
+    await assert_learned_once(server, ["event-0", *(f"event-{200 + k}" for k in range(3))])
+
+
+@contextlib.asynccontextmanager
+async def learning(server: ServerProcess, launch: Launch) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+    """`revision_after(event, t)`: sends it and waits until `t` examples are learned. Ends by `kill -9`."""
+    api, learner = launch("api", server.url), launch("learn", server.url)
+    await ready(api)
+
+    async def revision_after(event: int, t: int) -> str:
+        (await http.post("/update", json=example(event))).raise_for_status()
+        async with asyncio.timeout(30):
+            while (model := (await http.get("/models/default")).json())["t"] < t:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return str(model["revision"])
+
+    async with httpx.AsyncClient(base_url=api.url, timeout=30) as http:
+        yield revision_after
+    api.kill9()
+    learner.kill9()
 
 
 @pytest.mark.parametrize("loads_that_fail", [0, 1, 3])

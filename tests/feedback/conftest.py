@@ -31,7 +31,7 @@ def id_of(number: int) -> bytes:
 def prediction(number: int, features: Sequence[int]) -> list[bytes]:
     """Its key and its value."""
     batch = ExampleBatch.from_encoded([([*features, number], None)])
-    return entries_of([id_of(number)], batch, np.array([MARGIN]), 0, 7)
+    return entries_of([id_of(number)], batch, np.array([MARGIN]), 7, b"token")
 
 
 class Bench:
@@ -48,7 +48,7 @@ class Bench:
     async def log_batch(self, first: int, batch: ExampleBatch) -> str:
         """Predictions with these features, numbered from `first`."""
         ids = [id_of(number) for number in range(first, first + len(batch))]
-        entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 0, 7)
+        entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
         return await self._waiting.log(self.channel, entries, look=False)
 
     async def expose(self, *numbers: int) -> str:

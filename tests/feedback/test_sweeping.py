@@ -46,7 +46,7 @@ class Sweeping:
 
 async def keep(system: System, model: OpenModel, count: int) -> None:
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
-    served = Served(batch, np.zeros(count), None, generation=0, commit=1, look=False)
+    served = Served(batch, np.zeros(count), None, commit=1, token=b"token", look=False)
     assert (await system.feedback.of(model).predictions.keep(served)).letters == "L" * count
 
 

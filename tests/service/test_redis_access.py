@@ -119,7 +119,7 @@ async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -
     """A prediction waits, is shown, and is closed without a label."""
     waiting = Waiting(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
     batch = ExampleBatch.from_encoded([([1], None)])
-    await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 0, 7), False)
+    await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), False)
     await waiting.expose(channel, [key_of(bytes(16))])
     async with asyncio.timeout(60):
         while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server

@@ -92,7 +92,9 @@ def test_a_changed_slot_is_messagepack_of_a_field_and_a_value_of_the_state() -> 
 
 
 @given(
-    st.fixed_dictionaries({"incarnation": st.text("0123456789abcdef", min_size=8), "token": st.binary()}),
+    st.fixed_dictionaries(
+        {"incarnation": st.text("0123456789abcdef", min_size=8), "token": st.binary(min_size=8)}
+    ),
     st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS),
     LOG_IDS,
     st.text(),
@@ -108,7 +110,7 @@ def test_meta_is_read_as_redis_gives_it(
     assert tuple(getattr(meta, name) for name in names) == numbers
     assert (meta.applied, meta.fingerprint, meta.format_version) == (applied, "ab", 1)
     assert meta.backlog == meta.appended - meta.applied_number
-    assert meta.revision == f"{meta.incarnation[:8]}-{meta.generation}-{meta.commit}"
+    assert meta.revision == f"{meta.incarnation[:8]}-{meta.generation}-{meta.commit}-{meta.token[:4].hex()}"
 
 
 @given(LOG_IDS, COUNTS, st.lists(st.binary()))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
@@ -125,6 +126,19 @@ def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore
     assert [(entry.id, entry.tags) for entry in catalogue.entries()] == [(first.id, ())]
     with pytest.raises(UnknownSnapshot, match="no snapshot of model 'clicks' with the id or the tag 'good'"):
         catalogue.find("good")
+
+
+def test_a_snapshot_of_the_time_before_revisions_had_marks_is_read_under_its_old_name(
+    store: ObjectStore,
+) -> None:
+    snapshot = sample()
+    old = replace(snapshot, header=replace(snapshot.header, mark=""))
+    assert "mark" not in old.header.text()
+    catalogue = Catalogue(store, "clicks")
+    entry = catalogue.write(old)
+    assert entry.id.endswith("Z-01234567-0-3")
+    assert [found.id for found in catalogue.entries()] == [entry.id]
+    assert catalogue.load(entry).header == old.header
 
 
 def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
