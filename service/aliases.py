@@ -1,8 +1,9 @@
 """Other names for models: `/models/{alias}/predict` is answered by whichever model the alias means.
 
 Each process keeps the aliases in memory and asks twice a second what they are; a model that an alias comes to
-mean is loaded before it answers, so that a switch is atomic for every request and costs none. Which models it
-meant before is known while predictions that they have logged may wait for their labels.
+mean is loaded before it answers, so that a switch is atomic for every request and costs none. While it cannot
+be loaded, that alias alone means here what it meant. Which models it meant before is known while predictions
+that they have logged may wait for their labels.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ class Aliases:
     def __init__(self, models: Models) -> None:
         self._models = models
         self._targets: dict[str, str] = {}
+        self._heard: Mapping[str, str] = {}  # the same as the server has them
+        self._unloaded: set[str] = set()  # what aliases have come to mean
         self._former: Mapping[str, Sequence[str]] = {}
         self._changes = 0  # made by this process
         self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
 
     def resolve(self, name: str) -> str:
-        """The model that a name means, as this process last heard."""
+        """The model that a name means here."""
         return self._targets.get(name, name)
 
     @property
     def targets(self) -> dict[str, str]:
-        """The model of each alias, as this process last heard."""
+        """The model that each alias means here."""
         return dict(self._targets)
 
     async def open(self, name: str) -> OpenModel:
@@ -54,7 +57,7 @@ class Aliases:
         try:
             return await self._models.get(self.resolve(name))
         except UnknownModel:
-            await self.refresh()  # it may be an alias that this process has not heard of
+            await self._ask()  # it may be an alias that this process has not heard of
         model = self.resolve(name)
         try:
             return await self._models.get(model)
@@ -73,10 +76,10 @@ class Aliases:
         for looked in (False, True):
             if looked:
                 await self._looks.submit(None)
-            for model in (self.resolve(name), *self._former.get(name, ())):
+            for model in (self._heard.get(name, name), *self._former.get(name, ())):
                 if model not in names:
                     names.add(model)
-                    with contextlib.suppress(UnknownModel):
+                    with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
                         yield await self._models.get(model)
 
     async def all(self) -> dict[str, str]:
@@ -104,7 +107,7 @@ class Aliases:
         """The model that a name means, whether there is such a model or not."""
         if name not in self._targets and name not in {model.name for model in self._models.opened()}:
             with contextlib.suppress(StateUnavailable):
-                await self.refresh()  # it may be an alias that this process has not heard of
+                await self._ask()  # it may be an alias that this process has not heard of
         return self.resolve(name)
 
     async def refuse(self, name: str) -> None:
@@ -116,14 +119,37 @@ class Aliases:
             await check_free(channel, name)
 
     async def refresh(self) -> None:
-        """Raises StateUnavailable."""
+        """Raises StateUnavailable where the server does not say what aliases are."""
+        await self._ask()
+        await asyncio.gather(*map(self._load, self._unloaded))
+
+    async def _ask(self) -> None:
         changes = self._changes
-        targets, former, _ = await self._read()
-        for model in set(targets.values()) - set(self._targets.values()):
-            with contextlib.suppress(UnknownModel, ContractMismatch):  # whoever asks for that one is told
-                await self._models.get(model)
+        meanings = await self._read()
         if changes == self._changes:  # else it may have been read before what this process has changed
-            self._targets, self._former = dict(targets), former
+            self._hear(meanings)
+
+    def _hear(self, meanings: Meanings) -> None:
+        """An alias that is new means its model at once: whoever asks has it loaded, or is told why not."""
+        before, self._heard, self._former = self._targets, meanings.targets, meanings.former
+        opened = {model.name for model in self._models.opened()}
+        changed = {model for alias, model in self._heard.items() if before.get(alias) != model}
+        self._unloaded = ((self._unloaded & {*self._heard.values()}) | changed) - opened
+        self._targets = {
+            alias: model if model in opened else before.get(alias, model)
+            for alias, model in self._heard.items()
+        }
+
+    async def _load(self, model: str) -> None:
+        try:
+            await self._models.get(model)
+        except StateUnavailable as away:
+            log.debug("aliases of %s mean what they meant: %s", model, away.detail)
+            return
+        except (UnknownModel, ContractMismatch):
+            pass  # whoever asks for that one is told
+        self._unloaded.discard(model)
+        self._targets |= {alias: model for alias, meant in self._heard.items() if meant == model}
 
     async def _switch(self, alias: str, model: str | None) -> None:
         done = False
@@ -134,8 +160,7 @@ class Aliases:
             async with self._models.channel() as channel:
                 done = await switch_alias(channel, alias, model, meanings.changes, wait)
         self._changes += 1
-        meanings = await self._read()
-        self._targets, self._former = dict(meanings.targets), meanings.former
+        self._hear(await self._read())
 
     async def _longest_wait(self, model: str) -> float:
         """Of a prediction that it logged, in seconds; 0 where there is none such model."""
@@ -151,7 +176,7 @@ class Aliases:
     async def _look_again(self, together: list[Asked[None, None]]) -> None:
         """However many ask, the server is asked now and then only."""
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        await self.refresh()
+        await self._ask()
         for asked in together:
             asked.answer(None)
 

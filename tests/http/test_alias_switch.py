@@ -8,9 +8,12 @@ from typing import Any
 
 import httpx
 
+from service.redis_keys import meta_key
 from tests.http.conftest import ApiFactory
 from tests.servers import ServerProcess
 
+# A busy machine is no outage.
+PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 25}
 FEATURES = {"user": "u1", "ad": "a7"}
 CONFIG = {"hashing": {"bits": 12}, "feedback": {"log": True, "learn_at": "arrival"}}
 
@@ -29,7 +32,7 @@ def switch(api: httpx.Client, model: str) -> None:
 def test_labels_go_to_the_model_that_logged_the_prediction_however_often_the_alias_is_switched(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
-    api = start_api(fresh_valkey).client
+    api = start_api(fresh_valkey, **PATIENT).client
     logged: dict[str, str] = {}
     for model in ("old", "older", "old", "new"):
         switch(api, model)
@@ -56,7 +59,7 @@ def test_labels_go_to_the_model_that_logged_the_prediction_however_often_the_ali
 def test_an_alias_that_was_deleted_and_made_again_or_whose_former_model_is_gone_answers_all_the_same(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
-    api = start_api(fresh_valkey).client
+    api = start_api(fresh_valkey, **PATIENT).client
     switch(api, "first")
     kept = post(api, "predict", {"features": FEATURES})["id"]
     api.delete("/aliases/live").raise_for_status()
@@ -72,7 +75,7 @@ def test_an_alias_that_was_deleted_and_made_again_or_whose_former_model_is_gone_
 def test_a_process_that_has_not_heard_of_a_switch_finds_what_another_logged_after_it(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
-    one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
+    one, other = start_api(fresh_valkey, **PATIENT), start_api(fresh_valkey, run_learner=False, **PATIENT)
     switch(one.client, "first")
     while other.client.post("/models/live/predict", json={"features": {}}).status_code == 404:
         pass
@@ -93,7 +96,7 @@ def unknown(api: httpx.Client, model: str) -> float:
 def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
-    api = start_api(fresh_valkey).client
+    api = start_api(fresh_valkey, **PATIENT).client
     switch(api, "old")
     logged = [post(api, "predict", {"features": FEATURES})["id"] for _ in range(3)]
     switch(api, "new")
@@ -110,7 +113,7 @@ def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
 def test_what_waits_when_an_alias_is_switched_to_a_clone_is_labelled_and_learned_at_the_source(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
-    api = start_api(fresh_valkey).client
+    api = start_api(fresh_valkey, **PATIENT).client
     switch(api, "source")
     post(api, "update", {"features": FEATURES, "label": 1})
     waiting = [post(api, "predict", {"features": FEATURES})["id"] for _ in range(2)]
@@ -128,3 +131,23 @@ def test_what_waits_when_an_alias_is_switched_to_a_clone_is_labelled_and_learned
         "source": 3,
         "patient": 1,
     }
+
+
+def test_an_id_that_no_readable_model_knows_is_unknown(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey, **PATIENT).client
+    logged = {}
+    for model in ("old", "of-another-version", "new"):
+        switch(api, model)
+        logged[model] = post(api, "predict", {"features": FEATURES})["id"]
+    with fresh_valkey.client() as client:
+        client.hset(meta_key("of-another-version"), "format", 1_000)
+    api = start_api(fresh_valkey, run_learner=False, **PATIENT).client
+    ids = [logged["old"], logged["of-another-version"], logged["new"], "nobody"]
+    shown = [one["status"] for one in post(api, "impressions", {"ids": ids})["results"]]
+    assert shown == ["shown", "unknown", "shown", "unknown"]
+    labels = [{"id": one, "label": 1} for one in ids]
+    results = post(api, "update", {"examples": labels})["results"]
+    assert [one["status"] for one in results] == ["learned", "unknown", "learned", "unknown"]
+    assert api.post("/models/live/update", json={"id": "nobody", "label": 1}).status_code == 404
