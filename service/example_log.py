@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -16,6 +14,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.errors import LogFull, StateUnavailable, UpdateUnavailable
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
+from service.event_ids import batch_of, event_digest, made_digest, made_text, new_batch_id
 from service.lost_updates import AcknowledgedEntries, Appended
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples
 from service.redis_keys import LogId, ModelKeys
@@ -27,9 +26,6 @@ log = logging.getLogger(__name__)
 
 MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
-_BATCH_ID_BYTES = 12
-_MADE = "ftrl-"
-_MADE_LENGTH = len(_MADE) + 2 * (_BATCH_ID_BYTES + 4)
 
 
 class Place(NamedTuple):
@@ -54,7 +50,7 @@ class MicroBatch:
     """
 
     def __init__(self) -> None:
-        self.batch_id = secrets.token_bytes(_BATCH_ID_BYTES)
+        self.batch_id = new_batch_id()
         self.event_ids: list[str] = []
         self.digests: list[bytes] = []
         self.claims: list[int | bytes] = []
@@ -65,16 +61,16 @@ class MicroBatch:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
         start = len(self.digests)
         self.digests += [
-            self.batch_id + index.to_bytes(4, "big") if event_id is None else event_digest(event_id)
+            made_digest(self.batch_id, index) if event_id is None else event_digest(event_id)
             for index, event_id in enumerate(event_ids, start)
         ]
         self.event_ids += [
-            _MADE + digest.hex() if event_id is None else event_id
+            made_text(digest) if event_id is None else event_id
             for event_id, digest in zip(event_ids, self.digests[start:], strict=True)
         ]
         for index, event_id in enumerate(event_ids, start):
             if event_id is not None:
-                self.claims += (index, self.digests[index], _batch_of(event_id))
+                self.claims += (index, self.digests[index], batch_of(event_id))
 
 
 class ExampleLog:
@@ -226,25 +222,6 @@ def _first_place(position: str) -> Place:
         return Place(None, 0, duplicate=True)
     entry, _, offset = position.rpartition(":")
     return Place(LogId.parse(entry), int(offset), duplicate=True)
-
-
-def event_digest(event_id: str) -> bytes:
-    """16 bytes that stand for an event id; of one made here, the bytes that it spells."""
-    return _spelled(event_id) or hashlib.blake2b(event_id.encode(), digest_size=16).digest()
-
-
-def _batch_of(event_id: str) -> bytes:
-    """The micro-batch in which an id of our making was made, empty for any other id."""
-    return _spelled(event_id)[:_BATCH_ID_BYTES]
-
-
-def _spelled(event_id: str) -> bytes:
-    if len(event_id) != _MADE_LENGTH or not event_id.startswith(_MADE):
-        return b""
-    try:
-        return bytes.fromhex(event_id[len(_MADE) :])
-    except ValueError:
-        return b""
 
 
 def raise_unless_transient(refusal: ResponseError) -> None:

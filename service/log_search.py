@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
 from service.errors import UnknownModel
-from service.example_log import event_digest
+from service.event_ids import event_digest
 from service.feedback.identity import packed_id
 from service.log_reading import examples_of
 from service.redis_client import Channel

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
-from service.example_log import event_digest
+from service.event_ids import event_digest
 from service.model_config import DEFAULT_MODEL
 from service.redis_client import CONNECTION_FAILURES, Channel, connect
 from service.redis_keys import LogEntry, Meta

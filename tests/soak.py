@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from model_core.examples import ExampleBatch
-from service.example_log import event_digest
+from service.event_ids import event_digest
 from service.feedback.identity import packed_id
 from service.redis_keys import LogEntry, LogId
 from service.simulation.accounting import TAKEN

@@ -21,6 +21,8 @@ ODD = [
     " ",
     "\u00e9",
     "e\u0301",
+    "ftrl-" + "ab" * 15 + "  ",
+    "ftrl-" + "AB" * 16,
 ]
 ODD_IDS = pytest.mark.parametrize("odd", ODD, ids=[one.encode("unicode_escape").decode() for one in ODD])
 

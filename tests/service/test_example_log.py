@@ -119,6 +119,18 @@ async def test_an_id_that_was_made_here_appends_where_its_micro_batch_never_came
     assert second == Place(first.entry, 0, duplicate=True)
 
 
+async def test_only_the_very_text_that_was_made_here_names_its_example(logs: LogUnderTest) -> None:
+    batch = batch_of(None)
+    log = logs.make()
+    await log.append(batch, records(1), soon())
+    (made,) = batch.event_ids
+    others = [made.upper(), "ftrl-" + made[5:].upper(), made + " ", made[:-2] + "  "]
+    (new,) = await log.append(batch_of(*others), records(4), soon())
+    assert (new.examples, new.duplicate) == (4, False)
+    again = await log.append(batch_of(*others), records(4), soon())
+    assert again == [Place(new.entry, offset, duplicate=True) for offset in range(4)]
+
+
 @pytest.mark.parametrize("hours", [-1, 1], ids=["the hour before", "the clock was set back"])
 async def test_claims_are_found_in_the_bucket_of_another_hour(logs: LogUnderTest, hours: int) -> None:
     log = logs.make()
