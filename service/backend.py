@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.errors import InvalidInput
-from model_core.warm_up import warm_up
 from service.aliases import Aliases
 from service.embedded import EmbeddedServer
 from service.errors import AliasConflict, ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
@@ -28,6 +27,7 @@ from service.settings import Settings
 from service.snapshots.store import SnapshotStore
 from service.tasks import cancel_all
 from service.updates import Updates
+from service.warming import warm_up_unless
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,10 @@ class Backend:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Raises UnfitServer, EmbeddedServerError."""
+        """Raises UnfitServer, EmbeddedServerError, StoppedBeforeStart."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
-            await asyncio.to_thread(warm_up)
+            await warm_up_unless(lambda: self.stopping)
             client = connect(settings, await self._url(stack))
             stack.push_async_callback(client.aclose)
             self._client = client

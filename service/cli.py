@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -26,7 +27,7 @@ from service import (
     tune_command,
 )
 from service.command_flags import misspelt_variables, with_settings
-from service.kernel_cache import choose_kernel_cache, kernels_are_compiled
+from service.kernel_cache import choose_kernel_cache, kernels_are_compiled, leave_compiler_behind
 from service.log_format import configure_logging
 from service.serving import Listeners, with_redis_url
 from service.settings import Settings
@@ -144,6 +145,8 @@ def warm_up() -> None:
     from model_core.warm_up import warm_up as compile_kernels
     from service.kernel_cache import remove_stale_caches
 
+    for number in (signal.SIGINT, signal.SIGTERM):  # an exception would get lost inside the compiler
+        signal.signal(number, lambda number, _: os._exit(128 + number))
     remove_stale_caches()
     compile_kernels()
 
@@ -215,6 +218,7 @@ def _stoppable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         logger.debug("stopped by a signal")
+    leave_compiler_behind()
 
 
 def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], None]) -> None:

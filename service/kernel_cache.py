@@ -11,11 +11,14 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
 SHARED_MEMORY = "/dev/shm"
+COMPILER = "kernels"
+"""Name of the thread that compiles or loads them where a stop does not wait for that."""
 
 
 def choose_kernel_cache() -> None:
@@ -60,6 +63,16 @@ def _linked(prepared: Path) -> Path:
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     shutil.copytree(prepared, directory, copy_function=os.symlink, dirs_exist_ok=True)
     return directory
+
+
+def leave_compiler_behind() -> None:
+    """Ends the process here, with exit code 0, where its COMPILER is still at work: an interpreter that is
+    torn down under it may crash. What it has in hand is lost; numba puts each file into the cache in one
+    step, and compiles again what the cache lacks.
+    """
+    if any(thread.name == COMPILER for thread in threading.enumerate()):
+        atexit._run_exitfuncs()  # noqa: SLF001  as at any other end
+        os._exit(0)
 
 
 def remove_stale_caches() -> None:

@@ -123,6 +123,8 @@ def _run(
     try:
         server.run(sockets=listeners)
     except SystemExit:
+        if app.state.backend.stopping:
+            return
         raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
 
 

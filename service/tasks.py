@@ -32,7 +32,7 @@ async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Tas
         await cancel_all([task])
 
 
-def in_daemon_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+def in_daemon_thread(work: Callable[[], Result], name: str | None = None) -> asyncio.Future[Result]:
     """What it returns or raises. Unlike those of asyncio.to_thread, the process ends without waiting for it:
     for what may hang at somebody else's server.
     """
@@ -45,5 +45,5 @@ def in_daemon_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
         except BaseException as failure:  # noqa: BLE001  it is raised where it is awaited
             outcome.set_exception(failure)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return asyncio.wrap_future(outcome)

@@ -94,3 +94,11 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return condition()
     except (URLError, OSError):
         return False
+
+
+def is_gone(pid: int) -> bool:
+    """Or a zombie, for which nobody has waited."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -14,6 +14,7 @@ from service.serving import CommandFailure
 from service.settings import Settings
 from service.supervisor import Child, Supervisor
 from tests.commands import ServingProcess
+from tests.processes import is_gone
 from tests.servers import ServerProcess
 
 # Each child appends its process id to the file `started`, and its role to the file `stopped` at SIGTERM.
@@ -140,13 +141,6 @@ def test_it_says_that_it_listens_when_the_first_worker_answers_and_not_before(
         assert len(process.output) == 1
     finally:
         process.remove()
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.faults
