@@ -39,10 +39,8 @@ def bucket(number):
     return f"{'-+'[number > 0]}{(int(abs(number)) + 1).bit_length() - 1}" if number else "0"
 
 
-def text_of(value):
-    return (
-        value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool) else bucket(value)
-    )
+def text_of(one):
+    return one if isinstance(one, str) else json.dumps(one) if isinstance(one, bool) else bucket(one)
 
 
 def categories(model, features):

@@ -110,10 +110,10 @@ class Catalogue:
         name = self._tag(entry.id, checked_tag(tag))
         self._put(name)
         names = self._names()
-        file, mark = (f"{entry.id}{suffix}" for suffix in (SUFFIX, LEAVING))
-        if file not in names or mark in names:
+        gone = f"{entry.id}{SUFFIX}" not in names
+        if gone or f"{entry.id}{LEAVING}" in names:
             self._remove(name)
-            raise SnapshotLeaving(self.model, entry.id)
+            raise SnapshotLeaving(self.model, entry.id, gone=gone)
 
     def untag(self, entry: Entry, tag: str) -> None:
         self._remove(self._tag(entry.id, checked_tag(tag)))

@@ -20,15 +20,16 @@ class UnknownSnapshot(ServiceError):
 
 
 class SnapshotLeaving(ServiceError):
-    """It was to get a tag when retention, or somebody, was about to delete it."""
+    """It was to get a tag when retention, or somebody, was about to delete it, or just had."""
 
     status = 409
     title = "Snapshot is being deleted"
 
-    def __init__(self, model: str, snapshot: str) -> None:
+    def __init__(self, model: str, snapshot: str, *, gone: bool) -> None:
+        what = "was deleted just now" if gone else "is being deleted by retention"
         super().__init__(
-            f"Snapshot {snapshot} of model {model!r} is being deleted, or was just now, and got no tag; tag a"
-            " newer one, or list what is there and try again."
+            f"Snapshot {snapshot} of model {model!r} {what} and got no tag; tag a newer one, or list what is"
+            " there and try again."
         )
 
 

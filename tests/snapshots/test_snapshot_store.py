@@ -18,7 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from model_core.errors import InvalidInput
-from service.snapshots.catalogue import Catalogue, Entry
+from service.snapshots.catalogue import LEAVING, Catalogue, Entry
 from service.snapshots.description import listed
 from service.snapshots.errors import (
     DamagedSnapshot,
@@ -222,13 +222,16 @@ def test_retention_sweeps_what_a_killed_process_left(catalogue: Catalogue, direc
     catalogue.tag(kept, "good")
 
 
-def test_a_snapshot_that_is_gone_cannot_be_tagged(store: ObjectStore) -> None:
+def test_a_snapshot_that_goes_or_is_gone_cannot_be_tagged(store: ObjectStore) -> None:
     catalogue = Catalogue(store, "clicks")
     entry = catalogue.write(sample(10))
+    named, mark = f"{entry.id} of model 'clicks'", f"clicks/{entry.id}{LEAVING}"
+    store.put(mark, lambda _: None)
+    with pytest.raises(SnapshotLeaving, match=f"{named} is being deleted by retention and got no tag"):
+        catalogue.tag(entry, "good")
+    store.remove(mark)
     catalogue.delete(entry)
-    with pytest.raises(
-        SnapshotLeaving, match=f"{entry.id} of model 'clicks' is being deleted, or was just now"
-    ):
+    with pytest.raises(SnapshotLeaving, match=f"{named} was deleted just now and got no tag"):
         catalogue.tag(entry, "good")
     assert store.names("clicks/") == {}
 
