@@ -18,6 +18,8 @@ from urllib.request import Request, urlopen
 from tests.shared_data import REPOSITORY
 
 FTRL = (sys.executable, "-m", "service")
+PATIENT = {"FTRL_REDIS_TIMEOUT_SECONDS": "4", "FTRL_UPDATE_TIMEOUT_SECONDS": "20"}
+"""A busy machine is no outage."""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -26,11 +28,11 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"} | variables
 
 
-def run(*words: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, timeout: float = 100, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `ftrl` to its end."""
     return subprocess.run(
         [*FTRL, *words],
-        env=environment(**variables),
+        env=environment(**(PATIENT | variables)),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -46,7 +48,7 @@ class ServingProcess:
         self.process = subprocess.Popen(
             [*FTRL, *words],
             cwd=directory,
-            env=environment(**{"FTRL_PORT": "0", **variables}),
+            env=environment(**({"FTRL_PORT": "0"} | PATIENT | variables)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -69,7 +71,7 @@ class ServingProcess:
         said = "metrics are at" if self._learns else "listens on"
         return self.wait_for(rf"(?<={said} )http://[0-9.]+:\d+", seconds=90)
 
-    def wait_for(self, pattern: str, seconds: float = 30) -> str:
+    def wait_for(self, pattern: str, seconds: float = 60) -> str:
         """The first match in what was written so far to either stream."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -20,14 +20,22 @@ ServerFactory = Callable[..., ServerProcess]
 SettingsFactory = Callable[..., Settings]
 Report = Callable[[str], None]
 FIGURE = "figure"
+PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 20}
+"""A busy machine is no outage."""
 
 choose_kernel_cache()
 
 # A run in the background of a shell ignores interrupts, and so would every process that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Kernels compile on first use, so the time of one example says nothing. CI draws the same examples always.
-hypothesis.settings.register_profile("ftrl", deadline=None, derandomize="CI" in os.environ)
+# Kernels compile on first use and machines are busy, so how long an example takes, or is drawn, says nothing.
+# CI draws the same examples always.
+hypothesis.settings.register_profile(
+    "ftrl",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("ftrl")
 
 
@@ -118,7 +126,7 @@ def make_settings(tmp_path: Path) -> SettingsFactory:
     """`make_settings(server, **overrides)`: settings for that server, or for an embedded one without it."""
 
     def make(server: ServerProcess | None = None, **overrides: Any) -> Settings:
-        values: dict[str, Any] = {"data_dir": tmp_path / "data", "port": 0}
+        values: dict[str, Any] = {"data_dir": tmp_path / "data", "port": 0} | PATIENT
         if server is not None:
             values["redis_url"] = server.url
         return Settings(**(values | overrides))

@@ -41,7 +41,7 @@ async def meta_of(client: Redis, model: str = DEFAULT_MODEL) -> Meta:
         await channel.close()
 
 
-async def learned(client: Redis, model: str = DEFAULT_MODEL, seconds: float = 20.0) -> Meta:
+async def learned(client: Redis, model: str = DEFAULT_MODEL, seconds: float = 60.0) -> Meta:
     """Waits until everything in the log is learned."""
     async with asyncio.timeout(seconds):
         while True:
@@ -77,10 +77,10 @@ def digests(event_ids: Sequence[str]) -> set[bytes]:
     return {event_digest(event_id) for event_id in event_ids}
 
 
-async def assert_mirror_equals(url: str, replica: Replica, seconds: float = 20.0) -> None:
+async def assert_mirror_equals(url: str, replica: Replica, seconds: float = 60.0) -> None:
     """After a moment, the API process at `url` predicts from exactly this state."""
     model = f"{url}/models/{replica.keys.model}"
-    async with httpx.AsyncClient(timeout=10) as http, asyncio.timeout(seconds):
+    async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(seconds):
         while (await http.get(model)).json().get("revision") != replica.revision:  # noqa: ASYNC110  over HTTP
             await asyncio.sleep(0.02)
         probes = [example(i)["features"] for i in range(PROBES)]

@@ -72,7 +72,7 @@ class Load:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=kind is not None)
 
-    async def more(self, count: int, seconds: float = 30) -> None:
+    async def more(self, count: int, seconds: float = 60) -> None:
         """Waits until this many more examples are acknowledged."""
         goal = len(self.acknowledged) + count
         async with asyncio.timeout(seconds):

@@ -17,7 +17,8 @@ from tests.commands import ServingProcess
 Launch = Callable[..., "ServiceProcess"]
 
 SMALL = {"hashing": {"bits": 16}}
-LEASE_SECONDS = 1.5
+QUICK: dict[str, object] = {"lease_seconds": 1.5, "redis_timeout_seconds": 0.5, "update_timeout_seconds": 2.0}
+"""What a test of faults need not wait for longer."""
 
 
 class ServiceProcess(ServingProcess):
@@ -57,15 +58,14 @@ class ServiceProcess(ServingProcess):
 
 @contextlib.contextmanager
 def launcher(directory: Path) -> Iterator[Launch]:
-    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default` and a short
-    lease."""
+    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default`, that waits
+    for nobody for long."""
     config = directory / "small.json"
     config.write_text(json.dumps(SMALL))
     launched: list[ServiceProcess] = []
 
     def launch(command: str, redis_url: str, **settings: object) -> ServiceProcess:
-        values: dict[str, object] = {"default_model": config, "data_dir": directory / "data"}
-        values["lease_seconds"] = LEASE_SECONDS
+        values: dict[str, object] = {"default_model": config, "data_dir": directory / "data"} | QUICK
         launched.append(ServiceProcess(command, redis_url, directory, **(values | settings)))
         return launched[-1]
 
@@ -81,7 +81,7 @@ async def ready(*processes: ServiceProcess) -> None:
     await asyncio.gather(*(asyncio.to_thread(process.wait_until_ready) for process in processes))
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Waits until a condition that may block for a moment holds; fails the test with `what` otherwise."""
     deadline = time.monotonic() + seconds
     while not await asyncio.to_thread(_holds, condition):

@@ -100,8 +100,8 @@ class OpenReplay:
         """Its exit code and output after a signal, or after the end of its input."""
         if number is not None:
             self.process.send_signal(number)
-            self.process.wait(10)  # although its input is still open
-        output, errors = self.process.communicate(timeout=20)
+            self.process.wait(60)  # although its input is still open
+        output, errors = self.process.communicate(timeout=60)
         return self.process.returncode, output, errors
 
     def __enter__(self) -> Self:

@@ -81,7 +81,7 @@ class ServerProcess:
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
         return client
 
-    def start(self, wait_seconds: float = 30.0) -> ServerProcess:
+    def start(self, wait_seconds: float = 60.0) -> ServerProcess:
         """Start and wait until the data is loaded."""
         assert self.process is None, "it runs already"
         self.socket_path.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ class ServerProcess:
     def _end(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
         self.process = None
 
     def _wait_until_ready(self, seconds: float) -> None:

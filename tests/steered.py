@@ -16,6 +16,8 @@ from tests.processes import ServiceProcess, launcher, ready, until
 from tests.proxy import Proxy
 from tests.servers import ServerProcess
 
+PATIENT = {"update_timeout_seconds": 5.0}  # a busy machine takes its time to learn
+
 
 @dataclass
 class Steered:
@@ -53,7 +55,7 @@ class Steered:
     async def update_until_learned(
         self, api: ServiceProcess, count: int, start: int = 0
     ) -> list[dict[str, Any]]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (answer := await self.update(api, count, start)).status_code != 200:
                 assert answer.status_code in (202, 404, 503), answer.text
                 await asyncio.sleep(0.05)
@@ -85,7 +87,7 @@ async def steered_processes(directory: Path) -> AsyncIterator[Steered]:
                 Proxy(server.socket_path) as before_learner,
                 httpx.AsyncClient(timeout=30) as http,
             ):
-                near, far = launch("api", before_api.url), launch("api", server.url)
+                near, far = (launch("api", url, **PATIENT) for url in (before_api.url, server.url))
                 learner = launch("learn", before_learner.url)
                 await ready(near, far)
                 yield Steered(server, before_api, before_learner, near, far, learner, http)

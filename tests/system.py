@@ -171,7 +171,7 @@ async def assert_state_is_a_pass_over(client: Redis, replica: Replica, entries: 
     assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Waits until `condition()` holds, and fails the test if it does not within `seconds`."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  conditions of all kinds, none of which signals

@@ -21,7 +21,7 @@ PATIENT_MS = 3000  # while a cluster forms: who is slower than the node timeout 
 SENTINELS = 3
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not _holds(condition):
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"

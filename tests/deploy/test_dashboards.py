@@ -18,6 +18,8 @@ from tests.deploy.prometheus_server import PrometheusServer
 from tests.servers import ServerProcess
 from tests.shared_data import REPOSITORY
 
+pytestmark = pytest.mark.timeout(300)  # of a service, its load and Prometheus, on a busy machine
+
 GRAFANA = REPOSITORY / "deploy" / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in (GRAFANA / "dashboards").glob("*.json")}
 VARIABLES = {

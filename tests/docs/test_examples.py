@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import redis
@@ -30,6 +31,8 @@ ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1):8000")
 HOME = "/home/you/ftrl-service"
 STARTS = re.compile(r"make serve|ftrl serve")
 CRITEO = "criteo.vw"
+IN_TIME = {"FTRL_UPDATE_TIMEOUT_SECONDS": "5", "FTRL_REDIS_TIMEOUT_SECONDS": "1"}
+"""Longer than by default, for a busy machine, and yet not too long where a document waits in vain."""
 
 
 class Session:
@@ -56,7 +59,8 @@ class Session:
         if block.preparation is not None:
             if self._service is None:
                 self._start([])
-            PREPARATIONS[block.preparation](self._directory)
+            assert self._service is not None
+            PREPARATIONS[block.preparation](self._directory, self._service)
         if block.language == "console":
             for example in examples(block):
                 self._check(document, example, self._output(example.command))
@@ -85,7 +89,7 @@ class Session:
     def _start(self, flags: list[str]) -> str:
         """What it has written once it is ready, standard output first."""
         self.close()
-        self._service = ServingProcess("serve", *flags, directory=self._directory)
+        self._service = ServingProcess("serve", *flags, directory=self._directory, **IN_TIME)
         url = self._service.wait_until_ready()
         # A few commands know the default address.
         self._add_program(
@@ -144,23 +148,23 @@ class Session:
             self._service = None
 
 
-def write_criteo(directory: Path) -> None:
+def write_criteo(directory: Path, _: ServingProcess) -> None:
     shared_file("criteo_kaggle_first80000_hash20.tsv.xz")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FTRL_DATA", str(data_directory()))
         write_vw(directory / CRITEO)
 
 
-def append_unreadable_entry(directory: Path) -> None:
+def append_unreadable_entry(directory: Path, service: ServingProcess) -> None:
     """As a newer version, or a fault of the memory, may leave one in the log."""
     with redis.Redis.from_url(_embedded_url(directory)) as client:
         incarnation = client.hget("ftrl:{default}:meta", "incarnation").decode()
         number = client.hincrby("ftrl:{default}:meta", "appended", 1) - 1
         client.xadd(f"ftrl:{{default}}:{incarnation}:log", {"n": number, "e": b"\x07and so on"})
-    time.sleep(0.3)
+    eventually(lambda: 'ftrl_learner_blocked{model="default"} 1.0' in asked(service, "/metrics"))
 
 
-def pause_redis(directory: Path) -> None:
+def pause_redis(directory: Path, _: ServingProcess) -> None:
     os.kill(_embedded_pid(directory), signal.SIGSTOP)
 
 
@@ -169,9 +173,22 @@ def resume_redis(directory: Path) -> None:
         os.kill(_embedded_pid(directory), signal.SIGCONT)
 
 
-def wait_until_redis_is_back(directory: Path) -> None:
+def wait_until_redis_is_back(directory: Path, service: ServingProcess) -> None:
     resume_redis(directory)
-    time.sleep(1.5)  # the service asks once a second
+    wanted = {"predict": "fresh", "update": "available"}
+    eventually(lambda: wanted.items() <= json.loads(asked(service, "/readyz")).items())
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def asked(service: ServingProcess, path: str) -> str:
+    with urlopen(service.url + path, timeout=30) as reply:
+        return str(reply.read(), "utf-8")
 
 
 def _embedded_pid(directory: Path) -> int:
@@ -182,7 +199,7 @@ def _embedded_url(directory: Path) -> str:
     return EmbeddedServer(Settings(data_dir=directory / "data")).url
 
 
-PREPARATIONS: dict[str, Callable[[Path], None]] = {
+PREPARATIONS: dict[str, Callable[[Path, ServingProcess], None]] = {
     CRITEO: write_criteo,
     "an unreadable entry": append_unreadable_entry,
     "Redis stops answering": pause_redis,

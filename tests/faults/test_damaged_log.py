@@ -30,6 +30,13 @@ class Setting(NamedTuple):
         url = f"{self.service.url}/update?wait={str(wait).lower()}"
         return (await self.http.post(url, json=body)).status_code
 
+    async def learn(self, start: int, count: int) -> None:
+        """Sent again until it is learned in time: on a busy machine that takes the learner a while."""
+        async with asyncio.timeout(60):
+            while (status := await self.update(start, count)) == 202:
+                pass
+        assert status == 200
+
     def log_key(self) -> bytes:
         with self.server.client() as client:
             return bytes(next(client.scan_iter("ftrl:{default}:*:log")))
@@ -65,12 +72,12 @@ async def setting(server_factory: ServerFactory, launch: Launch) -> AsyncIterato
 
 
 async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
-    assert await setting.update(0, 10) == 200
+    await setting.learn(0, 10)
     with setting.server.client() as client:
         entry = client.xadd(setting.log_key(), {"n": 10, "e": b"\x01\x00garbage"})
     await setting.assert_stopped_and_alive("record 0")
     await setting.skip(entry.decode())
-    assert await setting.update(10, 10) == 200
+    await setting.learn(10, 10)
     async with client_of(setting.server) as redis:
         assert (await learned(redis)).t == 21
         replica = await stored(redis, "default")
@@ -79,16 +86,16 @@ async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped
 
 async def test_an_entry_of_a_foreign_hand_stops_the_learner_and_not_its_process(setting: Setting) -> None:
     for start, fields in ((0, {"foo": "bar"}), (100, {"n": "many", "e": ""})):
-        assert await setting.update(start, 10) == 200
+        await setting.learn(start, 10)
         with setting.server.client() as client:
             entry = client.xadd(setting.log_key(), fields).decode()
         await setting.assert_stopped_and_alive(entry, event=start + 50)
         await setting.skip(entry)
-    assert await setting.update(200, 10) == 200
+    await setting.learn(200, 10)
 
 
 async def test_a_gap_in_the_log_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
-    assert await setting.update(0, 10) == 200
+    await setting.learn(0, 10)
     async with client_of(setting.server) as redis:
         await redis.hincrby(
             "ftrl:{default}:meta", "appended", 5

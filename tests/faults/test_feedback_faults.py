@@ -71,7 +71,7 @@ async def run_and_check(
             traffic, updates = await send_meanwhile(service, events, seconds)
             await closed(client, replica)
             replica = await stored(client, "soak")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while tap.through < replica.applied:  # noqa: ASYNC110  in another thread
                     await asyncio.sleep(0.05)
         found = audit(tap.entries, traffic.answers, updates, feedback)

@@ -73,7 +73,7 @@ async def test_a_mirror_of_a_large_model_is_loaded_while_it_is_being_written(
     api, late = launch("api", server.url), launch("api", server.url)
     launch("learn", server.url)
     await ready(api, late)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=30) as http:
         config = {"hashing": {"bits": 22}, "hyper": {"l1": 0}}
         (await http.put(f"{api.url}/models/large", json=config)).raise_for_status()
     began_with = await fill(server, "large")

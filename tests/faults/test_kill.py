@@ -20,13 +20,13 @@ async def test_a_killed_learner_is_replaced_and_everything_is_learned_once(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()
-    api = launch("api", server.url)
-    learners = [launch("learn", server.url), launch("learn", server.url)]
+    api, leader = launch("api", server.url), launch("learn", server.url)
+    await until(lambda: leader.logged(LEADS), "the first leads")
+    standby = launch("learn", server.url)
+    await asyncio.to_thread(standby.wait_for, "the learner's metrics are at")
     await ready(api)
     async with Load([api.url]) as load:
         await load.more(500)
-        (leader,) = [one for one in learners if one.logged(LEADS)]
-        (standby,) = [one for one in learners if one is not leader]
         leader.kill9()
         await until(lambda: standby.logged(LEADS), "the standby takes over")
         await load.more(500)

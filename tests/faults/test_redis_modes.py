@@ -55,7 +55,7 @@ async def fail_over(
     state = await assert_learned_once(replica, lost.acknowledged[-50:], others=True)
     await assert_mirror_equals(api.url, state)
     missing = assert_the_lost_are_counted(api, known, state, report)
-    assert api.logged(f"lost {missing} examples")
+    await until(lambda: api.logged(f"lost {missing} examples"), "the log tells")
     state = await send_again(api, replica, known, report)
     await assert_mirror_equals(api.url, state)
     await assert_mirror_equals(late.url, state)

@@ -20,7 +20,7 @@ from tests.servers import free_port
 
 pytestmark = pytest.mark.faults
 
-DRAIN_SECONDS = 2.0
+DRAIN_SECONDS = 4.0
 CLIENTS = 6
 
 
@@ -32,7 +32,7 @@ class Balancer:
         self._urls = urls
 
     async def watch(self) -> None:
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=30) as http:
             while True:
                 answers = [await self._is_ready(http, url) for url in self._urls]
                 self.ready = [url for url, ready in zip(self._urls, answers, strict=True) if ready]

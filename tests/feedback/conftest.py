@@ -66,7 +66,7 @@ class Bench:
 
     async def swept(self, stage: str) -> Swept:
         """Sweeps until nothing is left at the stage."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (swept := await self.sweep()).waiting[stage]:  # noqa: ASYNC110  due by the server's clock
                 await asyncio.sleep(0.05)
         return swept

@@ -16,6 +16,7 @@ import uvicorn
 from service.app import create_app
 from service.http_server import HttpServer
 from service.settings import Settings
+from tests.conftest import PATIENT
 from tests.servers import ServerProcess
 
 ApiFactory = Callable[..., "LiveApi"]
@@ -46,12 +47,12 @@ class LiveApi:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the application did not stop"
         self.client.close()
         self.listener.close()
 
-    def raw(self, data: bytes, timeout: float = 10.0) -> bytes:
+    def raw(self, data: bytes, timeout: float = 60.0) -> bytes:
         """Everything that the server answers to these bytes until it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(data)
@@ -66,11 +67,7 @@ class LiveApi:
 def live_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
     """Shared by all tests of HTTP; use `api`, and models of your own where it matters what was learned."""
     server = ServerProcess(appendonly=False).start()
-    settings = Settings(
-        redis_url=server.url,
-        data_dir=tmp_path_factory.mktemp("data"),
-        redis_timeout_seconds=4,  # a busy machine is no outage
-    )
+    settings = Settings(redis_url=server.url, data_dir=tmp_path_factory.mktemp("data"), **PATIENT)
     api = LiveApi(settings).start()
     yield api
     api.stop()
@@ -88,8 +85,8 @@ def start_api(tmp_path: Path) -> Iterator[ApiFactory]:
     started: list[LiveApi] = []
 
     def start(server: ServerProcess, *, run_learner: bool = True, **settings: Any) -> LiveApi:
-        values: dict[str, Any] = {"redis_url": server.url, "data_dir": tmp_path / "data"} | settings
-        started.append(LiveApi(Settings(**values), run_learner=run_learner).start())
+        values: dict[str, Any] = {"redis_url": server.url, "data_dir": tmp_path / "data"} | PATIENT
+        started.append(LiveApi(Settings(**(values | settings)), run_learner=run_learner).start())
         return started[-1]
 
     yield start

@@ -38,7 +38,7 @@ def clicks(count: int, seed: int = 1) -> list[dict[str, Any]]:
 def told(api: httpx.Client, name: str, t: int, slices_t: int | None = None) -> dict[str, Any]:
     """Once it tells of so many rounds, and of the state."""
     reply: dict[str, Any] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         reply = api.get(f"/models/{name}/evaluation").json()
         if (reply["t"], reply["slices_t"]) == (t, slices_t) and reply["measures"] is not None:

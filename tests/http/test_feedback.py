@@ -16,13 +16,14 @@ from service.feedback.waiting import key_of
 from tests.servers import ServerProcess
 
 FEATURES = {"user": "u1", "ad": "a7", "hour": 14}
-SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 60}
+LONG = {"window_seconds": 60, "unshown_seconds": 60, "grace_seconds": 60, "late_seconds": 60}
+CLOSES_SOON = {"window_seconds": 5, "unshown_seconds": 5}  # after a few requests, on a busy machine too
 
 
 class Model:
     def __init__(self, http: httpx.Client, path: str, **feedback: Any) -> None:
         self.http, self.path = http, path
-        body = {"hashing": {"bits": 12}, "feedback": SHORT | feedback}
+        body = {"hashing": {"bits": 12}, "feedback": LONG | feedback}
         http.put(path, json=body).raise_for_status()
 
     def post(self, verb: str, body: Any) -> httpx.Response:
@@ -35,7 +36,7 @@ class Model:
         return reply
 
     def rounds(self, at_least: int) -> int:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (t := self.http.get(self.path).json()["t"]) < at_least:
             assert time.monotonic() < deadline, t
             time.sleep(0.05)
@@ -76,7 +77,7 @@ def test_a_logged_prediction_has_the_probability_of_one_that_is_not(make_model: 
 
 
 def test_a_click_joins_its_impression_and_is_learned_at_the_end_of_the_window(make_model: Any) -> None:
-    model = make_model()
+    model = make_model(**CLOSES_SOON)
     one = model.predict(log=True)["id"]
     shown = model.post("impressions", {"ids": [one, "never logged"]})
     assert shown.json() == {
@@ -183,11 +184,11 @@ def fates(api: httpx.Client, model: Model) -> dict[str, float]:
 def test_what_came_of_predictions_is_counted_from_the_first_one_on(
     make_model: Any, api: httpx.Client
 ) -> None:
-    model = make_model()
+    model = make_model(**CLOSES_SOON)
     ids = [model.predict(log=True)["id"] for _ in range(3)]
     model.post("impressions", {"ids": ids[:2]})
     model.post("update", {"id": ids[0], "label": 1})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (
         not {"never_shown": 1, "joined": 1, "negative": 1}.items() <= (counted := fates(api, model)).items()
     ):
@@ -201,10 +202,10 @@ def test_what_came_of_predictions_is_counted_from_the_first_one_on(
 
 def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Client) -> None:
     for created in (1, 2):
-        model = make_model(exposure="on_predict")
+        model = make_model(exposure="on_predict", window_seconds=1)
         for _ in range(created):
             model.predict(log=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (counted := fates(api, model)).get("negative", 0) < created * (created + 1) / 2:
             assert time.monotonic() < deadline, counted
             time.sleep(0.1)
@@ -215,7 +216,7 @@ def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Cli
 def test_without_redis_predictions_are_served_and_not_logged(
     start_api: Any, fresh_valkey: ServerProcess
 ) -> None:
-    api = start_api(fresh_valkey)
+    api = start_api(fresh_valkey, redis_timeout_seconds=1, update_timeout_seconds=2)
     assert api.client.post("/predict", json={"features": FEATURES, "log": True}).json()["logged"] is True
     fresh_valkey.pause()
     answer = api.client.post("/predict", json={"features": FEATURES, "log": True})

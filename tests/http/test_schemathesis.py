@@ -13,6 +13,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from service.app import create_app
 from service.settings import Settings
+from tests.conftest import PATIENT
 from tests.http.conftest import LiveApi
 from tests.servers import ServerProcess
 
@@ -26,7 +27,7 @@ BEYOND_A_SCHEMA = re.compile("^(hyper|hashing|evaluation|feedback|snapshots)|in 
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of an application of its own: models are made and deleted at will."""
     server = ServerProcess(appendonly=False).start()
-    api = LiveApi(Settings(redis_url=server.url, data_dir=tmp_path_factory.mktemp("data"))).start()
+    api = LiveApi(Settings(redis_url=server.url, data_dir=tmp_path_factory.mktemp("data"), **PATIENT)).start()
     yield api.url
     api.stop()
     server.remove()

@@ -25,6 +25,8 @@ LONG = 60.0
 
 
 class Setting(NamedTuple):
+    """`client`: for the test's own looks."""
+
     server: ServerProcess
     client: Redis
     appender: Appender
@@ -41,12 +43,13 @@ class Setting(NamedTuple):
 @pytest.fixture
 async def setting(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Setting]:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
-    client = connect(settings, fresh_valkey.url)
-    await client.hset(KEYS.meta, items=list(META))
+    client, own = (connect(one, fresh_valkey.url) for one in (settings, make_settings(fresh_valkey)))
+    await own.hset(KEYS.meta, items=list(META))
     appender = Appender(client, KEYS, settings, Metrics())
-    yield Setting(fresh_valkey, client, appender)
+    yield Setting(fresh_valkey, own, appender)
     await appender.close()
     await client.aclose()
+    await own.aclose()
 
 
 async def test_who_has_time_left_is_appended_without_those_who_had_none(setting: Setting) -> None:
@@ -65,7 +68,7 @@ async def test_who_has_time_left_is_appended_without_those_who_had_none(setting:
 async def test_where_the_outcome_is_not_known_all_are_appended_once(setting: Setting) -> None:
     await setting.start("first", LONG)
     setting.server.pause()
-    hasty, patient = setting.start("a", 0.3), setting.start("b", LONG)
+    hasty, patient = setting.start("a", 1.0), setting.start("b", LONG)
     with pytest.raises(UpdateUnavailable) as refused:
         await hasty
     assert (refused.value.outcome, refused.value.event_ids) == ("unknown", ["a"])

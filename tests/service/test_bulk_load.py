@@ -49,7 +49,7 @@ async def taught(system: System, model: OpenModel, count: int = 300, start: int 
     return base
 
 
-async def load(settings: Settings, base: Replica, url: str | None = None, patience: float = 5.0) -> None:
+async def load(settings: Settings, base: Replica, url: str | None = None, patience: float = 30.0) -> None:
     if url is not None:
         settings = settings.model_copy(update={"redis_url": url})
     async with one_errand(settings) as channel:
@@ -102,7 +102,7 @@ async def test_mirrors_load_again_while_predictions_go_on(
         old, new = model.predict(probe)[0], base.config.predict(base.state, probe)[0]
         seen = set()
         loading = asyncio.create_task(load(system.settings, base))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not loading.done() or any(mirror.mirror.replica.generation == 0 for mirror in mirrors):
                 seen |= {mirror.predict(probe)[0] for mirror in mirrors}
                 await asyncio.sleep(0)

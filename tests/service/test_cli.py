@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_serve_goes_on_with_the_server_that_a_killed_one_left(ftrl: Ftrl, tmp_pa
     first.wait_until_ready()
     first.post("/update", CLICK)
     first.kill9()
-    second = ftrl("serve", "--lease-seconds", "2")
+    second = ftrl("serve", "--lease-seconds", "2", FTRL_REDIS_TIMEOUT_SECONDS="0.9")
     second.wait_until_ready()
     assert second.get("/models/default")["t"] == 1
     assert second.stop() == 0
@@ -182,14 +183,31 @@ def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path:
     api.wait_until_ready()
     learner = ftrl("learn")
     assert api.post("/update", CLICK)["status"] in {"learned", "appended"}
-    deadline = time.monotonic() + 30
-    while api.get("/models/default")["t"] < 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: api.get("/models/default")["t"] == 1)
     assert api.stop() == 0
     assert embedded_is_running(tmp_path)
     assert learner.stop() == 0
     assert not embedded_is_running(tmp_path)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_answering_an_update(url: str) -> bool:
+    with urlopen(f"{url}/metrics", timeout=30) as reply:
+        return b'ftrl_http_requests_in_progress{route="/update"} 1.0' in reply.read()
+
+
+def refuses_connections(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port)):
+            return False
+    except ConnectionRefusedError:
+        return True
 
 
 def test_a_stop_while_requests_are_in_flight_waits_for_them(ftrl: Ftrl) -> None:
@@ -201,9 +219,9 @@ def test_a_stop_while_requests_are_in_flight_waits_for_them(ftrl: Ftrl) -> None:
     head += f"Content-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body[:5])
-        time.sleep(0.3)
+        eventually(lambda: is_answering_an_update(url))
         os.kill(process.process.pid, 15)
-        time.sleep(0.3)
+        eventually(lambda: refuses_connections(host, int(port)))
         connection.sendall(body[5:])
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert process.wait() == 0

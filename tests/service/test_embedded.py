@@ -43,7 +43,7 @@ def running(pid: int) -> bool:
     return state.rpartition(") ")[2][0] != "Z"
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -23,7 +23,7 @@ def commit(entries: Sequence[tuple[LogId, int]], start: float = 0.0, applied: Lo
     return Commit(b"a", b"b", 1, 1, through, 1, 0, np.empty(0, CHANGED), learned, margins, skipped)
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 60.0) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 

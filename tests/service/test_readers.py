@@ -317,7 +317,7 @@ def test_the_next_chunk_is_read_while_the_last_one_is_used() -> None:
     source = WatchedBytes(b"1 | a\n" * 1000)
     chunks = read_examples(source, "vw", CONTRACT, OPTIONS, chunk_bytes=60)
     next(chunks)
-    assert source.read_three_times.wait(10)
+    assert source.read_three_times.wait(60)
     chunks.close()
     assert source.reads < 6
 

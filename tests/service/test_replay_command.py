@@ -47,7 +47,7 @@ async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -159,12 +159,12 @@ def test_a_service_may_live_below_a_path(service: Scripted) -> None:
 
 
 def test_a_connection_that_the_service_may_have_closed_is_not_used_again(service: Scripted) -> None:
-    service.keep_connections(0.1)
-    client = ServiceClient(service.url, idle_seconds=0.05)
+    service.keep_connections(1.0)
+    client = ServiceClient(service.url, idle_seconds=0.5)
     for _ in range(2):
         service.will_answer(200, {})
         client.call("POST", "/update", {"examples": []})
-        time.sleep(0.3)
+        time.sleep(1.5)
     client.close()
 
 

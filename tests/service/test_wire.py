@@ -20,6 +20,7 @@ from service.wire import Wire
 
 PING = hiredis.pack_command(("PING",))
 LONG = 30.0
+PATIENT = Settings(redis_timeout_seconds=4)  # a busy machine is no outage
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -49,7 +50,7 @@ async def server_that(directory: Path, serve: Serve) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def wire_to(directory: Path, serve: Serve) -> AsyncIterator[Wire]:
     async with server_that(directory, serve) as url:
-        wire = Wire(await servers_of(Settings(), url).open())
+        wire = Wire(await servers_of(PATIENT, url).open())
         try:
             yield wire
         finally:
@@ -134,7 +135,7 @@ async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path:
         writer.write(b"+PONG\r\n")
 
     async with server_that(tmp_path, once) as url:
-        channel = Channel(connect(Settings(), url))
+        channel = Channel(connect(PATIENT, url))
         for asked in range(1, 4):
             assert await channel.call("PING") == b"PONG"
             async with asyncio.timeout(LONG):
@@ -156,7 +157,7 @@ async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_get
         await asyncio.gather(greeting, return_exceptions=True)
 
     async with server_that(tmp_path, leaving) as url:
-        connection = await servers_of(Settings(), f"{url}?db=1").open()
+        connection = await servers_of(PATIENT, f"{url}?db=1").open()
         logged_in.set()
         reader = connection._reader
         assert reader is not None
@@ -199,7 +200,7 @@ async def test_who_leaves_does_not_leave_a_reply_to_the_next(tmp_path: Path) -> 
                 writer.write(reply)
 
     async with server_that(tmp_path, late) as url:
-        channel = Channel(connect(Settings(), url))
+        channel = Channel(connect(PATIENT, url))
         leaving = asyncio.create_task(channel.call("PING"))
         async with asyncio.timeout(LONG):
             while not count:  # noqa: ASYNC110  until the server has the first command

@@ -19,7 +19,7 @@ from service.snapshots.store import SnapshotStore
 from tests.conftest import SettingsFactory
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
-from tests.system import System
+from tests.system import System, eventually
 
 DAY = 86_400.0
 
@@ -37,18 +37,21 @@ def archive(system: System, model: OpenModel) -> LogArchive:
     )
 
 
-async def archived(system: System, model: OpenModel, seconds: float = DAY) -> list[Segment]:
-    """All that the mirror has, as a learner that has just begun to lead archives it."""
+async def archived(
+    system: System, model: OpenModel, seconds: float = DAY, kept: int | None = None
+) -> list[Segment]:
+    """All that the mirror has, as a learner that has just begun to lead archives it; `kept`: how many
+    segments are left when the old ones have gone.
+    """
     settings = system.settings.model_copy(update={"log_archive_seconds": seconds})
     archiving = Archiving(system.client, model.name, settings, SnapshotStore(settings), system.metrics)
     replica = model.mirror.replica
     archiving.look(replica)
-    async with asyncio.timeout(20):
-        while archiving.through < replica.applied:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)  # what follows the writing: old segments go
+    await eventually(lambda: archiving.through >= replica.applied)
+    store = archive(system, model)
+    await eventually(lambda: kept in (None, len(store.segments())))
     await archiving.close()
-    return archive(system, model).segments()
+    return store.segments()
 
 
 async def trimmed(system: System, model: OpenModel) -> None:
@@ -84,9 +87,7 @@ async def test_a_restore_learns_the_archived_log_again(system: System) -> None:
     await archived(system, model)
     await trimmed(system, model)
     await restored(system, taken["id"], replay_log=True)
-    async with asyncio.timeout(20):
-        while model.mirror.replica.generation == 0:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually(lambda: model.mirror.replica.generation > 0)
     assert model.mirror.replica.state.digest() == digest
 
 
@@ -110,7 +111,7 @@ async def test_old_segments_go(system: System) -> None:
     for start in (0, 10, 20):
         await system.update(model, 10, start=start)
         await asyncio.sleep(0.02)
-        await archived(system, model, seconds=0.001)
+        await archived(system, model, seconds=0.001, kept=1)
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(20, 30)]
 
 
@@ -155,9 +156,8 @@ async def test_nothing_is_trimmed_before_it_is_archived(
         if not reachable:
             assert await system.client.xlen(log) == 250
             return
-        async with asyncio.timeout(20):
-            while not (segments := archive(system, model).segments()):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await eventually(lambda: bool(archive(system, model).segments()))
+        segments = archive(system, model).segments()
         await system.update(model, start=250)
         async with one_errand(system.settings) as channel:
             ((_, fields),) = await channel.call("XRANGE", log, "-", "+", "COUNT", 1)

@@ -399,7 +399,7 @@ async def test_what_is_learned_again_is_not_evaluated_again(
     hold.release()
     assert (await restoring).t == 100
     await system.update(model, 7, start=150)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await evaluated(system, model) < 157:  # noqa: ASYNC110  it is told by nobody
             await asyncio.sleep(0.05)
     assert await evaluated(system, model) == 157

@@ -50,7 +50,7 @@ async def learn(system: System, model: OpenModel, examples: ExampleBatch) -> Non
     for start in range(0, len(examples), 2000):
         batch = examples.slice(start, start + 2000)
         await system.updates.submit(model, NewExamples(batch), False)
-    await eventually(lambda: model.mirror.replica.applied_number == goal, 30)
+    await eventually(lambda: model.mirror.replica.applied_number == goal)
 
 
 def rollbacks(system: System) -> float:
@@ -70,7 +70,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     await learn(system, model, stream.examples(POISONED, flipped=True))
     assert rollbacks(system) == 0, "while the flipped labels come, the model predicts them better"
     await learn(system, model, stream.examples(4000))
-    await eventually(lambda: rollbacks(system) == 1, 20)
+    await eventually(lambda: rollbacks(system) == 1)
     told = (
         r"model clicks is rolled back: over the 2000 examples before number (\d+) .* that of snapshot (\S+)"
     )
@@ -84,7 +84,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert "before restore" in reasons
     await learn(system, model, stream.examples(POISONED, flipped=True))
     await learn(system, model, stream.examples(4000))
-    await eventually(lambda: "stays so, as it went back once" in caplog.text, 20)
+    await eventually(lambda: "stays so, as it went back once" in caplog.text)
     assert rollbacks(system) == 1
 
 
@@ -122,7 +122,7 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
     gate.judge(compared)
-    await eventually(lambda: "while it was compared" in caplog.text, 20)
+    await eventually(lambda: "while it was compared" in caplog.text)
     await gate.close()
     assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -34,15 +35,26 @@ async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: 
     system.learn()
     model = await system.model(CONFIG)
     await system.update(model, 50)
-    await system.client.hset(model.mirror.replica.keys.evaluation, b"figures", b'{"auc": 0.7}')
+    told = await figures_of(system, model, 50)
     taken = await take(system, model, "good")
     await assert_equals_the_state(system)
     assert (taken["t"], taken["tags"], taken["reason"]) == (50, ["good"], "request")
-    assert taken["evaluation"] == {"auc": 0.7}
+    assert taken["evaluation"]["sources"] == told["sources"]
     assert json.loads(json.dumps(taken)) == taken
     await system.update(model, 10, start=50)
     assert (await take(system, model))["t"] == 60
     assert [entry.tags for entry in catalogue(system).entries()] == [("good",), ()]
+
+
+async def figures_of(system: System, model: OpenModel, t: int) -> dict[str, Any]:
+    """Once the learner has told those of so many rounds."""
+    figures: dict[str, Any] = {}
+    async with asyncio.timeout(60):
+        while figures.get("t") != t:
+            packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
+            figures = json.loads(packed or "{}")
+            await asyncio.sleep(0.02)
+    return figures
 
 
 async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left_of_the_first_asking(
