@@ -23,12 +23,18 @@ class Answering:
         self._replies = Channel(client)
         self._waiting: list[SnapshotRequest] = []
         self._in_hand: set[str] = set()  # ids of requests that are being answered, or were
+        self._untold: dict[str, dict[str, Any]] = {}  # by the ids of requests: what they could not be told
 
     async def look(self, channel: Channel, keys: ModelKeys) -> None:
-        """Raises what Channel.call raises."""
+        """Tells those who could not be told. Raises what Channel.call raises."""
         asking = await waiting_requests(channel, keys)
-        self._in_hand &= {request.id for request in asking}
+        ids = {request.id for request in asking}
+        self._in_hand &= ids
+        self._untold = {id_: reply for id_, reply in self._untold.items() if id_ in ids}
         self._waiting = [request for request in asking if request.id not in self._in_hand]
+        for request in asking:
+            if request.id in self._untold:
+                await self._tell(channel, keys, request, self._untold.pop(request.id))
 
     @property
     def reason(self) -> str:
@@ -42,13 +48,18 @@ class Answering:
         return taken
 
     async def answer(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], reply: dict[str, Any]) -> None:
-        """Who cannot be told now is asked for again, and answered by another snapshot."""
+        """Who cannot be told now, as the server is full or away, is told the same at another `look`."""
         for request in asked:
-            try:
-                await answer(self._replies, keys, request, reply)
-            except (*CONNECTION_FAILURES, ResponseError) as failure:
-                self._in_hand.discard(request.id)
-                log.warning("who asked for a snapshot of %s is not told yet: %s", keys.model, failure)
+            await self._tell(self._replies, keys, request, reply)
+
+    async def _tell(
+        self, channel: Channel, keys: ModelKeys, request: SnapshotRequest, reply: dict[str, Any]
+    ) -> None:
+        try:
+            await answer(channel, keys, request, reply)
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            self._untold[request.id] = reply
+            log.warning("who asked for a snapshot of %s is not told yet: %s", keys.model, failure)
 
     async def close(self) -> None:
         await self._replies.close()

@@ -14,11 +14,14 @@ from urllib.error import HTTPError
 
 import pytest
 
+from service.models import OpenModel
 from service.redis_client import one_errand
+from service.settings import Settings
 from service.snapshots.errors import SnapshotFailed, StoreUnavailable
 from service.snapshots.requests import request_snapshot
 from tests.commands import ServingProcess
 from tests.conftest import SettingsFactory
+from tests.proxy import Proxy
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, take
 from tests.system import System, eventually, stored
@@ -123,6 +126,43 @@ async def test_a_learner_that_is_stopped_gives_up_a_store_that_hangs_and_leaves_
             assert (await taking)["t"] == 5
             assert [entry.id for entry in catalogue(other).entries()] == [taking.result()["id"]]
             stop.set()
+
+
+@contextlib.asynccontextmanager
+async def system_behind(proxy: Proxy, settings: Settings) -> AsyncIterator[tuple[System, OpenModel]]:
+    async with proxy, System(settings.model_copy(update={"redis_url": proxy.url})) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 5)
+        yield system, model
+
+
+async def test_an_answer_that_the_server_does_not_take_is_sent_again_without_another_snapshot(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
+    async with system_behind(proxy, settings) as (system, model):
+        cut = proxy.lose_request("push", times=3)
+        async with one_errand(settings) as channel:  # past the proxy: only the answers are lost
+            taken = await request_snapshot(channel, model.mirror.replica.keys, "request", "good")
+        assert cut.happened == 3
+        assert [entry.id for entry in catalogue(system).entries()] == [taken["id"]]
+
+
+async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_another_snapshot(
+    valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
+    async with system_behind(proxy, settings) as (system, model), one_errand(settings) as channel:
+        answering = proxy.hold("push")
+        asking = request_snapshot(channel, model.mirror.replica.keys, "request", "good")
+        taking = asyncio.create_task(asking)
+        await answering.reached.wait()
+        await system.client.config_set("maxmemory", 1)
+        answering.release()
+        await eventually(lambda: caplog.text.count("is not told yet") >= 3)
+        await system.client.config_set("maxmemory", 0)
+        assert [entry.id for entry in catalogue(system).entries()] == [(await taking)["id"]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
