@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from service.admin_routes import described
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.openapi import CREATE_PROBLEMS, problems
+from service.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription
@@ -89,7 +89,11 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
         return Alias(alias=name, model=await backend.aliases.model_of(known_name(name)))
 
     @app.delete(
-        "/aliases/{name}", tags=TAGS, status_code=204, responses=problems(**_PROBLEMS), **ADMIN_ALL.declared
+        "/aliases/{name}",
+        tags=TAGS,
+        status_code=204,
+        responses=problems(**_PROBLEMS | AT_ITS_LIMIT),
+        **ADMIN_ALL.declared,
     )
     async def delete_alias(name: ModelName) -> Response:
         """Delete an alias, and no model."""
@@ -133,8 +137,7 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
         status_code=201,
         tags=["models"],
         access=ADMIN_ALL,
-        responses=CREATE_PROBLEMS
-        | problems(_409="The name is taken, or the family another.", _507="Redis is full."),
+        responses=CREATE_PROBLEMS | problems(_409="The name is taken, or the family another."),
     )
 
 

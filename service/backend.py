@@ -14,7 +14,14 @@ from redis.exceptions import ResponseError
 from model_core.errors import InvalidInput
 from service.aliases import Aliases
 from service.embedded import EmbeddedServer
-from service.errors import AliasConflict, ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.errors import (
+    AliasConflict,
+    ContractMismatch,
+    ModelConflict,
+    ServerFull,
+    StateUnavailable,
+    UnknownModel,
+)
 from service.feedback.service import Feedback
 from service.feedback.unknown import UnknownIds
 from service.learner_process import Learners
@@ -125,7 +132,7 @@ class Backend:
             await self.health.check()
             await self.models.repair_index()
             await self._ensure_default_model()
-        except (*CONNECTION_FAILURES, ResponseError, StateUnavailable) as failure:
+        except (*CONNECTION_FAILURES, ResponseError, ServerFull, StateUnavailable) as failure:
             log.warning("Redis is not ready (%s); the service begins as soon as it is", failure)
             return
         self.prepared = True

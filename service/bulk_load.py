@@ -23,12 +23,16 @@ from service.redis_client import (
     switch_generation,
 )
 from service.redis_keys import changed_records
-from service.refusals import is_out_of_memory
+from service.refusals import full_is_told
 from service.replica import Replica
 
 SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
 PATIENCE_SECONDS = 60.0
+NO_ROOM = (
+    "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature)."
+    " The model stays as it was; raise the server's maxmemory, then try again."
+)
 
 
 class ModelMoved(ServiceError):
@@ -41,19 +45,6 @@ class ModelMoved(ServiceError):
         super().__init__(
             f"Model {model!r} learned or was replaced while its new state was being made. That state is"
             " dropped; stop the model's updates, then try again."
-        )
-
-
-class ServerFull(ServiceError):
-    """There is no room for a new state beside the old one, which stays."""
-
-    status = 507
-    title = "Redis is at its memory limit"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a"
-            " feature). The model stays as it was; raise the server's maxmemory, then try again."
         )
 
 
@@ -136,11 +127,8 @@ class PatientChannel:
         pause = 0.05
         while True:
             try:
-                return await script(self._channel, *keys_then_arguments)
-            except ResponseError as refusal:
-                if is_out_of_memory(refusal):
-                    raise ServerFull from refusal
-                raise
+                with full_is_told(NO_ROOM):
+                    return await script(self._channel, *keys_then_arguments)
             except CONNECTION_FAILURES as failure:
                 if time.monotonic() + pause > give_up:
                     raise StateUnavailable(f"Redis does not answer: {failure}.") from failure

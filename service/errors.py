@@ -137,6 +137,13 @@ class StateUnavailable(ServiceError):
     retry_after_seconds = 1
 
 
+class ServerFull(ServiceError):
+    """The server is at its maxmemory and took in nothing more."""
+
+    status = 507
+    title = "Redis is at its memory limit"
+
+
 AppendOutcome = Literal["not_appended", "unknown"]
 NO_ANSWER = "Redis did not answer in time."
 

@@ -9,7 +9,7 @@ import time
 
 from redis.asyncio import Redis
 
-from service.errors import ServiceError, StateUnavailable
+from service.errors import ServerFull, ServiceError, StateUnavailable
 from service.learner import Learner
 from service.metrics import Metrics
 from service.models import Models
@@ -56,7 +56,7 @@ class Learners:
             if repair:
                 await self._models.repair_index()
             names = await self._models.names()
-        except StateUnavailable as failure:
+        except (ServerFull, StateUnavailable) as failure:
             log.debug("cannot look for models: %s", failure.detail)
             return
         for name in names:

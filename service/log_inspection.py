@@ -6,11 +6,10 @@ import re
 import secrets
 
 from model_core.errors import FormatError
-from service.errors import UnknownModel
 from service.log_reading import examples_of, gap_before
 from service.redis_client import Channel, commit_learned
 from service.redis_keys import LOG_START, LogEntry, LogId, Meta, ModelKeys
-from service.replica import ModelGone, read_meta
+from service.replica import gone_is_unknown, read_meta
 from service.serving import CommandFailure
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
@@ -110,10 +109,8 @@ def _skipping(keys: ModelKeys, meta: Meta, target: LogId, number: int) -> list[s
 
 
 async def _meta(channel: Channel, model: str) -> Meta:
-    try:
+    with gone_is_unknown():
         return await read_meta(channel, model)
-    except ModelGone:
-        raise UnknownModel(model) from None
 
 
 def _log_id(text: str) -> LogId:

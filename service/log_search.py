@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
-from service.errors import UnknownModel
 from service.event_ids import event_digest
 from service.feedback.identity import packed_id
 from service.log_reading import examples_of
 from service.redis_client import Channel
 from service.redis_keys import LogEntry, Meta, ModelKeys
-from service.replica import ModelGone, read_meta
+from service.replica import gone_is_unknown, read_meta
 from service.serving import CommandFailure
 
 ENTRIES_A_LOOK = 100
@@ -23,10 +22,8 @@ async def find_examples(channel: Channel, model: str, identifier: str) -> list[s
 
     Raises UnknownModel, and CommandFailure where there is none.
     """
-    try:
+    with gone_is_unknown():
         meta = await read_meta(channel, model)
-    except ModelGone:
-        raise UnknownModel(model) from None
     wanted = {packed_id(identifier), event_digest(identifier)}
     keys = ModelKeys(model, meta.incarnation)
     lines = [line async for entry in _entries(channel, keys) for line in _found(entry, wanted, meta)]

@@ -18,7 +18,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
 from service.alias_names import check_free, take_back_claim
-from service.errors import ContractMismatch, ModelConflict, StateUnavailable, UnknownModel
+from service.errors import ContractMismatch, ModelConflict, StateUnavailable
 from service.evaluation.report import with_slices
 from service.evaluation.slice_names import SliceFinder
 from service.mirror import Mirror
@@ -37,7 +37,8 @@ from service.redis_keys import (
     alias_key,
     meta_key,
 )
-from service.replica import ModelGone, checked_config, read_meta
+from service.refusals import full_is_told
+from service.replica import ModelGone, checked_config, gone_is_unknown, read_meta
 from service.settings import Settings
 from service.tasks import cancel_all
 
@@ -147,10 +148,7 @@ class Models:
         async with self.channel() as channel:
             # Out of the index first: should another process create the model anew meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
-            try:
-                keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
-            except ModelGone:
-                raise UnknownModel(name) from None
+            keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             await delete_model(
                 channel,
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
@@ -187,9 +185,8 @@ class Models:
     async def _load(self, name: str) -> OpenModel:
         model = OpenModel(self._client, name, self._settings)
         try:
-            await model.open()
-        except ModelGone:
-            raise UnknownModel(name) from None
+            with gone_is_unknown():
+                await model.open()
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             raise StateUnavailable(
                 f"Model {name!r} is not in memory and Redis does not give it: {failure}"
@@ -217,10 +214,13 @@ class Models:
 
     @contextlib.asynccontextmanager
     async def channel(self) -> AsyncIterator[Channel]:
-        """A connection for one errand. Raises StateUnavailable where Redis is away."""
+        """A connection for one errand. Raises StateUnavailable where Redis is away, ServerFull, and
+        UnknownModel where a model is gone.
+        """
         channel = Channel(self._client)
         try:
-            yield channel
+            with gone_is_unknown(), full_is_told():
+                yield channel
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             raise StateUnavailable(f"Redis does not answer: {failure}") from failure
         finally:

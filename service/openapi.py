@@ -85,7 +85,10 @@ OF_A_BODY = {
     "_415": "The body is not application/json.",
 }
 MODEL_PROBLEMS = problems(**_OF_A_MODEL)
-CREATE_PROBLEMS = problems(**_OF_A_MODEL | OF_A_BODY | {"_409": "It exists with another configuration."})
+AT_ITS_LIMIT = {"_507": "Redis is at its memory limit."}
+CREATE_PROBLEMS = problems(
+    **_OF_A_MODEL | OF_A_BODY | AT_ITS_LIMIT | {"_409": "It exists with another configuration."}
+)
 PREDICT_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY

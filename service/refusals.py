@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
@@ -11,11 +14,15 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from service.errors import ServerFull
+
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 _TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
 """Those that redis-py knows lose the code with which their text began."""
 _MIGRATING = "access a non local key"
 """Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
+
+FULL = "Redis is at its memory limit; raise the server's maxmemory, then try again."
 
 
 def is_transient(refusal: ResponseError) -> bool:
@@ -28,3 +35,14 @@ def is_out_of_memory(refusal: ResponseError) -> bool:
     """Whether the server is at its maxmemory and therefore did nothing."""
     # Scripts of Redis 6 have the code in their text.
     return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(refusal)
+
+
+@contextlib.contextmanager
+def full_is_told(detail: str = FULL) -> Iterator[None]:
+    """Raises ServerFull in place of a refusal for want of memory."""
+    try:
+        yield
+    except ResponseError as refusal:
+        if is_out_of_memory(refusal):
+            raise ServerFull(detail) from refusal
+        raise

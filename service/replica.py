@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from model_core.errors import InvalidInput
 from model_core.state import ModelState
-from service.errors import ContractMismatch
+from service.errors import ContractMismatch, UnknownModel
 from service.model_config import ModelConfig
 from service.redis_client import Channel, read_head
 from service.redis_keys import (
@@ -34,6 +35,19 @@ FIELDS_A_SCAN = 5_000
 
 class ModelGone(Exception):
     """The model, or the incarnation of it that was copied, is not there any more."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+@contextlib.contextmanager
+def gone_is_unknown() -> Iterator[None]:
+    """Raises UnknownModel in place of ModelGone: for whoever named the model."""
+    try:
+        yield
+    except ModelGone as gone:
+        raise UnknownModel(gone.model) from None
 
 
 class FellBehind(Exception):

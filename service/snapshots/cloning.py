@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.alias_names import check_free
-from service.errors import ModelExists, UnknownModel
+from service.errors import ModelExists
 from service.redis_client import Channel
 from service.redis_keys import meta_key
-from service.replica import ModelGone, Replica, load_replica
+from service.replica import Replica, load_replica
 from service.snapshots.capture import capture
 from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.creating import check_memory, create_filled
@@ -25,13 +25,10 @@ async def clone(
     rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
     `changes`: other fields of `hyper` and `feedback`. Predictions that wait for labels stay with the source.
 
-    Raises UnknownModel, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
+    Raises ModelGone, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
     ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises.
     """
-    try:
-        replica = await load_replica(channel, source)
-    except ModelGone:
-        raise UnknownModel(source) from None
+    replica = await load_replica(channel, source)
     config = replica.config.changed(changes)
     check_family(replica.config, config.hyper, f"The model {source!r}")
     await check_free(channel, name)

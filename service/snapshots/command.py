@@ -226,17 +226,14 @@ def _over_redis(
     settings: Settings, model: str, errand: Callable[[Channel, Settings], Awaitable[Result]]
 ) -> Result:
     from service.alias_names import check_free
-    from service.errors import UnknownModel
     from service.redis_client import one_errand
-    from service.replica import ModelGone
+    from service.replica import gone_is_unknown
 
     async def run(found: Settings) -> Result:
         async with one_errand(found) as channel:
             await check_free(channel, model)
-            try:
+            with gone_is_unknown():
                 return await errand(channel, found)
-            except ModelGone:
-                raise UnknownModel(model) from None
 
     with with_redis_url(settings, errand=True) as found:
         return asyncio.run(run(found))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from model_core.state import ModelState
 from service.alias_names import check_free, take_back_claim
-from service.bulk_load import PATIENCE_SECONDS, PatientChannel, ServerFull, fill
-from service.errors import StateUnavailable
+from service.bulk_load import NO_ROOM, PATIENCE_SECONDS, PatientChannel, fill
+from service.errors import ServerFull, StateUnavailable
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel, create_model_filled
@@ -61,4 +61,4 @@ async def check_memory(channel: Channel, slots: int) -> None:
     )
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if limit and used + slots * BYTES_A_SLOT > limit:
-        raise ServerFull
+        raise ServerFull(NO_ROOM)

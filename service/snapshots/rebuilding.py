@@ -10,11 +10,10 @@ import numpy as np
 from model_core.state import ModelState
 from model_core.text_problems import LineError
 from service.alias_names import check_free
-from service.errors import UnknownModel
 from service.model_config import ModelConfig
 from service.readers import read_examples
 from service.redis_client import Channel
-from service.replica import ModelGone, load_replica
+from service.replica import gone_is_unknown, load_replica
 from service.rows import Format, ReadOptions
 from service.serving import CommandFailure
 from service.snapshots.catalogue import Catalogue
@@ -51,10 +50,8 @@ async def rebuild(
     DamagedLogSegment, CommandFailure, StoreUnavailable, UnreadableFile, and what Channel.call raises.
     """
     await check_free(channel, catalogue.model)
-    try:
+    with gone_is_unknown():
         replica = await load_replica(channel, catalogue.model)
-    except ModelGone:
-        raise UnknownModel(catalogue.model) from None
     start = await start_of(channel, catalogue, replica, wanted)
     if file is not None:
         examples = _learn_file(start.state, replica.config, file)

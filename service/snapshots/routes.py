@@ -16,7 +16,7 @@ from model_core.hyperparameters import Hyperparameters
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.model_config import ModelConfig
-from service.openapi import OF_A_BODY, problems
+from service.openapi import AT_ITS_LIMIT, OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.redis_keys import ModelKeys
 from service.repeated_names import refuse_repeated_names
@@ -86,7 +86,7 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
         "/models/{name}/snapshots",
         tags=TAGS,
         status_code=201,
-        responses=problems(**_PROBLEMS),
+        responses=problems(**_PROBLEMS | AT_ITS_LIMIT),
         **ADMIN.declared,
     )
     async def take_snapshot(name: ModelName, tag: Tag = None) -> SnapshotDescription:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import httpx
+from redis import Redis
+
+from service.redis_keys import meta_key
+from tests.http.conftest import ApiFactory, LiveApi
+from tests.problem_replies import problem
+from tests.servers import ServerProcess
 
 
 def test_a_snapshot_is_taken_listed_and_described(api: httpx.Client, model: str) -> None:
@@ -24,6 +30,29 @@ def test_what_is_not_there_is_told(api: httpx.Client, model: str) -> None:
     assert refused.json()["detail"].endswith("with the id or the tag 'good'.")
     assert api.get("/models/nobody/snapshots").status_code == 404
     assert api.post("/models/nobody/snapshots").status_code == 404
+
+
+def test_a_model_that_another_process_has_just_deleted_is_unknown(live_api: LiveApi, model: str) -> None:
+    with Redis.from_url(str(live_api.settings.redis_url)) as redis:
+        redis.delete(meta_key(model.removeprefix("/models/")))
+    assert (
+        problem(live_api.client.post(f"{model}/snapshots"), 404)["type"] == "urn:ftrl-service:unknown-model"
+    )
+
+
+def test_a_full_server_is_told_as_such(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
+    api = start_api(fresh_valkey).client
+    api.put("/models/small", json={"hashing": {"bits": 12}}).raise_for_status()
+    with fresh_valkey.client() as client:
+        client.config_set("maxmemory", 1)
+    for refused in (
+        api.put("/models/another", json={"hashing": {"bits": 12}}),
+        api.post("/models/small/snapshots"),
+        api.put("/aliases/nickname", json={"model": "small"}),
+    ):
+        document = problem(refused, 507)
+        assert document["type"] == "urn:ftrl-service:server-full"
+        assert "raise the server's maxmemory" in document["detail"]
 
 
 def test_a_bad_tag_is_refused(api: httpx.Client, model: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
-from service.bulk_load import SLOTS_A_CHUNK, UNFINISHED_EXPIRES_SECONDS, ModelMoved, ServerFull, bulk_load
-from service.errors import StateUnavailable
+from service.bulk_load import SLOTS_A_CHUNK, UNFINISHED_EXPIRES_SECONDS, ModelMoved, bulk_load
+from service.errors import ServerFull, StateUnavailable
 from service.model_config import ModelConfig
 from service.models import OpenModel
 from service.redis_client import one_errand

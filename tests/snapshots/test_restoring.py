@@ -13,8 +13,7 @@ from redis.asyncio import Redis
 from model_core.examples import ExampleBatch
 from model_core.snapshot import unpack_fields
 from service.aliases import Aliases
-from service.bulk_load import ServerFull
-from service.errors import AliasConflict, StateUnavailable
+from service.errors import AliasConflict, ServerFull, StateUnavailable
 from service.evaluation.evaluations import Evaluations
 from service.model_config import ModelConfig
 from service.models import OpenModel
