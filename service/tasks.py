@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
+
+
+def begin(work: Coroutine[Any, Any, None], fault: str) -> asyncio.Task[None]:
+    """A task whose failure nobody waits to hear of: it is logged, as `fault`."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(partial(_tell, fault))
+    return task
+
+
+def _tell(fault: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        log.error(fault, exc_info=failure)
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

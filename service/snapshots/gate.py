@@ -36,7 +36,7 @@ from service.snapshots.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.restore_plan import RestorePlan
 from service.snapshots.restoring import restore
 from service.snapshots.store import SnapshotStore
-from service.tasks import cancel_all
+from service.tasks import begin, cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ class RollbackGate:
         ready = self._waiting >= _examples_a_look(gate)
         if ready and (self._judging is None or self._judging.done()):
             seen, self._seen, self._waiting = self._seen, deque(), 0
-            self._judging = asyncio.create_task(self._judge(seen, replica, gate))
+            judging = self._judge(seen, replica, gate)
+            self._judging = begin(judging, f"{self._model} is not compared with its good snapshot")
 
     async def close(self) -> None:
         if self._judging is not None:

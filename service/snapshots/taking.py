@@ -23,7 +23,7 @@ from service.snapshots.schedule import Schedule
 from service.snapshots.store import SnapshotStore
 from service.snapshots.writer import Writer
 from service.snapshots.writing import FAILURES
-from service.tasks import cancel_all
+from service.tasks import begin, cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class Snapshots:
         self._metrics.counts_snapshots(self._model, FAILURES)
         if self._asking is not None:  # of an earlier time at the lead: what it finds is not of this place
             self._asking.cancel()
-        self._asking = asyncio.create_task(self._ask_for_earlier(Place.of(replica)))
+        asking = self._ask_for_earlier(Place.of(replica))
+        self._asking = begin(asking, f"earlier snapshots of {self._model} are not known")
 
     async def look(self, replica: Replica) -> None:
         """Starts a snapshot where one is due or asked for. The arrays are those of the commit that the

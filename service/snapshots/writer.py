@@ -18,7 +18,7 @@ from service.snapshots.requests import SnapshotRequest, failed
 from service.snapshots.schedule import Schedule
 from service.snapshots.store import SnapshotStore
 from service.snapshots.writing import STOPPED, detail_of, reason_of, write_and_retain
-from service.tasks import cancel_all, in_daemon_thread
+from service.tasks import begin, cancel_all, in_daemon_thread
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ class Writer:
     def start(
         self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
     ) -> None:
-        self._writing = asyncio.create_task(self._write(copied, reason, asked, copy_seconds))
+        writing = self._write(copied, reason, asked, copy_seconds)
+        self._writing = begin(writing, f"what became of a snapshot of {self._model} is not told")
 
     async def within_grace(self, task: asyncio.Task[None]) -> bool:
         """Waits for its end, for all of them together no longer than `shutdown_grace_seconds` from the first

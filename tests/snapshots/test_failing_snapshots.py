@@ -181,3 +181,18 @@ def test_a_full_disk_is_told_counted_and_learning_goes_on(valkey: ServerProcess,
         assert service.post("/models/default/snapshots", {})["t"] == 1
     finally:
         service.remove()
+
+
+async def test_a_fault_of_which_nobody_waits_to_hear_is_logged(
+    valkey: ServerProcess, make_settings: SettingsFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_model = tmp_path / "snapshots" / "clicks"
+    of_model.mkdir(parents=True)
+    no_time = of_model / "20241399T000000000000Z-ab-0-0.safetensors.zst"  # as this service never writes it
+    no_time.write_bytes(b"")
+    async with System(make_settings(valkey, snapshots=str(tmp_path / "snapshots"))) as system:
+        system.learn()
+        model = await system.model(CONFIG)
+        await eventually(lambda: "earlier snapshots of clicks are not known" in caplog.text, 30)
+        assert "does not match format" in caplog.text
+        await system.update(model, 5)
