@@ -12,13 +12,13 @@ from pydantic import TypeAdapter
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.model_config import ModelConfig
+from service.model_names import ModelName, checked_name
 from service.models import OpenModel
 from service.openapi import CREATE_PROBLEMS, MODEL_EXAMPLES, MODEL_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription, ModelNames
 from service.request_schemas import ModelSpecification
-from service.routes import ModelName, known_name
 from service.security.access import ADMIN, READ, READ_ALL
 from service.settings import Settings
 
@@ -36,7 +36,7 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS, **READ.declared)
     async def describe_model(name: ModelName) -> ModelDescription:
         """A model's configuration and how much it has learned, as this process's copy has it."""
-        return await described(await backend.aliases.open(known_name(name)))
+        return await described(await backend.aliases.open(checked_name(name)))
 
     @app.delete(
         "/models/{name}",
@@ -47,12 +47,12 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     )
     async def delete_model(name: ModelName) -> Response:
         """Delete a model and all that it has learned. There is no way back."""
-        await backend.aliases.refuse(known_name(name))
+        await backend.aliases.refuse(checked_name(name))
         await backend.models.delete(name)
         return Response(status_code=204)
 
     async def create(call: RawRequest) -> RawReply:
-        name = known_name(call.model)
+        name = checked_name(call.model)
         config = ModelConfig.from_json(_parse_specification(call.body))
         refuse_repeated_names(call.body)
         model, created = await backend.models.create(name, config)

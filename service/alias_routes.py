@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from service.admin_routes import described
 from service.backend import Backend
 from service.bodies import BodyReader
+from service.model_names import ModelName, checked_name
 from service.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription
 from service.request_schemas import MODEL_NAME_PATTERN
-from service.routes import ModelName, known_name
 from service.security.access import ADMIN_ALL, READ_ALL
 from service.settings import Settings
 from service.snapshots.cloning import clone
@@ -86,7 +86,7 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS), **READ_ALL.declared)
     async def describe_alias(name: ModelName) -> Alias:
         """The model of an alias."""
-        return Alias(alias=name, model=await backend.aliases.model_of(known_name(name)))
+        return Alias(alias=name, model=await backend.aliases.model_of(checked_name(name)))
 
     @app.delete(
         "/aliases/{name}",
@@ -97,7 +97,7 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     )
     async def delete_alias(name: ModelName) -> Response:
         """Delete an alias, and no model."""
-        await backend.aliases.remove(known_name(name))
+        await backend.aliases.remove(checked_name(name))
         return Response(status_code=204)
 
     raw = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
@@ -106,7 +106,7 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
 
 def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
-        name, model = known_name(call.model), _parse_alias(call.body).model
+        name, model = checked_name(call.model), _parse_alias(call.body).model
         refuse_repeated_names(call.body)
         await backend.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
@@ -125,7 +125,7 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        await backend.aliases.refuse(known_name(call.model))
+        await backend.aliases.refuse(checked_name(call.model))
         async with backend.models.channel() as channel:
             await clone(channel, backend.snapshots, call.model, asked.name, asked.changes)
         description = await described(await backend.models.get(asked.name))

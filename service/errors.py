@@ -1,4 +1,6 @@
-"""Exceptions of the domain. They are raised deep and translated once, at the edge, by `problems.py`."""
+"""Exceptions of the domain. They are raised deep and told once, at the edge: those of the service by
+`problems.py`, those of commands by `cli.py`.
+"""
 
 from __future__ import annotations
 
@@ -234,3 +236,7 @@ def summary_of(errors: Sequence[FieldError]) -> str:
     first = errors[0]
     text = f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
     return text if len(errors) == 1 else f"{text} (and {len(errors) - 1} more)"
+
+
+class CommandFailure(RuntimeError):
+    """A command cannot go on; the text is one line for the person who gave it."""

@@ -10,10 +10,10 @@ from pydantic import Field
 from service.backend import Backend
 from service.bodies import JSON
 from service.evaluation.report import report_of_nothing, with_slices
+from service.model_names import ModelName, checked_name
 from service.models import OpenModel
 from service.openapi import MODEL_PROBLEMS
 from service.reply_schemas import Reply
-from service.routes import ModelName, known_name
 from service.security.access import READ
 
 WindowName = Literal["15m", "30m", "1h", "24h", "all"]
@@ -111,7 +111,7 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
 
         The learner tells it once a second while it learns, and slices every five seconds.
         """
-        model = await backend.aliases.open(known_name(name))
+        model = await backend.aliases.open(checked_name(name))
         figures = await backend.models.figures(model)
         return Response(_of_nothing(model) if figures is None else figures, media_type=JSON.decode())
 

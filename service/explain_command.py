@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from service.errors import CommandFailure
 from service.model_option import checked_model_name
-from service.serving import CommandFailure
 
 
 def explain(

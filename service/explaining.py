@@ -14,13 +14,14 @@ from model_core.errors import InvalidInput
 from model_core.explaining import Explanation, Part, explain, naming_encoder
 from service.bodies import BodyReader
 from service.model_config import limits_of
+from service.model_names import ModelName
 from service.models import OpenModel
 from service.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ExplainReply
 from service.request_schemas import ExplainRequest, refuse_unknown
-from service.routes import HotRoutes, ModelName
+from service.routes import HotRoutes
 from service.security.access import PREDICT
 from service.settings import Settings
 

@@ -6,11 +6,11 @@ import re
 import secrets
 
 from model_core.errors import FormatError
+from service.errors import CommandFailure
 from service.log_reading import examples_of, gap_before
 from service.redis_client import Channel, commit_learned
 from service.redis_keys import LOG_START, LogEntry, LogId, Meta, ModelKeys
 from service.replica import gone_is_unknown, read_meta
-from service.serving import CommandFailure
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _ENTRIES_A_LOOK = 100

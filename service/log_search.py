@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 
 from model_core.errors import FormatError
 from model_core.examples import ExampleBatch
+from service.errors import CommandFailure
 from service.event_ids import event_digest
 from service.feedback.identity import packed_id
 from service.log_reading import examples_of
 from service.redis_client import Channel
 from service.redis_keys import LogEntry, Meta, ModelKeys
 from service.replica import gone_is_unknown, read_meta
-from service.serving import CommandFailure
 
 ENTRIES_A_LOOK = 100
 

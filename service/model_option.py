@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import typer
 
 
 def checked_model_name(name: str) -> str:
     """Raises typer.BadParameter."""
     from service.errors import InvalidModelName
-    from service.request_schemas import MODEL_NAME_PATTERN
+    from service.model_names import checked_name
 
-    if re.fullmatch(MODEL_NAME_PATTERN[1:-1], name) is None:
-        raise typer.BadParameter(InvalidModelName(name).detail)
-    return name
+    try:
+        return checked_name(name)
+    except InvalidModelName as refusal:
+        raise typer.BadParameter(refusal.detail) from None

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from model_core.evaluation import Measures, summarize
 from model_core.numerics import log_losses
 from model_core.text_problems import LineError
+from service.errors import CommandFailure
 from service.rows import Format, ReadOptions
-from service.serving import CommandFailure
 from service.text_sources import TextSource
 
 MOST_ERRORS_SHOWN = 20

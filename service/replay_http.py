@@ -13,12 +13,12 @@ import numpy as np
 from model_core.contract import HashContract
 from model_core.evaluation import summarize
 from model_core.text_problems import LineError
+from service.errors import CommandFailure
 from service.interrupts import interrupts_held
 from service.readers import read_rows
 from service.replay import ReplayPlan, ReplaySummary, Tally
 from service.rows import Row
 from service.service_client import Refused, ServiceClient
-from service.serving import CommandFailure
 from service.text_sources import TextSource, UnreadableFile
 
 EXAMPLES_A_REQUEST = 500

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import Body, Path, Query
+from fastapi import Body, Query
 
 from model_core.errors import InvalidInput
 from model_core.numerics import sigmoids
 from service.backend import Backend
 from service.bodies import BodyReader
-from service.errors import InvalidModelName, StateUnavailable, UpdateUnavailable
+from service.errors import StateUnavailable, UpdateUnavailable
 from service.feedback.serving import keep_predictions, refuse_single, show, take_labels
 from service.metrics import Metrics
+from service.model_names import ModelName, checked_name
 from service.models import OpenModel
 from service.openapi import (
     IMPRESSIONS_EXAMPLES,
@@ -41,26 +41,17 @@ from service.reply_schemas import (
     UpdateReply,
 )
 from service.request_reader import RequestReader
-from service.request_schemas import MODEL_NAME_PATTERN, ImpressionsRequest, PredictRequest, UpdateRequest
+from service.request_schemas import ImpressionsRequest, PredictRequest, UpdateRequest
 from service.security.access import PREDICT, UPDATE
 from service.settings import Settings
 
-_NAME = re.compile(MODEL_NAME_PATTERN[1:-1])
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
-ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
 PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
 ImpressionsBody = Annotated[ImpressionsRequest, Body(openapi_examples=IMPRESSIONS_EXAMPLES)]
 UpdateAnswer = UpdateReply | UpdateExamplesReply
 Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
-
-
-def known_name(name: str) -> str:
-    """Raises InvalidModelName."""
-    if _NAME.fullmatch(name) is None:
-        raise InvalidModelName(name)
-    return name
 
 
 class HotRoutes:
@@ -119,7 +110,7 @@ class HotRoutes:
 
     async def model(self, name: str) -> OpenModel:
         """The model of that name, or that the alias means."""
-        return await self._backend.aliases.open(known_name(name))
+        return await self._backend.aliases.open(checked_name(name))
 
 
 def _status_of(statuses: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from service.serving import CommandFailure
+from service.errors import CommandFailure
 
 PATIENCE_SECONDS = 60.0
 TIMEOUT_SECONDS = 30.0

@@ -11,21 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from service.errors import CommandFailure
 from service.log_format import StartFailure
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-BACKLOG = 2048
-
-
-class CommandFailure(RuntimeError):
-    """A command cannot go on; the text is one line for the person who gave it."""
-
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
     """A listening socket; `flag` is what sets its port. Raises CommandFailure."""
+    from service.draining import BACKLOG
+
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.serving import CommandFailure
+from service.errors import CommandFailure
 from service.settings import Settings, environment
 from service.shared_metrics import VARIABLE
 

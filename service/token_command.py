@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from service.errors import CommandFailure
 from service.security.tokens import SCOPES, TokenFileError, digest_of, grant_of, new_token
-from service.serving import CommandFailure
 
 app = typer.Typer(help="Bearer tokens of callers; see FTRL_TOKENS_FILE.")
 

@@ -12,7 +12,7 @@ from service.dashboard.feed import Feed
 from service.dashboard.sampling import Sampler
 from service.dashboard.stream import EventStream
 from service.metrics import Metrics
-from service.routes import known_name
+from service.model_names import checked_name
 from service.security.access import ANYBODY, READ
 from service.settings import Settings
 
@@ -30,7 +30,7 @@ def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: M
         return assets.file(request)
 
     async def live(request: Request) -> Response:
-        name = known_name(request.path_params["name"])
+        name = checked_name(request.path_params["name"])
         await backend.aliases.open(name)
         return EventStream(feed, name)
 

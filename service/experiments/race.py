@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from model_core.state import ModelState
 from model_core.warm_up import warm_up
+from service.errors import CommandFailure
 from service.experiments.progress import RaceProgress
 from service.experiments.score import Figures, Score
 from service.experiments.space import Option
 from service.interrupts import interrupts_held
 from service.readers import CHUNK_BYTES, CHUNK_ROWS, Chunk, read_examples
 from service.rows import Format, ReadOptions
-from service.serving import CommandFailure
 from service.text_sources import TextSource
 
 BYTES_A_SLOT = 17  # z, n and the mark

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from service.errors import CommandFailure
 from service.experiments import pareto, plots, table1, weights
 from service.experiments.data_files import file_of, load, names, present
 from service.experiments.datasets import Dataset
 from service.experiments.protocol import Cell
 from service.experiments.results import ResultsDirectory, write_whole
 from service.experiments.running import Runner
-from service.serving import CommandFailure
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from service.errors import CommandFailure
 from service.experiments.progress import RaceProgress
 from service.experiments.race import RacePlan, Result, race
 from service.experiments.space import LeftOut, Space
-from service.serving import CommandFailure
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # beyond which nothing could be tried
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from service.errors import CommandFailure
 from service.service_client import Refused, ServiceClient
-from service.serving import CommandFailure
 from service.simulation.accounting import expected_examples
 from service.simulation.figures import Quality, Report
 from service.simulation.traffic import Habits, Traffic

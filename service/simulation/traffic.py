@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from service.errors import CommandFailure
 from service.service_client import TIMEOUT_SECONDS, Refused, ServiceClient
-from service.serving import CommandFailure
 from service.simulation.figures import Record
 from service.simulation.pool import Pool, pool_of
 from service.simulation.world import Impression, World

@@ -12,7 +12,7 @@ import numpy as np
 from model_core.contract import HashContract
 from model_core.errors import FormatError
 from model_core.snapshot import Snapshot, compact_weights
-from service.serving import CommandFailure
+from service.errors import CommandFailure
 from service.snapshots.files import read_snapshot
 from service.snapshots.fitting import config_of
 from service.snapshots.object_store import DirectoryStore

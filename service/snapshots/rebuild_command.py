@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.command_flags import with_settings
+from service.errors import CommandFailure
 from service.file_flags import format_of
 from service.model_option import checked_model_name
-from service.serving import CommandFailure, with_redis_url
+from service.serving import with_redis_url
 from service.settings import Settings
 
 if TYPE_CHECKING:

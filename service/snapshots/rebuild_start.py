@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model_core.state import ModelState
+from service.errors import CommandFailure
 from service.redis_client import Channel
 from service.redis_keys import LOG_START, LogEntry, LogId
 from service.replica import Replica
-from service.serving import CommandFailure
 from service.snapshots.base import Base, read_base
 from service.snapshots.catalogue import Catalogue, Entry
 from service.snapshots.errors import UnknownSnapshot

@@ -10,12 +10,12 @@ import numpy as np
 from model_core.state import ModelState
 from model_core.text_problems import LineError
 from service.alias_names import check_free
+from service.errors import CommandFailure
 from service.model_config import ModelConfig
 from service.readers import read_examples
 from service.redis_client import Channel
 from service.replica import gone_is_unknown, load_replica
 from service.rows import Format, ReadOptions
-from service.serving import CommandFailure
 from service.snapshots.catalogue import Catalogue
 from service.snapshots.rebuild_start import start_of
 from service.snapshots.replaying import Replay

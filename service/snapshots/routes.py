@@ -16,12 +16,12 @@ from model_core.hyperparameters import Hyperparameters
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.model_config import ModelConfig
+from service.model_names import ModelName, checked_name
 from service.openapi import AT_ITS_LIMIT, OF_A_BODY, problems
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.redis_keys import ModelKeys
 from service.repeated_names import refuse_repeated_names
 from service.replica import read_meta
-from service.routes import ModelName, known_name
 from service.security.access import ADMIN, READ
 from service.settings import Settings
 from service.snapshots.catalogue import TAG_PATTERN, Catalogue, checked_tag
@@ -63,7 +63,7 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared)
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
-        model = await backend.aliases.named(known_name(name))
+        model = await backend.aliases.named(checked_name(name))
         found, damaged = await asyncio.to_thread(lambda: listed(backend.snapshots.of(model)))
         if not found and not damaged:
             await backend.aliases.open(name)
@@ -79,7 +79,7 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
             entry = catalogue.find(snapshot)
             return SnapshotDescription(**described(entry, catalogue.header(entry)))
 
-        model = await backend.aliases.named(known_name(name))
+        model = await backend.aliases.named(checked_name(name))
         return await asyncio.to_thread(lambda: find(backend.snapshots.of(model)))
 
     @app.post(
@@ -96,7 +96,7 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
         """
         if tag is not None:
             checked_tag(tag)
-        await backend.aliases.refuse(known_name(name))
+        await backend.aliases.refuse(checked_name(name))
         await backend.models.get(name)
         async with backend.models.channel() as channel:
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
@@ -105,7 +105,7 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
 
 def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
-        name = known_name(call.model)
+        name = checked_name(call.model)
         asked = _parse_restore(call.body)
         refuse_repeated_names(call.body)
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from service.errors import CommandFailure
 from service.experiments.data_files import load, names
 from service.experiments.reproduction import (
     ReproductionPlan,
@@ -19,7 +20,6 @@ from service.experiments.reproduction import (
     reproduce_table1,
     reproduce_weights,
 )
-from service.serving import CommandFailure
 from tests.commands import FTRL, environment, run
 from tests.experiments.small_data import examples, write_all, write_sentiment
 

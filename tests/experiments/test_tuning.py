@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from model_core.errors import InvalidInput
+from service.errors import CommandFailure
 from service.experiments.race import BYTES_A_SLOT, RacePlan
 from service.experiments.score import Score
 from service.experiments.space import Space
 from service.experiments.tuning import Ranking, tune
 from service.replay_offline import replay_without_loading
 from service.rows import Format, ReadOptions
-from service.serving import CommandFailure
 from service.settings import Settings
 from tests.commands import FTRL, ServingProcess, environment, run
 from tests.replays import plan as replay_plan

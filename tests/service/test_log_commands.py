@@ -11,13 +11,12 @@ from typer.testing import CliRunner
 from model_core.examples import ExampleBatch
 from model_core.state import ModelState
 from service.cli import app
-from service.errors import UnknownModel
+from service.errors import CommandFailure, UnknownModel
 from service.log_inspection import describe_log, skip_through
 from service.models import OpenModel
 from service.redis_client import Channel, one_errand
 from service.redis_keys import LogEntry, LogId, Meta
 from service.replica import read_meta
-from service.serving import CommandFailure
 from tests.commands import run
 from tests.conftest import SettingsFactory
 from tests.proxy import Proxy

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.criteo import FILE, write_vw
-from service.errors import ModelConflict
+from service.errors import CommandFailure, ModelConflict
 from service.model_config import ModelConfig
 from service.redis_client import connect
 from service.replay import ReplayPlan, ReplaySummary
@@ -24,7 +24,6 @@ from service.replay_offline import replay_offline, replay_without_loading
 from service.replica import Replica
 from service.rows import Format
 from service.server_health import UnfitServer
-from service.serving import CommandFailure
 from service.settings import Settings
 from service.text_sources import UnreadableFile
 from tests.commands import run

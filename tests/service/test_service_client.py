@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import pytest
 
+from service.errors import CommandFailure
 from service.replay_http import replay_over_http
 from service.service_client import Refused, ServiceClient
-from service.serving import CommandFailure
 from tests.replays import plan
 
 MODEL = {"hashing": {"numeric": "raw"}, "features_seen": 4, "nonzero": 2}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.embedded import EmbeddedServer
-from service.serving import CommandFailure
+from service.errors import CommandFailure
 from service.settings import Settings
 from service.supervisor import Child, Supervisor
 from tests.commands import ServingProcess

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import ModelExists
+from service.errors import CommandFailure, ModelExists
 from service.models import OpenModel
 from service.redis_client import one_errand
 from service.redis_keys import CHANGED
-from service.serving import CommandFailure
 from service.snapshots.cloning import clone
 from service.snapshots.errors import LogIncomplete
 from service.snapshots.rebuilding import Rebuilt, rebuild
