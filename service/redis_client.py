@@ -15,6 +15,7 @@ from redis.exceptions import (
     AskError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     MovedError,
     NoScriptError,
     ReadOnlyError,
@@ -164,8 +165,11 @@ async def masters(client: Redis) -> list[Node | None]:
     """The servers that together hold all keys; None: the only one. Raises what Channel.call raises."""
     servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
     timeout = client.connection_pool.connection_kwargs["socket_connect_timeout"]
-    async with asyncio.timeout(timeout):  # TimeoutError is an OSError
-        return await servers.masters()
+    try:
+        async with asyncio.timeout(timeout):  # TimeoutError is an OSError
+            return await servers.masters()
+    except InvalidResponse as failure:  # as Wire takes it
+        raise RedisConnectionError(f"no reply in the protocol of Redis: {failure}") from failure
 
 
 class Script:

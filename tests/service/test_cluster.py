@@ -9,12 +9,13 @@ import pytest
 from redis.crc import key_slot
 
 from service.aliases import Aliases
-from service.errors import AliasConflict, UpdateUnavailable
+from service.errors import AliasConflict, StateUnavailable, UpdateUnavailable
 from service.model_config import ModelConfig
-from service.models import OpenModel
-from service.redis_client import Channel
+from service.models import Models, OpenModel
+from service.redis_client import CONNECTION_FAILURES, Channel, connect, masters
 from service.redis_keys import MODELS, meta_key
 from service.settings import Settings
+from tests.proxy import Proxy
 from tests.system import System, assert_state_is_a_pass_over_the_log
 from tests.topologies import ClusterOfServers, cluster
 
@@ -68,6 +69,25 @@ async def test_the_index_of_models_is_repaired_from_all_masters(settings: Settin
         assert await system.models.names() == []
         await system.models.repair_index()
         assert await system.models.names() == NAMES
+
+
+async def test_a_list_of_nodes_that_cannot_be_read_is_a_connection_that_ended(
+    servers: ClusterOfServers, settings: Settings
+) -> None:
+    async with Proxy(servers.pairs[0][0].socket_path) as proxy:
+        url = proxy.url.replace("redis://", "redis+cluster://")
+        proxy.rewrite["CLUSTER"] = lambda _: b"?\r\n"
+        async with asyncio.timeout(30):
+            client = connect(settings, url)
+            models = Models(client, settings)
+            with pytest.raises(CONNECTION_FAILURES):
+                await masters(client)
+            with pytest.raises(StateUnavailable):
+                await models.repair_index()
+            proxy.behave()
+            assert len(await masters(client)) == len(servers.pairs)
+            await models.close()
+            await client.aclose()
 
 
 async def test_a_name_is_a_model_or_an_alias_wherever_their_keys_are(settings: Settings) -> None:
