@@ -6,6 +6,22 @@ import subprocess
 from pathlib import Path
 
 KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+# As RFC 5280 wants certificates, and with it Python from 3.13 on.
+EXTENSIONS = """
+[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical, CA:true
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[signed]
+basicConstraints = critical, CA:false
+keyUsage = critical, digitalSignature
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = IP:127.0.0.1
+"""
 
 
 class Certificates:
@@ -13,17 +29,16 @@ class Certificates:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self._openssl("req", "-x509", *KEY, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+        (home / "extensions.cnf").write_text(EXTENSIONS)
+        self._make("ca", "authority")
         for name in ("server", "client"):
-            self._sign(name)
+            self._make(name, "signed", "-CA", "ca.pem", "-CAkey", "ca.key")
 
-    def _sign(self, name: str) -> None:
-        authority = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-        self._openssl("req", "-x509", *KEY, *files, "-subj", f"/CN={name}", *authority)
-
-    def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self.home, check=True, capture_output=True)
+    def _make(self, name: str, extensions: str, *signer: str) -> None:
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+        kind = ("-config", "extensions.cnf", "-extensions", extensions)
+        words = ("openssl", "req", "-x509", *KEY, *files, *kind, *signer)
+        subprocess.run(words, cwd=self.home, check=True, capture_output=True)
 
     @property
     def of_server(self) -> dict[str, object]:
