@@ -70,6 +70,13 @@ class Learner:
 
     async def run(self) -> None:
         """Learns until the model is gone. Raises ContractMismatch."""
+        try:
+            await self._run()
+        except ModelGone:
+            self._metrics.model_deleted(self.model)
+            log.info("learner of %s ends: the model was deleted", self.model)
+
+    async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._archiving.close)
@@ -83,14 +90,13 @@ class Learner:
                 sweep_waiting(self._client, self.model, self._settings, self._show_waiting)
             )
             stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
-            stack.callback(self._metrics.learner_ended, self.model)
+            stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)
             stack.push_async_callback(self._save)
             try:
                 await first_to_end(self._work(), keeping, watching, sweeping)
             except ModelGone:
                 self._committer = None
-                self._metrics.model_deleted(self.model)
-                log.info("learner of %s ends: the model was deleted", self.model)
+                raise
 
     async def _work(self) -> None:
         pause = 0.05
@@ -108,7 +114,7 @@ class Learner:
         if not self._mirror.loads:
             await self._mirror.load()
         if not self._lease.held:
-            self._committer = None
+            self._committer = self._blocked = None
             self._evaluation.moved_to(None)
             await self._mirror.advance(self._mirror.block_ms)
         elif self._committer is None:

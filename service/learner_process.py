@@ -59,6 +59,11 @@ class Learners:
         except (ServerFull, StateUnavailable) as failure:
             log.debug("cannot look for models: %s", failure.detail)
             return
+        for name in (
+            self._not_before.keys() - set(names) - self._tasks.keys()
+        ):  # deleted while it was not learned
+            del self._not_before[name]
+            self._metrics.model_deleted(name)
         for name in names:
             if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
                 self._tasks[name] = asyncio.create_task(self._learner(name).run())

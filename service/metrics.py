@@ -178,10 +178,8 @@ class Metrics(QualityMetrics):
             self._hide(model)
 
     def model_deleted(self, model: str) -> None:
-        """The counts of its successor begin at 0."""
+        """Not even that nobody leads it is told any more; the counts of its successor begin at 0."""
         self._fates.pop(model, None)
-
-    def learner_ended(self, model: str) -> None:
         for gauge in self.written:
             gauge.keep((), model)
 

@@ -1,6 +1,7 @@
 """Exits with 0 while the process on this host is ready to predict, else 1: `python -m service.probe [PORT]`.
 
-For the health check of a container, every few seconds: it imports nothing of what it asks.
+Without a port it asks where FTRL_HEALTH_PORT says, or else FTRL_PORT. For the health check of a container,
+every few seconds: it imports nothing of what it asks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ TIMEOUT_SECONDS = 2.0
 
 
 def main() -> int:
-    port = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FTRL_PORT") or "8000"
+    settings_port = os.environ.get("FTRL_HEALTH_PORT") or os.environ.get("FTRL_PORT") or "8000"
+    port = sys.argv[1] if len(sys.argv) > 1 else settings_port
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/readyz")

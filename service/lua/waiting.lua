@@ -90,11 +90,11 @@ local function settle()
   for field in pairs(changes) do fields[#fields + 1] = field end
   if #fields == 0 then return end
   local old = redis.call('HMGET', KEYS[3], unpack(fields))
+  -- Before the HSET, also of fields that are not there: a script that has only counted is refused no memory then.
+  redis.call('HDEL', KEYS[3], unpack(fields))
   for k, field in ipairs(fields) do
     local value = tonumber(old[k] or 0) + changes[field]
-    if value <= 0 and wait_of[string.sub(field, 1, 1)] then
-      redis.call('HDEL', KEYS[3], field)
-    else
+    if value > 0 or not wait_of[string.sub(field, 1, 1)] then
       changed[#changed + 1] = field
       changed[#changed + 1] = value
     end

@@ -19,6 +19,8 @@ from tests.system import read_log, stored
 
 pytestmark = pytest.mark.faults
 
+LEADS = "learning default from"
+
 
 class Setting(NamedTuple):
     server: ServerProcess
@@ -66,7 +68,7 @@ async def setting(server_factory: ServerFactory, launch: Launch) -> AsyncIterato
     server = server_factory()
     service = launch("serve", server.url, update_timeout_seconds=0.5)
     await ready(service)
-    await until(lambda: service.logged("learning default from"), "the learner leads")
+    await until(lambda: service.logged(LEADS), "the learner leads")
     async with httpx.AsyncClient(timeout=30) as http:
         yield Setting(server, service, http)
 
@@ -109,3 +111,37 @@ async def test_a_gap_in_the_log_stops_the_learner_until_it_is_skipped(setting: S
         replica = await stored(redis, "default")
         assert_holds_once(await read_log(redis, replica), [f"event-{i}" for i in [*range(20), 900]])
     await assert_mirror_equals(setting.service.url, replica)
+
+
+async def test_a_learner_that_leads_again_after_another_has_skipped_the_entry_learns_on(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory()
+    first, api = launch("learn", server.url), launch("api", server.url, update_timeout_seconds=0.5)
+    await ready(api)
+    await until(lambda: first.logged(LEADS), "the first learner leads")
+    async with httpx.AsyncClient(timeout=30) as http:
+        setting = Setting(server, api, http)
+        await until_learned(setting, 0)
+        with server.client() as client:
+            entry = client.xadd(setting.log_key(), {"n": 10, "e": b"garbage"}).decode()
+        await until(lambda: first.metric("ftrl_learner_blocked", model="default") == 1, "it is blocked")
+        first.pause()
+        second = launch("learn", server.url)
+        await until(lambda: second.logged(LEADS), "the second one takes over")
+        done = await asyncio.to_thread(run, "log", "skip", entry, FTRL_REDIS_URL=server.url)
+        assert done.returncode == 0, done.stderr
+        await until_learned(setting, 10)
+        first.resume()
+        await until(
+            lambda: not first.metric("ftrl_learner_blocked", model="default"), "nor is it as a standby"
+        )
+        assert second.stop() == 0
+        await until_learned(setting, 20)
+
+
+async def until_learned(setting: Setting, start: int) -> None:
+    """What is appended now is learned, be it a moment later."""
+    assert await setting.update(start, 10) in (200, 202)
+    async with client_of(setting.server) as redis:
+        await learned(redis)

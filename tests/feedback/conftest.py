@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -86,15 +87,15 @@ class Bench:
         return sorted(key for keys in found for key in keys)
 
 
-@pytest.fixture
-async def make_bench(
-    valkey: ServerProcess, make_settings: SettingsFactory
+@contextlib.asynccontextmanager
+async def benches(
+    server: ServerProcess, make_settings: SettingsFactory
 ) -> AsyncIterator[Callable[..., Bench]]:
-    client = connect(make_settings(valkey), valkey.url)
+    client = connect(make_settings(server), server.url)
     made: list[Bench] = []
 
     def make(settings: dict[str, Any] | None = None, **config: Any) -> Bench:
-        made.append(Bench(client, make_settings(valkey, **(settings or {})), **config))
+        made.append(Bench(client, make_settings(server, **(settings or {})), **config))
         return made[-1]
 
     channel = Channel(client)
@@ -104,3 +105,20 @@ async def make_bench(
     for bench in made:
         await bench.channel.close()
     await client.aclose()
+
+
+@pytest.fixture
+async def make_bench(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    async with benches(valkey, make_settings) as make:
+        yield make
+
+
+@pytest.fixture
+async def make_bench_on_any(
+    any_server: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    """On a server of the test's own, of each kind."""
+    async with benches(any_server, make_settings) as make:
+        yield make

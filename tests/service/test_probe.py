@@ -42,6 +42,7 @@ def test_a_container_is_as_healthy_as_its_process_is_ready(status: int, code: in
     with answering(status) as port:
         assert probe(str(port)) == code
         assert probe(FTRL_PORT=str(port)) == code
+        assert probe(FTRL_HEALTH_PORT=str(port), FTRL_PORT="1") == code
 
 
 def test_a_process_that_does_not_listen_is_not_healthy() -> None:
