@@ -24,9 +24,9 @@ from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
 from model_core.learning import Learned
-from service.errors import ServiceError, StateUnavailable
+from service.errors import ServiceError
 from service.metrics import Metrics
-from service.redis_client import CONNECTION_FAILURES, Channel, note_rollback
+from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import LogEntry
 from service.replica import Replica
 from service.settings import Settings
@@ -40,7 +40,8 @@ from service.tasks import begin, cancel_all
 
 log = logging.getLogger(__name__)
 
-ROLLED_BACK = "rolled_back"  # a field of meta, set by note_rollback.lua
+_WHERE_IT_IS = ("incarnation", "generation", "rolled_back")
+"""Fields of meta; the last is the snapshot to which it went back by itself, set by restore.lua."""
 LOOKS_A_WINDOW = 10
 MOST_WAITING = 50_000
 STORE_SECONDS = 0.2  # to ask the store for a newer good snapshot more often costs money
@@ -130,24 +131,17 @@ class RollbackGate:
             f" that of snapshot {good.id} {verdict.good:.5f}: worse by {verdict.difference:.5f},"
             f" {verdict.standard_errors:.1f} standard errors"
         )
-        status = await note_rollback(
-            self._channel, replica.keys.meta, replica.keys.incarnation, replica.generation, good.id
-        )
-        if status == b"MOVED":
+        generation = (replica.keys.incarnation, replica.generation)
+        *there, rolled_back = await self._channel.call("HMGET", replica.keys.meta, *_WHERE_IT_IS)
+        if there != [str(part).encode() for part in generation]:
             log.info("%s was restored or deleted while it was compared, and stays as it is", self._model)
             return
-        if status == b"AGAIN":
+        if rolled_back == good.id.encode():
             log.error("model %s is bad again and stays so, as it went back once: %s", self._model, why)
             return
         log.error("model %s is rolled back: %s", self._model, why)
-        plan = RestorePlan(self._model, good.id, may_create=False)
-        try:
-            await restore(self._channel, self._settings, self._store, plan)
-        except StateUnavailable:  # it may have happened, and happens once
-            raise
-        except ServiceError:
-            await self._channel.call("HDEL", replica.keys.meta, ROLLED_BACK)
-            raise
+        plan = RestorePlan(self._model, good.id, may_create=False, instead_of=generation)
+        await restore(self._channel, self._settings, self._store, plan)
         self._metrics.rollbacks.labels(self._model).inc()
 
     def _compare(

@@ -12,7 +12,8 @@ from service.bulk_load import PATIENCE_SECONDS
 @dataclass(frozen=True)
 class RestorePlan:
     """`snapshot`: an id, a tag or "newest". `replay_log`: learn again what came after it, with `hyper` if
-    given; else learning goes on from now. `may_create`: a model that is not there.
+    given; else learning goes on from now. `may_create`: a model that is not there. `instead_of`: of a model
+    that goes back by itself, the incarnation and the generation that it is to replace, and no other.
     """
 
     model: str
@@ -20,6 +21,7 @@ class RestorePlan:
     replay_log: bool = False
     hyper: Hyperparameters | None = None
     may_create: bool = True
+    instead_of: tuple[str, int] | None = None
     patience_seconds: float = PATIENCE_SECONDS
 
 

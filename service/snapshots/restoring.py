@@ -49,6 +49,8 @@ async def restore(channel: Channel, settings: Settings, store: SnapshotStore, pl
         if not plan.may_create:
             raise UnknownModel(plan.model) from None
         return await _create(channel, plan, entry, snapshot, started)
+    if plan.instead_of not in (None, (meta.incarnation, meta.generation)):
+        raise RestoreConflict(f"Model {plan.model!r} was restored or replaced by somebody else meanwhile.")
     archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
     restoration = Restoration.of(plan, entry, snapshot, meta)
     try:

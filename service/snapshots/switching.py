@@ -33,6 +33,7 @@ async def switch(
             *(keys.meta, keys.state(meta.generation), filled, keys.commits, keys.log),
             *(keys.incarnation, meta.generation, secrets.token_bytes(8), generation),
             *(replay.state.t, slots, restoration.config.canonical(), restoration.entry.id, *base, *learned),
+            int(restoration.plan.instead_of is not None),
         )
     except StateUnavailable as away:
         unknown = "Whether the snapshot was restored is not known; the model's revision tells."

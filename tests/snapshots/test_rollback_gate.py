@@ -20,6 +20,9 @@ from service.snapshots.config import AutoRollback
 from service.snapshots.gate import RollbackGate
 from service.snapshots.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store import SnapshotStore
+from tests.conftest import SettingsFactory
+from tests.proxy import Proxy
+from tests.servers import ServerProcess
 from tests.snapshots.snapshot_samples import sample
 from tests.snapshots.snapshot_systems import catalogue, restored, take
 from tests.system import System, eventually, stored
@@ -125,6 +128,44 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     await eventually(lambda: "while it was compared" in caplog.text)
     await gate.close()
     assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
+
+
+async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there_is(
+    valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = make_settings(valkey)
+    async with (
+        Proxy(valkey.socket_path) as proxy,
+        System(settings.model_copy(update={"redis_url": proxy.url})) as system,
+    ):
+        system.learn()
+        model, stream = await system.model(GATED), Stream()
+        await learn(system, model, stream.examples(2000))
+        await take(system, model, "good")
+        held = proxy.hold("new_generation")
+        stopped = await judged_bad(system, stream)
+        await held.reached.wait()
+        await stopped.close()
+        proxy.behave()
+        gate = await judged_bad(system, stream)
+        await eventually(lambda: rollbacks(system) == 1, 20)
+        await gate.close()
+        assert (await stored(system.client)).generation > 0
+        again = await judged_bad(system, stream)
+        await eventually(lambda: "stays so, as it went back once" in caplog.text, 20)
+        await again.close()
+
+
+async def judged_bad(system: System, stream: Stream) -> RollbackGate:
+    """Of a learner that predicted all of it wrong."""
+    store, compared = SnapshotStore(system.settings), await stored(system.client)
+    gate = RollbackGate(system.client, "clicks", system.settings, store, system.metrics)
+    batch = stream.examples(2000)
+    wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
+    gate.judge(compared)  # of another generation than none: what was added before would be forgotten
+    gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
+    gate.judge(compared)
+    return gate
 
 
 def empty_good() -> GoodModel:
