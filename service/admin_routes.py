@@ -1,30 +1,40 @@
-"""/models: which there are, and how to make, describe and delete one."""
+"""/models: which there are, and how to make, describe, change and delete one."""
 
 from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Response
 from pydantic import TypeAdapter
 
 from service.backend import Backend
 from service.bodies import BodyReader
+from service.errors import StateUnavailable
+from service.feedback.changing import Changed, change_feedback, refuse_other_sections
 from service.model_config import ModelConfig
 from service.model_names import ModelName, checked_name
 from service.models import OpenModel
-from service.openapi import CREATE_PROBLEMS, MODEL_EXAMPLES, MODEL_PROBLEMS, problems
+from service.openapi import (
+    CHANGE_EXAMPLES,
+    CHANGE_PROBLEMS,
+    CREATE_PROBLEMS,
+    MODEL_EXAMPLES,
+    MODEL_PROBLEMS,
+    problems,
+)
 from service.raw_routes import RawReply, RawRequest, RawRoute
 from service.repeated_names import refuse_repeated_names
 from service.reply_schemas import ModelDescription, ModelNames
-from service.request_schemas import ModelSpecification
+from service.request_schemas import ModelChange, ModelSpecification
 from service.security.access import ADMIN, READ, READ_ALL
 from service.settings import Settings
 
 TAGS: list[str | Enum] = ["models"]
 
 _parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).validator.validate_json
+_parse_change = TypeAdapter[ModelChange](ModelChange).validator.validate_json
 
 
 def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
@@ -73,6 +83,53 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
             access=ADMIN,
         )
     )
+    app.router.routes.append(_change_route(backend, bodies, settings))
+
+
+def _change_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
+    async def handler(call: RawRequest) -> RawReply:
+        name = checked_name(call.model)
+        asked = _parse_change(call.body)
+        refuse_repeated_names(call.body)
+        refuse_other_sections(asked)
+        await backend.aliases.refuse(name)
+        try:
+            changed = await _change(backend, name, asked.get("feedback", {}))
+        except StateUnavailable as away:
+            raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
+        model = await backend.models.get(name)
+        replica = model.mirror.replica
+        if replica.keys.incarnation == changed.incarnation:
+            replica.take_feedback(changed.stored, changed.config)
+        return RawReply(200, (await described(model)).model_dump_json().encode())
+
+    return RawRoute(
+        "PATCH",
+        "/models/{name}",
+        _change_model,
+        handler,
+        bodies=bodies,
+        most_bytes=settings.max_body_bytes,
+        tags=TAGS,
+        responses=CHANGE_PROBLEMS,
+        response_description="It is so from now on, in every process.",
+        access=ADMIN,
+    )
+
+
+async def _change(backend: Backend, name: str, fields: dict[str, Any]) -> Changed:
+    """Raises what change_feedback raises; StateUnavailable where Redis is away."""
+    async with backend.models.channel() as channel:
+        changed = await change_feedback(channel, name, fields)
+    await backend.aliases.remember_former(name, changed.config.longest_wait_seconds)
+    return changed
+
+
+async def _change_model(
+    name: ModelName, body: Annotated[ModelChange, Body(openapi_examples=CHANGE_EXAMPLES)]
+) -> ModelDescription:
+    """Change how a model waits for the labels of its predictions, while it is asked and learns."""
+    raise NotImplementedError
 
 
 async def _create_model(

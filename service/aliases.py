@@ -17,6 +17,9 @@ from service.alias_names import Meanings, check_free, read_aliases, switch_alias
 from service.coalescing import Asked, Coalescer
 from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
 from service.models import Models, OpenModel
+from service.redis_client import remember_former
+from service.redis_keys import ALIASES
+from service.replica import ModelGone, checked_config, read_meta
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +168,18 @@ class Aliases:
     async def _longest_wait(self, model: str) -> float:
         """Of a prediction that it logged, in seconds; 0 where there is none such model."""
         try:
-            return (await self._models.get(model)).config.feedback.longest_wait_seconds
-        except (UnknownModel, ContractMismatch):
+            async with self._models.channel() as channel:
+                config = checked_config(model, await read_meta(channel, model))
+            return config.feedback.longest_wait_seconds
+        except (ModelGone, ContractMismatch):
             return 0.0
+
+    async def remember_former(self, model: str, wait_seconds: float) -> None:
+        """Which aliases have meant a model, now that its predictions may wait so long. Raises
+        StateUnavailable.
+        """
+        async with self._models.channel() as channel:
+            await remember_former(channel, ALIASES, model, wait_seconds)
 
     async def _read(self) -> Meanings:
         async with self._models.channel() as channel:

@@ -20,6 +20,7 @@ import typer
 from service import (
     __version__,
     explain_command,
+    feedback_command,
     log_command,
     replay_command,
     reproduce_command,
@@ -109,6 +110,7 @@ def learn_command(settings: Settings, supervised_as: SupervisedAs = "") -> None:
 
 app.command()(replay_command.replay)
 app.command()(explain_command.explain)
+app.command()(feedback_command.feedback)
 app.command()(rebuild_command.rebuild)
 app.command()(simulation_command.simulate)
 app.command()(tune_command.tune)

@@ -56,7 +56,7 @@ class Coalescer(Generic[Request, Answer]):
     ) -> None:
         self._answer = answer
         self._most = most
-        self._linger_seconds = linger_seconds
+        self.linger_seconds = linger_seconds
         self._waiting: deque[Asked[Request, Answer]] = deque()
         self._working: asyncio.Task[None] | None = None
 
@@ -78,8 +78,8 @@ class Coalescer(Generic[Request, Answer]):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                if self._linger_seconds:
-                    await asyncio.sleep(self._linger_seconds)
+                if self.linger_seconds:
+                    await asyncio.sleep(self.linger_seconds)
                 await self._answer_together(self._next())
         finally:
             self._working = None

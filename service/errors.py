@@ -71,6 +71,13 @@ class ModelConflict(ServiceError):
     title = "Model exists with another configuration"
 
 
+class FixedAtCreation(ServiceError):
+    """A part of a model's configuration that does not change in place."""
+
+    status = 409
+    title = "Fixed at creation"
+
+
 class ModelExists(ServiceError):
     """A new model was to get a name that is taken."""
 

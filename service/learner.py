@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from service.committing import Committer
 from service.errors import ContractMismatch
 from service.feedback.sweeping import sweep_waiting
-from service.feedback.waiting import Swept
+from service.feedback.waiting import Swept, Waiting
 from service.lease import Lease
 from service.live_evaluation import LiveEvaluation
 from service.log_learning import LogLearning
@@ -20,7 +20,6 @@ from service.log_reading import LogBlocked
 from service.log_watch import LogLag, watch_log
 from service.metrics import Metrics
 from service.mirror import Mirror
-from service.model_config import ModelConfig
 from service.redis_client import CONNECTION_FAILURES
 from service.redis_keys import lease_key
 from service.replica import ModelGone, load_replica
@@ -174,9 +173,11 @@ class Learner:
         if self.leading:
             self._metrics.lags(self.model, lag)
 
-    def _show_waiting(self, swept: Swept, config: ModelConfig) -> None:
+    def _show_waiting(self, swept: Swept, waiting: Waiting) -> None:
+        if self._mirror.loads:  # so that snapshots tell what is in force
+            self._mirror.replica.take_feedback(waiting.stored, waiting.config)
         if self.leading:
-            self._metrics.waits(self.model, swept, config.feedback.max_bytes)
+            self._metrics.waits(self.model, swept, waiting.config.max_bytes)
         else:
             self._metrics.waits_elsewhere(self.model, swept)
 

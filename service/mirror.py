@@ -12,12 +12,14 @@ from redis.exceptions import ResponseError
 
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import Commit, LogId
-from service.replica import FellBehind, ModelGone, Replica, load_replica, read_commits, token_now
+from service.replica import FellBehind, ModelGone, Replica, load_replica, look, read_commits, token_now
 from service.settings import Settings
 from service.snapshots.starting import SnapshotShortcut
 from service.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 1.0
 
 
 class Mirror:
@@ -39,6 +41,7 @@ class Mirror:
         self.channel = Channel(client)
         self.loads = 0
         self._heard = 0.0
+        self._looked = 0.0
         self._on_commit = on_commit
         self._on_load = on_load
         self._shortcut = SnapshotShortcut(SnapshotStore(settings)) if settings.start_from_snapshot else None
@@ -81,7 +84,7 @@ class Mirror:
         follow from what it holds, and where there is none although the token moved."""
         try:
             commits = await read_commits(self.channel, self.replica, block_ms)
-            if not commits and await token_now(self.channel, self.replica.keys) != self.replica.token:
+            if not commits and await self._look() != self.replica.token:
                 # Either one came after the read, or the server is not where it was.
                 commits = await read_commits(self.channel, self.replica)
                 if not commits:
@@ -90,12 +93,20 @@ class Mirror:
                 self.replica.apply(position, commit)
                 if self._on_commit is not None:
                     self._on_commit(commit, self.replica.revision)
+            if time.monotonic() - self._looked > LOOK_EVERY_SECONDS:
+                await self._look()
         except FellBehind:
             log.info(
                 "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
             )
             await self.load()
         self.heard()
+
+    async def _look(self) -> bytes:
+        """The server's token. No commit tells of a change of `feedback`."""
+        token = await look(self.channel, self.replica)
+        self._looked = time.monotonic()
+        return token
 
     async def catch_up(self) -> None:
         """Advances until the server's token is the mirror's."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from service.redis_keys import (
     meta_key,
 )
 from service.refusals import full_is_told
-from service.replica import ModelGone, checked_config, gone_is_unknown, read_meta
+from service.replica import ModelGone, checked_config, config_at_creation, gone_is_unknown, read_meta
 from service.settings import Settings
 from service.tasks import cancel_all
 
@@ -242,18 +243,23 @@ async def _names_of_metas(client: Redis) -> AsyncIterator[bytes]:
 
 
 async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
-    """Creates the model unless it is there; says whether it did.
+    """Creates the model unless it is there; says whether it did. The same one is there also where its
+    feedback was changed in place since, which stays so.
 
     Raises ModelConflict where another is, AliasConflict, and what Channel.call raises.
     """
     await check_free(channel, name)
-    meta = [part for field in new_meta(config).items() for part in field]
-    while (created := await create_model(channel, meta_key(name), alias_key(name), *meta)) == NAME_CLAIMED:
+    fields = [part for field in new_meta(config).items() for part in field]
+    while (created := await create_model(channel, meta_key(name), alias_key(name), *fields)) == NAME_CLAIMED:
         await take_back_claim(channel, name)
     if not created:
-        stored = checked_config(name, await read_meta(channel, name))
-        if stored.canonical() != config.canonical():
-            raise ModelConflict(f"Model {name!r} exists with {difference(stored, config)}; delete it first.")
+        meta = await read_meta(channel, name)
+        stored = checked_config(name, meta)
+        same = (stored.canonical(), config_at_creation(name, meta).canonical())
+        if config.canonical() not in same:
+            raise ModelConflict(
+                f"Model {name!r} exists with {difference(stored, config)}; {_way(stored, config)}."
+            )
     await channel.call("SADD", MODELS, name)
     return bool(created)
 
@@ -266,6 +272,13 @@ def difference(stored: ModelConfig, asked: ModelConfig) -> str:
             if theirs[part].get(name) != value:
                 return f"{part}.{name} = {value!r}, not {theirs[part].get(name)!r}"
     return "another configuration"
+
+
+def _way(stored: ModelConfig, asked: ModelConfig) -> str:
+    """From the one to the other."""
+    rest = replace(stored, feedback=replace(asked.feedback, exposure=stored.feedback.exposure))
+    patched = asked.canonical() == rest.canonical()
+    return "PATCH changes that in place" if patched else "delete it first"
 
 
 def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:

@@ -65,6 +65,14 @@ MODEL_EXAMPLES: dict[str, Example] = {
 }
 
 
+CHANGE_EXAMPLES: dict[str, Example] = {
+    "room": Example(
+        summary="More room for predictions that wait", value={"feedback": {"max_bytes": 1073741824}}
+    ),
+    "window": Example(summary="Another window", value={"feedback": {"window_seconds": 3600}}),
+}
+
+
 def problems(**described: str) -> Responses:
     """Replies for `responses=` of a route, such as `problems(_404="no such model")`."""
     return {
@@ -88,6 +96,11 @@ MODEL_PROBLEMS = problems(**_OF_A_MODEL)
 AT_ITS_LIMIT = {"_507": "Redis is at its memory limit."}
 CREATE_PROBLEMS = problems(
     **_OF_A_MODEL | OF_A_BODY | AT_ITS_LIMIT | {"_409": "It exists with another configuration."}
+)
+CHANGE_PROBLEMS = problems(
+    **_OF_A_MODEL
+    | OF_A_BODY
+    | {"_409": "That is fixed at creation, or the name is that of an alias.", "_503": "Redis is away."}
 )
 PREDICT_PROBLEMS = problems(
     **_OF_A_MODEL

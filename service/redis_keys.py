@@ -172,6 +172,7 @@ LOG_START = LogId(0, 0)
 class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
+    ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
     """
 
     incarnation: str
@@ -187,6 +188,7 @@ class Meta:
     commit: int
     skipped: int
     evaluated: LogId
+    feedback: bytes
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -204,6 +206,7 @@ class Meta:
             commit=int(fields[b"commit"]),
             skipped=int(fields[b"skipped"]),
             evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
+            feedback=fields.get(b"feedback", b""),
         )
 
     @property

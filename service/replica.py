@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from model_core.errors import InvalidInput
 from model_core.state import ModelState
 from service.errors import ContractMismatch, UnknownModel
+from service.feedback.config import FeedbackConfig
 from service.model_config import ModelConfig
 from service.redis_client import Channel, read_head
 from service.redis_keys import (
@@ -59,7 +60,7 @@ class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
     `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
-    log example; `evaluated`: see Meta.
+    log example; `evaluated` and `feedback`: see Meta.
     """
 
     keys: ModelKeys
@@ -73,6 +74,7 @@ class Replica:
     applied_number: int
     position: LogId
     evaluated: LogId = LOG_START
+    feedback: bytes = b""
 
     @property
     def revision(self) -> str:
@@ -91,6 +93,11 @@ class Replica:
         self.token, self.commit, self.skipped = commit.token, commit.number, commit.skipped_total
         self.applied, self.applied_number = commit.applied, commit.applied_number
         self.position = position
+
+    def take_feedback(self, stored: bytes, config: FeedbackConfig) -> None:
+        """What is stored by now, and what that means."""
+        if stored != self.feedback:
+            self.feedback, self.config = stored, replace(self.config, feedback=config)
 
 
 Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
@@ -135,10 +142,28 @@ async def read_commits(
 
 async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
     """The server's token. Raises ModelGone where it holds another incarnation, or none."""
-    incarnation, token = await channel.call("HMGET", keys.meta, "incarnation", "token")
+    return (await _now(channel, keys))[0]
+
+
+async def look(channel: Channel, replica: Replica) -> bytes:
+    """The server's token; the replica takes over how labels are waited for, where that has changed.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    token, feedback = await _now(channel, replica.keys)
+    if feedback != replica.feedback:
+        meta = await read_meta(channel, replica.keys.model)
+        if meta.incarnation != replica.keys.incarnation:
+            raise ModelGone(replica.keys.model)
+        replica.take_feedback(meta.feedback, checked_config(replica.keys.model, meta).feedback)
+    return token
+
+
+async def _now(channel: Channel, keys: ModelKeys) -> tuple[bytes, bytes]:
+    incarnation, token, feedback = await channel.call("HMGET", keys.meta, "incarnation", "token", "feedback")
     if incarnation is None or incarnation.decode() != keys.incarnation:
         raise ModelGone(keys.model)
-    return bytes(token)
+    return token, feedback or b""
 
 
 async def read_meta(channel: Channel, model: str) -> Meta:
@@ -168,6 +193,7 @@ async def _start(channel: Channel, model: str) -> Replica:
         meta.applied_number,
         LogId.parse(position),
         meta.evaluated,
+        feedback=meta.feedback,
     )
 
 
@@ -183,9 +209,28 @@ async def _scan_into(replica: Replica, channel: Channel) -> None:
 
 
 def checked_config(model: str, meta: Meta) -> ModelConfig:
-    """The stored configuration. Raises ContractMismatch where this code would not read it as it was
-    written.
+    """The stored configuration, as it is in force. Raises ContractMismatch where this code would not read it
+    as it was written.
     """
+    config = config_at_creation(model, meta)
+    if not meta.feedback:
+        return config
+    return replace(config, feedback=feedback_in_force(model, b"{}", meta.feedback))
+
+
+def feedback_in_force(model: str, config: bytes, feedback: bytes) -> FeedbackConfig:
+    """Of these fields of a model's meta. Raises ContractMismatch."""
+    stored = json.loads(feedback) if feedback else json.loads(config).get("feedback", {})
+    try:
+        return FeedbackConfig.from_json(stored)
+    except InvalidInput as wrong:
+        raise ContractMismatch(
+            f"Model {model!r} has a feedback this version does not know: {wrong}"
+        ) from wrong
+
+
+def config_at_creation(model: str, meta: Meta) -> ModelConfig:
+    """Before any change in place. Raises ContractMismatch."""
     if meta.format_version != FORMAT_VERSION:
         raise ContractMismatch(
             f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"

@@ -182,6 +182,25 @@ class ImpressionsRequest(TypedDict):
     ids: Annotated[list[Identifier], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
 
 
+Feedback = Annotated[
+    dict[str, Any],
+    Field(
+        description=(
+            "How labels of logged predictions are waited for: log, wait, exposure, window_seconds,"
+            " learn_at, late, late_seconds, unshown_seconds, grace_seconds, negative_sample_rate,"
+            " max_bytes."
+        )
+    ),
+]
+
+
+@with_config(_documented())
+class ModelChange(TypedDict, total=False):
+    """What changes of a model in place; fields that are left out stay as they are."""
+
+    feedback: Feedback
+
+
 @with_config(_documented())
 class ModelSpecification(TypedDict, total=False):
     """Configuration of a model; what is left out takes its default."""
@@ -200,16 +219,7 @@ class ModelSpecification(TypedDict, total=False):
         dict[str, Any],
         Field(description="Features that are evaluated value by value (slices), and how many values (most)."),
     ]
-    feedback: Annotated[
-        dict[str, Any],
-        Field(
-            description=(
-                "How labels of logged predictions are waited for: log, wait, exposure, window_seconds,"
-                " learn_at, late, late_seconds, unshown_seconds, grace_seconds, negative_sample_rate,"
-                " max_bytes."
-            )
-        ),
-    ]
+    feedback: Feedback
     snapshots: Annotated[
         dict[str, Any], Field(description="When to go back to a good snapshot by itself: auto_rollback.")
     ]

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from model_core.examples import ExampleBatch
 from service.coalescing import Asked, Coalescer
-from service.errors import StateUnavailable
+from service.errors import ContractMismatch, StateUnavailable
 from service.evaluation.slice_names import SliceName
 from service.feedback.identity import named, packed_id
 from service.feedback.waiting import Waiting, entries_of
@@ -83,11 +83,11 @@ class Keeper:
             metrics.unlogged(model.name, reason, 0)  # there at 0, or Prometheus would miss the first ones
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
-        linger = 0.0 if model.config.feedback.wait else LINGER_SECONDS
-        self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL, linger)
+        self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL)
 
     async def keep(self, served: Served) -> Kept:
         if self._may_keep():
+            self._requests.linger_seconds = 0.0
             try:
                 return await self._requests.submit(served, len(served.batch))
             except StateUnavailable:  # the service stops
@@ -103,6 +103,7 @@ class Keeper:
         if self._pending_bytes + size > self._settings.pending_log_bytes:
             return Kept(ids, self._lost(len(ids), "pending"))
         self._pending_bytes += size
+        self._requests.linger_seconds = LINGER_SECONDS
         self._requests.submit_soon(served, len(ids))
         return Kept(ids, "L" * len(ids))
 
@@ -158,7 +159,7 @@ class Keeper:
                 except CONNECTION_FAILURES:
                     self._health.doubt()
                     look = True
-                except ModelGone as gone:
+                except (ModelGone, ContractMismatch) as gone:
                     self._tell(gone)
                     return self._lost(len(entries) // 2)
                 except ResponseError as refusal:

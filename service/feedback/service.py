@@ -42,7 +42,8 @@ class ModelFeedback:
     def __init__(
         self, client: Redis, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
-        waiting = Waiting(model.mirror.replica.keys, model.config.feedback, settings)
+        replica = model.mirror.replica
+        waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
         self._channels = exposing, labelling = Channel(client), Channel(client)
         self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](

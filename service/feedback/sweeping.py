@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.feedback.waiting import Swept, Waiting
-from service.model_config import ModelConfig
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import ModelKeys
 from service.replica import ModelGone, checked_config, read_meta
@@ -24,36 +23,36 @@ MOST_A_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_waiting(
-    client: Redis, model: str, settings: Settings, show: Callable[[Swept, ModelConfig], None]
+    client: Redis, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
 ) -> None:
-    """Sweeps until the model is gone. Raises ContractMismatch.
+    """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
 
     Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
     A full backlog ends it until the next second.
     """
     channel = Channel(client)
-    opened: tuple[Waiting, ModelConfig] | None = None
+    waiting: Waiting | None = None
     pause = EVERY_SECONDS
     try:
         while True:
             await asyncio.sleep(pause)
             pause = EVERY_SECONDS
             try:
-                opened = opened or await _open(channel, model, settings)
-                swept = await opened[0].sweep(channel, MOST_A_SWEEP)
+                waiting = waiting or await _open(channel, model, settings)
+                swept = await waiting.sweep(channel, MOST_A_SWEEP)
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
                 log.log(level, "what waits of %s is not closed: %s", model, failure)
                 continue
-            show(swept, opened[1])
+            show(swept, waiting)
             pause = AGAIN_SECONDS if swept.more else EVERY_SECONDS
     finally:
         await channel.close()
 
 
-async def _open(channel: Channel, model: str, settings: Settings) -> tuple[Waiting, ModelConfig]:
+async def _open(channel: Channel, model: str, settings: Settings) -> Waiting:
     meta = await read_meta(channel, model)
-    config = checked_config(model, meta)
-    return Waiting(ModelKeys(model, meta.incarnation), config.feedback, settings), config
+    config = checked_config(model, meta).feedback
+    return Waiting(ModelKeys(model, meta.incarnation), config, settings, meta.feedback)

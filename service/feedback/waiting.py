@@ -26,7 +26,7 @@ from service.redis_client import (
     sweep_predictions,
 )
 from service.redis_keys import WAITING_HEAD, LogId, ModelKeys
-from service.replica import ModelGone
+from service.replica import ModelGone, feedback_in_force
 from service.settings import Settings
 
 STAGES = ("unshown", "early", "open", "closed")
@@ -68,13 +68,24 @@ class Swept(NamedTuple):
 
 
 class Waiting:
-    """Every method raises ModelGone where this incarnation of the model is no more, and what Channel.call
-    raises.
+    """Every method raises ModelGone where this incarnation of the model is no more, ContractMismatch where
+    its `feedback` was changed to what this version does not know, and what Channel.call raises.
+
+    `config`: how labels are waited for, as the server said last; `stored`: see Meta.feedback. Every script
+    compares that, so that all processes do as the server says from one moment on.
     """
 
-    def __init__(self, keys: ModelKeys, config: FeedbackConfig, settings: Settings) -> None:
+    def __init__(
+        self, keys: ModelKeys, config: FeedbackConfig, settings: Settings, stored: bytes = b""
+    ) -> None:
         self._keys = keys
-        self._kind = "i" if config.exposure == "on_predict" else "u"
+        self._settings = settings
+        self._kind = "i" if config.exposure == "on_predict" else "u"  # which never changes in place
+        self._take(config, stored)
+
+    def _take(self, config: FeedbackConfig, stored: bytes) -> None:
+        self.config, self.stored = config, stored
+        keys, settings = self._keys, self._settings
         common: tuple[str | int | float, ...] = (
             *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions),
             *(keys.incarnation, keys.due_prefix),
@@ -82,7 +93,7 @@ class Waiting:
             *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
             *(settings.backlog_limit_examples, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
         )
-        self._common = [str(one).encode() for one in common]
+        self._common = [*(str(one).encode() for one in common), stored]
 
     async def log(self, channel: Channel, entries: Iterable[bytes], look: bool) -> str:
         """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
@@ -114,8 +125,12 @@ class Waiting:
         return Swept(bool(more), size, oldest / 1000, dict(zip(STAGES, stages, strict=True)), named)
 
     async def _run(self, script: Script, channel: Channel, *own: str | bytes | int) -> list[Any]:
-        reply: list[Any] = await script(channel, *self._common, *own)
-        status, *rest = reply
+        rest: list[Any]
+        status, *rest = await script(channel, *self._common, *own)
+        while status == b"CHANGED":
+            stored, config = rest
+            self._take(feedback_in_force(self._keys.model, config, stored), stored)
+            status, *rest = await script(channel, *self._common, *own)
         if status == b"GONE":
             raise ModelGone(self._keys.model)
         if status == b"FULL":

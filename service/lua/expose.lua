@@ -1,7 +1,7 @@
 -- Says of logged predictions that they were shown: their windows begin.
 --
 -- After: log_writer, waiting, closing
--- ARGV: 14.. prediction ids
+-- ARGV: 15.. prediction ids
 -- RETURNS: {'SHOWN', per id a letter: S shown, A already shown, U unknown}
 local ids = {}
 for k = OWN, #ARGV do ids[#ids + 1] = ARGV[k] end

@@ -1,7 +1,7 @@
 -- Takes labels of logged predictions, each once.
 --
 -- After: log_writer, waiting, closing
--- ARGV: from 14 on, for each: prediction id, label ('0' or '1'), weight (f64)
+-- ARGV: from 15 on, for each: prediction id, label ('0' or '1'), weight (f64)
 -- RETURNS: {'FULL', backlog} and nothing was taken, or
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W waits for the end of
 --          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,

@@ -1,7 +1,7 @@
 -- Keeps predictions until they are shown, or, where they are impressions already, until their label.
 --
 -- After: waiting
--- ARGV: 14 'i' where a prediction is an impression, else 'u'; 15 '1' to look whether the ids are known;
+-- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to look whether the ids are known;
 --       then for each prediction: its id, its value from the commit number on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
 --           F no room}

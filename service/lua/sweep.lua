@@ -2,7 +2,7 @@
 -- were never shown, labels whose impression never came and what was remembered of closed ones are forgotten.
 --
 -- After: log_writer, waiting, closing
--- ARGV: 14 most impressions to close
+-- ARGV: 15 most impressions to close
 -- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open impression was
 --           shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])
@@ -20,7 +20,16 @@ local function lists()
 end
 local function due(name) return tonumber(string.sub(name, 2)) <= now end
 
--- ids and values of the first element of a list that still wait in it, and whether there was one.
+-- Of an id in a list of another time: who listed it, of another version, waits less long. Of one that has gone on to a
+-- later list of its kind it is there twice, which does nothing.
+local function list_again(id, value)
+  local name = list_of(value)
+  listed[name] = listed[name] or {}
+  table.insert(listed[name], id)
+  left = left - FORGOTTEN
+end
+
+-- ids and values of the first element of a list that are due, and whether there was one.
 local function next_of(name)
   local element = redis.call('LPOP', prefix .. name)
   if not element then
@@ -34,9 +43,14 @@ local function next_of(name)
   change('#bytes', -#all * LISTED_BYTES)
   local found = find(all)
   for _, id in ipairs(all) do
-    if found[id] and not seen[id] and list_of(found[id]) == name then
-      ids[#ids + 1] = id
+    local value = found[id]
+    if value and not seen[id] and kind_of(value) == string.sub(name, 1, 1) then
       seen[id] = true
+      if is_due(value) then
+        ids[#ids + 1] = id
+      else
+        list_again(id, value)
+      end
     end
   end
   return ids, found, true

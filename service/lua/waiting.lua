@@ -5,8 +5,10 @@
 --       the keys of lists follow from their names and share the hash tag
 -- ARGV: 1 incarnation, 2 prefix of the lists, how long each kind waits (s): 3 u, 4 g, 5 i, 6 c,
 --       7 most bytes that may wait, 8 learn_at, 9 late, 10 negative_sample_rate,
---       11 most examples the backlog may hold, 12 most bytes and 13 most examples in one log entry
--- RETURNS: {'GONE'} another incarnation or none; otherwise what the script says.
+--       11 most examples the backlog may hold, 12 most bytes and 13 most examples in one log entry,
+--       14 the model's `feedback` that the caller has these settings from
+-- RETURNS: {'GONE'} another incarnation or none, {'CHANGED', `feedback` and `config` of the model's meta} other
+--          settings are in force by now, and nothing was done; otherwise what the script says.
 --
 -- Kinds: u predictions not shown yet, g not shown but with a label, i impressions, c closed ones.
 -- Id: the last 10 bytes of that of a prediction, which is two of 0 and a digest.
@@ -16,11 +18,12 @@
 -- stage, since when, the label, or 'n' for none in time and 'l' for one that was late; then the position in the log,
 -- or after 'n' what it was, from the commit number on, where a late label is learned too.
 -- List: elements of up to a few ids each, in the order in which they began to wait. Named by kind and by when its ids
--- are due, in seconds, rounded up to a 30th of the kind's time. An id whose value has gone on to another list stays:
--- only the list that follows from its value counts.
+-- are due, in seconds, rounded up to a 30th of the kind's time; by other names where that time was changed since
+-- (change_feedback.lua), and never before they are due. An id whose value has gone on to another list stays: it does
+-- nothing there.
 local incarnation, prefix = ARGV[1], ARGV[2]
 local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV[5]), c = tonumber(ARGV[6])}
-local OWN, CHUNK = 14, 3000 -- the first argument of a script's own
+local OWN, CHUNK = 15, 3000 -- the first argument of a script's own
 local ENTRY_BYTES, LISTED_BYTES = 82, 11 -- beyond the value's own, and of an id in a list: measured, at most
 local ID_BYTES, LISTED_TOGETHER = 10, 100
 local REVISION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
@@ -29,9 +32,12 @@ local KIND_OF = {u = 'u', x = 'g', y = 'g', i = 'i', ['0'] = 'i', ['1'] = 'i', c
 local LABEL_OF = {x = '0', y = '1', ['0'] = '0', ['1'] = '1'}
 local STAGE_OF = {g = {['0'] = 'x', ['1'] = 'y'}, i = {['0'] = '0', ['1'] = '1'}}
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'feedback')
 if meta[1] ~= incarnation then
   return {'GONE'}
+end
+if (meta[5] or '') ~= ARGV[14] then
+  return {'CHANGED', meta[5] or '', redis.call('HGET', KEYS[1], 'config')}
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -46,6 +52,7 @@ local function list_for(kind, seconds)
   return kind .. math.ceil((seconds + 1 + wait_of[kind]) / width) * width
 end
 local function list_of(value) return list_for(kind_of(value), since(value)) end
+local function is_due(value) return since(value) + 1 + wait_of[kind_of(value)] <= now end
 
 local changes, listed = {}, {} -- field of the index -> what to add; list -> ids to add
 local function change(field, by) changes[field] = (changes[field] or 0) + by end

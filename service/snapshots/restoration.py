@@ -10,7 +10,7 @@ from service.bulk_load import PatientChannel, fill
 from service.model_config import ModelConfig
 from service.redis_client import Channel
 from service.redis_keys import LogId, Meta, ModelKeys
-from service.replica import checked_config
+from service.replica import config_at_creation
 from service.snapshots.catalogue import Entry
 from service.snapshots.creating import check_memory
 from service.snapshots.errors import LogIncomplete
@@ -24,7 +24,9 @@ FEW_EXAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Restoration:
-    """`meta`: of the model as it was found; `config`: the one that it will have."""
+    """`meta`: of the model as it was found; `config`: the one that it will have, but for what was changed in
+    place, which stays so.
+    """
 
     plan: RestorePlan
     entry: Entry
@@ -36,7 +38,7 @@ class Restoration:
     def of(cls, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta) -> Restoration:
         """Raises SnapshotMismatch, ContractMismatch."""
         hyper = plan.hyper if plan.replay_log else None
-        config = restored_config(snapshot.header, checked_config(plan.model, meta), hyper)
+        config = restored_config(snapshot.header, config_at_creation(plan.model, meta), hyper)
         return cls(plan, entry, snapshot, meta, config)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-METHODS = ("get", "put", "post", "delete")
+METHODS = ("get", "put", "post", "patch", "delete")
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("get", "/models"),
         ("get", "/models/{name}"),
         ("put", "/models/{name}"),
+        ("patch", "/models/{name}"),
         ("delete", "/models/{name}"),
         ("get", "/models/{name}/snapshots"),
         ("post", "/models/{name}/snapshots"),

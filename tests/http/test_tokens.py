@@ -83,6 +83,7 @@ def basic(token: str, **further: str) -> dict[str, str]:
         ("UPDATES", "POST", f"/models/{OTHER}/predict", 404),
         ("UPDATES", "GET", "/models", 200),
         ("UPDATES", "PUT", f"/models/{OTHER}", 403),
+        ("UPDATES", "PATCH", "/models/default", 403),
         ("UPDATES", "POST", "/no/such/path", 403),
         ("PREDICTS", "GET", "/", 200),
         ("RULES", "POST", f"/models/{MINE}/clone", 403),

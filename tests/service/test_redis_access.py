@@ -13,6 +13,7 @@ from model_core.examples import ExampleBatch
 from service.aliases import Aliases
 from service.appending import NewExamples
 from service.bulk_load import bulk_load
+from service.feedback.changing import change_feedback
 from service.feedback.waiting import Waiting, entries_of, key_of
 from service.log_inspection import describe_log, skip_through
 from service.model_config import ModelConfig
@@ -67,7 +68,7 @@ def called_commands() -> set[str]:
 
 
 def test_the_documented_user_may_call_what_the_code_calls_and_no_other_command() -> None:
-    not_for_it = {"config", "post", "put", "get", "delete"}  # the first, or those of HTTP
+    not_for_it = {"config", "post", "put", "patch", "get", "delete"}  # the first, or those of HTTP
     allowed = {name.split("|")[0] for name in allowed_commands()}
     assert allowed - not_for_it == called_commands() - not_for_it
 
@@ -90,6 +91,7 @@ async def use_everything(settings: Settings) -> None:
             await use_feedback(channel, model, settings)
         aliases = Aliases(system.models)
         await aliases.set("live", "clicks")
+        await aliases.remember_former("clicks", 3600)
         await aliases.remove("live")
         learner_asks_for_lag = 1.2
         await asyncio.sleep(learner_asks_for_lag)
@@ -116,11 +118,12 @@ async def use_slices(system: System, model: OpenModel) -> None:
 
 
 async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -> None:
-    """A prediction waits, is shown, and is closed without a label."""
+    """A prediction waits, is shown, and is closed without a label, at other times than it was to be."""
     waiting = Waiting(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
     batch = ExampleBatch.from_encoded([([1], None)])
     await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), False)
     await waiting.expose(channel, [key_of(bytes(16))])
+    await change_feedback(channel, model.name, {"window_seconds": 2})
     async with asyncio.timeout(60):
         while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server
             await asyncio.sleep(0.05)

@@ -1,0 +1,43 @@
+-- Changes in place how labels are waited for, unless somebody else has by now.
+-- KEYS: 1 meta, 2 index of the predictions that wait (see waiting.lua)
+-- ARGV: 1 incarnation, 2 `feedback` that the caller has read, or empty, 3 the new one, 4 prefix of the lists,
+--       then for each kind that waits longer or shorter: its letter, by how many whole seconds
+-- RETURNS: 1 changed, 0 there is another one by now (nothing changed), -1 another incarnation or none
+-- What waits is due so much later or earlier. Its lists get other names, so that it takes no longer for more of it;
+-- the keys of lists share the hash tag.
+local incarnation, so_far, feedback, prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'feedback')
+if meta[1] ~= incarnation then
+  return -1
+end
+if (meta[2] or '') ~= so_far then
+  return 0
+end
+
+-- First what it is renamed to is out of the way; a user who may not rename has changed nothing.
+local function rename(old, new)
+  if redis.call('EXISTS', prefix .. old) == 1 and redis.call('RENAMENX', prefix .. old, prefix .. new) == 0 then
+    return -- it stays as it is: the sweep looks at each id
+  end
+  local bytes = redis.call('HGET', KEYS[2], old)
+  redis.call('HDEL', KEYS[2], old) -- on a full server only a script that has written is given memory
+  redis.call('HSET', KEYS[2], new, bytes)
+end
+local function shift(kind, seconds)
+  local due = {}
+  for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if string.sub(name, 1, 1) == kind then due[#due + 1] = tonumber(string.sub(name, 2)) end
+  end
+  table.sort(due, function(a, b)
+    if seconds > 0 then return a > b end
+    return a < b
+  end)
+  for _, at in ipairs(due) do
+    rename(string.format('%s%.0f', kind, at), string.format('%s%.0f', kind, at + seconds))
+  end
+end
+
+for k = 5, #ARGV, 2 do shift(ARGV[k], tonumber(ARGV[k + 1])) end
+redis.call('HDEL', KEYS[1], 'feedback')
+redis.call('HSET', KEYS[1], 'feedback', feedback)
+return 1

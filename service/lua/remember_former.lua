@@ -1,0 +1,20 @@
+-- Remembers longer which aliases have meant a model, whose predictions may wait longer by now.
+-- KEYS: 1 aliases (see set_alias.lua)
+-- ARGV: 1 model, 2 how long its predictions may wait (s)
+-- RETURNS: 1
+-- It counts as a change of the aliases, so that who switches one meanwhile asks again how long to remember it.
+local model, wait = ARGV[1], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = tonumber(time[1])
+local all = redis.call('HGETALL', KEYS[1])
+local changes = 0
+for k = 1, #all, 2 do
+  local former = string.match(all[k], '/(.*)')
+  if all[k] == '/changes' then
+    changes = tonumber(all[k + 1])
+  elseif former == model and tonumber(all[k + 1]) > now then
+    redis.call('HSET', KEYS[1], all[k], math.max(math.ceil(now + wait), tonumber(all[k + 1])))
+  end
+end
+redis.call('HSET', KEYS[1], '/changes', string.format('%.0f', math.max(now * 1000000 + tonumber(time[2]), changes + 1)))
+return 1
