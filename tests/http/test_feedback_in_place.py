@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.redis_keys import ALIASES
 from tests.commands import run
 from tests.http.conftest import ApiFactory, LiveApi
 from tests.problem_replies import problem
@@ -158,6 +159,36 @@ def test_while_redis_is_away_it_is_refused_and_the_same_again_is_safe(
     fresh_valkey.resume()
     until(lambda: api.patch("/models/ads", json={"feedback": {"max_bytes": 1 << 20}}).status_code == 200)
     assert api.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 20
+
+
+def test_a_server_without_memory_takes_it(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
+    api = start_api(fresh_valkey).client
+    api.put("/models/ads", json=CONFIG).raise_for_status()
+    assert logged(api, "/models/ads", 5)
+    with fresh_valkey.client() as redis:
+        redis.config_set("maxmemory", 1 << 20)
+        assert patch(api, "/models/ads", unshown_seconds=1, window_seconds=60)["window_seconds"] == 60
+        until(lambda: not logged(api, "/models/ads"))
+        assert patch(api, "/models/ads", max_bytes=1 << 22)["max_bytes"] == 1 << 22
+        redis.config_set("maxmemory", 0)
+    until(lambda: logged(api, "/models/ads"))
+
+
+def test_through_an_alias_that_means_another_by_now_what_waits_longer_is_known_longer(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    for model in ("first", "second"):
+        api.put(f"/models/{model}", json=CONFIG).raise_for_status()
+        api.put("/aliases/live", json={"model": model}).raise_for_status()
+    with fresh_valkey.client() as redis:
+        before = int(redis.hget(ALIASES, "live/first"))
+        patch(api, "/models/first", window_seconds=36_000)
+        after = int(redis.hget(ALIASES, "live/first"))
+        assert after >= before + (36_000 - 1800)
+        patch(api, "/models/first", window_seconds=60)
+        assert int(redis.hget(ALIASES, "live/first")) >= after, "what was logged before may wait so long"
+    assert api.get("/aliases").json()["aliases"] == {"live": "second"}
 
 
 def test_clones_and_snapshots_have_what_is_in_force_and_a_restore_leaves_it(
