@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.alias_names import check_free
-from service.errors import ModelExists
+from service.errors import ModelExists, StateUnavailable
 from service.redis_client import Channel
 from service.redis_keys import meta_key
 from service.replica import Replica, load_replica
@@ -26,7 +26,8 @@ async def clone(
     `changes`: other fields of `hyper` and `feedback`. Predictions that wait for labels stay with the source.
 
     Raises ModelGone, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
-    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises.
+    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises. With
+    StateUnavailable the clone may be there, and its first snapshot stays.
     """
     replica = await load_replica(channel, source)
     config = replica.config.changed(changes)
@@ -39,6 +40,8 @@ async def clone(
     entry = await asyncio.to_thread(_save, catalogue, replica)
     try:
         created = await create_filled(channel, name, config, replica.state, entry.id)
+    except (StateUnavailable, asyncio.CancelledError):  # it may be there, and then it needs its beginning
+        raise
     except BaseException:
         await asyncio.to_thread(catalogue.delete, entry)
         raise

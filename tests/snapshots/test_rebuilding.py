@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import pytest
 from service.errors import CommandFailure, ModelExists
 from service.models import OpenModel
 from service.redis_client import one_errand
-from service.redis_keys import CHANGED
+from service.redis_keys import CHANGED, meta_key
 from service.snapshots.cloning import clone
 from service.snapshots.errors import LogIncomplete
 from service.snapshots.rebuilding import Rebuilt, rebuild
 from service.snapshots.store import SnapshotStore
 from tests.commands import run
+from tests.proxy import Proxy
 from tests.servers import ServerProcess
 from tests.snapshots.snapshot_systems import CONFIG, catalogue, restored, take
 from tests.system import System, stored
@@ -84,6 +86,39 @@ async def test_a_clone_is_made_from_what_it_began_with(
     await system.update(copy, 10, start=60)
     result = await rebuilt(system, model="copy")
     assert (result.examples, result.t, result.difference) == (10, 70, "")
+
+
+async def test_a_clone_is_made_although_the_index_does_not_take_its_name(
+    valkey: ServerProcess, system: System, model: OpenModel
+) -> None:
+    async with Proxy(valkey.socket_path) as proxy:
+        cut = proxy.lose_request("SADD")
+        await clone_through(proxy, system)
+        assert cut.happened == 1
+    assert (await rebuilt(system, model="copy")).difference == ""
+    await system.models.repair_index()
+    assert "copy" in await system.models.names()
+
+
+async def test_a_clone_keeps_what_it_began_with_where_nobody_heard_that_it_was_made(
+    valkey: ServerProcess, system: System, model: OpenModel
+) -> None:
+    async with Proxy(valkey.socket_path) as proxy:
+        held = proxy.hold("create_filled")
+        cloning = asyncio.create_task(clone_through(proxy, system))
+        await held.reached.wait()
+        cloning.cancel()
+        await asyncio.wait([cloning])
+        proxy.behave()  # what was on its way arrives
+        async with asyncio.timeout(10):
+            while not await system.client.exists(meta_key("copy")):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert (await rebuilt(system, model="copy")).difference == ""
+
+
+async def clone_through(proxy: Proxy, system: System) -> None:
+    async with one_errand(system.settings.model_copy(update={"redis_url": proxy.url})) as channel:
+        await clone(channel, SnapshotStore(system.settings), "clicks", "copy", {})
 
 
 async def test_a_clone_that_is_refused_leaves_no_snapshot(system: System, model: OpenModel) -> None:
