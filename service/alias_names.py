@@ -14,7 +14,7 @@ deleted, by the next who wants to create the model.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from service.errors import AliasConflict
@@ -25,13 +25,18 @@ give_back = release_lease
 
 
 class Meanings(NamedTuple):
-    """Of each alias the model, and those that it meant before, while these may have predictions that wait.
-    `changes`: the number of the last change.
+    """Of each alias the model, and those that it meant before, with when their predictions have ceased to
+    wait, in Unix seconds. `changes`: the number of the last change.
     """
 
     targets: Mapping[str, str]
-    former: Mapping[str, Sequence[str]]
+    former: Mapping[str, Mapping[str, int]]
     changes: str
+
+    @property
+    def changed_at(self) -> float:
+        """When aliases were last changed, in Unix seconds; 0 where never."""
+        return int(self.changes or 0) / 1e6
 
 
 async def read_aliases(channel: Channel) -> Meanings:
@@ -40,11 +45,11 @@ async def read_aliases(channel: Channel) -> Meanings:
     fields = {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
     changes = fields.pop(ALIAS_CHANGES, "")
     targets: dict[str, str] = {}
-    former: dict[str, list[str]] = {}
+    former: dict[str, dict[str, int]] = {}
     for name, value in fields.items():
         alias, is_former, model = name.partition("/")
         if is_former:
-            former.setdefault(alias, []).append(model)
+            former.setdefault(alias, {})[model] = int(value)
         else:
             targets[alias] = value
     return Meanings(targets, former, changes)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from service.alias_names import Meanings, check_free, read_aliases, switch_alias
 from service.coalescing import Asked, Coalescer
@@ -42,7 +43,9 @@ class Aliases:
         self._targets: dict[str, str] = {}
         self._heard: Mapping[str, str] = {}  # the same as the server has them
         self._unloaded: set[str] = set()  # what aliases have come to mean
-        self._former: Mapping[str, Sequence[str]] = {}
+        self._former: Mapping[str, Mapping[str, int]] = {}
+        self.changed_at = 0.0
+        """When any was last changed, as far as this process has heard, in Unix seconds."""
         self._changes = 0  # made by this process
         self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
 
@@ -84,6 +87,23 @@ class Aliases:
                     names.add(model)
                     with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
                         yield await self._models.get(model)
+
+    def before(self, name: str, asked: OpenModel) -> list[str]:
+        """Models other than `asked` where predictions through an alias may wait that was switched. None of a
+        model, and none once the predictions of before the switch have ceased to wait.
+        """
+        former = self._former.get(name)
+        if name not in self._targets or not former:
+            return []
+        now = time.time()
+        names = {self._heard[name], *(model for model, until in former.items() if until > now)}
+        return sorted(names - {asked.name})
+
+    async def opened(self, models: Iterable[str]) -> AsyncIterator[OpenModel]:
+        """Those that there are and that can be read. Raises StateUnavailable."""
+        for model in models:
+            with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
+                yield await self._models.get(model)
 
     async def all(self) -> dict[str, str]:
         return dict((await self._read()).targets)
@@ -135,6 +155,7 @@ class Aliases:
     def _hear(self, meanings: Meanings) -> None:
         """An alias that is new means its model at once: whoever asks has it loaded, or is told why not."""
         before, self._heard, self._former = self._targets, meanings.targets, meanings.former
+        self.changed_at = meanings.changed_at
         opened = {model.name for model in self._models.opened()}
         changed = {model for alias, model in self._heard.items() if before.get(alias) != model}
         self._unloaded = ((self._unloaded & {*self._heard.values()}) | changed) - opened

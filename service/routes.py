@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Body, Query
 
 from model_core.errors import InvalidInput
+from model_core.examples import ExampleBatch
 from model_core.numerics import sigmoids
 from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import StateUnavailable, UpdateUnavailable
+from service.feedback.earlier import Earlier
 from service.feedback.serving import keep_predictions, refuse_single, show, take_labels
 from service.metrics import Metrics
 from service.model_names import ModelName, checked_name
@@ -74,8 +77,22 @@ class HotRoutes:
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.slices.found_in(call.body)
-        ids, logged = await keep_predictions(self._backend.feedback, model, batch, margins, ids, names)
+        feedback, elsewhere = self._backend.feedback, self._looking_elsewhere(call, model, ids)
+        ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
         return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
+
+    def _looking_elsewhere(
+        self, call: RawRequest, model: OpenModel, ids: Sequence[str | None] | None
+    ) -> Callable[[], Awaitable[str]] | None:
+        """Whether it may have been sent before, to what the alias meant then."""
+        aliases = self._backend.aliases
+        if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
+            return None
+        others, latest = aliases.opened(names), aliases.changed_at
+        return Earlier(self._backend.feedback, others, latest, ids, partial(self._read, call)).known
+
+    def _read(self, call: RawRequest, model: OpenModel) -> ExampleBatch:
+        return self._reader.predict(model, call.body).batch
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
@@ -87,7 +104,9 @@ class HotRoutes:
         examples = examples._replace(slice_names=model.slices.found_in(call.body))
         # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
         feedback, elsewhere = self._backend.feedback, self._backend.aliases.elsewhere(call.model, model)
-        labelled = await take_labels(feedback, model, elsewhere, list(labels.values()), self._settings, wait)
+        before = self._backend.aliases.opened(self._backend.aliases.before(call.model, model))
+        given = list(labels.values())
+        labelled = await take_labels(feedback, model, elsewhere, before, given, self._settings, wait)
         self._backend.unknown.add(model, labelled.statuses)
         results = await self._backend.updates.submit(model, examples, wait)
         statuses = results.statuses + labelled.statuses

@@ -18,7 +18,7 @@ from service.errors import LabelsUnavailable, StateUnavailable
 from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
 from service.feedback.keeping import MOST_A_CALL, Keeper
-from service.feedback.waiting import Label, Labelled, Waiting, key_of
+from service.feedback.waiting import Label, Labelled, Sought, Waiting, key_of
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
@@ -44,7 +44,7 @@ class ModelFeedback:
     ) -> None:
         replica = model.mirror.replica
         waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
-        self._channels = exposing, labelling = Channel(client), Channel(client)
+        self._channels = exposing, labelling, looking = Channel(client), Channel(client), Channel(client)
         self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](
             lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MOST_A_CALL
@@ -53,9 +53,13 @@ class ModelFeedback:
             lambda requests: _together(requests, lambda labels: waiting.label(labelling, labels)), MOST_A_CALL
         )
 
+        self.known = Coalescer[_Timed, list[str]](
+            lambda requests: _together(requests, lambda sought: waiting.known(looking, sought)), MOST_A_CALL
+        )
+
     async def close(self) -> None:
         await self.predictions.close()
-        for coalescer in (self.expose, self.label):
+        for coalescer in (self.expose, self.label, self.known):
             await coalescer.close()
         for channel in self._channels:
             await channel.close()
@@ -73,6 +77,11 @@ class Feedback:
         """A letter for each id as expose.lua says it. Raises LabelsUnavailable, StateUnavailable."""
         keys = [key_of(packed_id(text)) for text in ids]
         return await self._answers(model, self.of(model).expose, keys, ids)
+
+    async def known(self, model: OpenModel, sought: Sequence[Sought]) -> list[str]:
+        """A letter for each as Waiting.known says it, soon. Raises LabelsUnavailable, StateUnavailable."""
+        deadline = time.monotonic() + self._settings.redis_timeout_seconds
+        return await self._answers(model, self.of(model).known, sought, (), deadline)
 
     async def label(
         self, model: OpenModel, labels: Sequence[tuple[str, int, float]], deadline: float

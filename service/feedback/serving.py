@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,11 @@ _STATUS: Mapping[str, Status] = {
     "N": "sampled_out",
     "T": "late",
     "D": "duplicate",
+    "E": "duplicate",
     "C": "conflict",
     "U": "unknown",
 }
+_UNSHOWN = "GE"
 
 
 async def keep_predictions(
@@ -40,14 +42,15 @@ async def keep_predictions(
     margins: npt.NDArray[np.float64],
     ids: Sequence[str | None] | None,
     slice_names: Mapping[int, SliceName],
+    elsewhere: Callable[[], Awaitable[str]] | None,
 ) -> tuple[list[str], bool]:
-    """Under which ids, and whether they all wait for their labels now.
+    """Under which ids, and whether they all wait for their labels now. `elsewhere`: see Served.
 
     Raises PredictionConflict where other predictions were kept under some of the ids.
     """
     replica, keeper = model.mirror.replica, feedback.of(model).predictions
     look = ids is not None and any(ids)
-    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names)
+    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names, elsewhere)
     texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
@@ -74,18 +77,28 @@ async def take_labels(
     feedback: Feedback,
     model: OpenModel,
     elsewhere: AsyncIterator[OpenModel],
+    before: AsyncIterator[OpenModel],
     labels: Sequence[NewLabel],
     settings: Settings,
     wait: bool,
 ) -> UpdateResults:
-    """Durable when it returns. `elsewhere`: who may know a prediction that the model does not.
+    """Durable when it returns. `elsewhere`: who may know a prediction that the model does not. `before`: who
+    may have kept the same prediction, and been told of its impression, though the model knows it too.
 
     Raises what Feedback.label raises.
     """
     if not labels:
         return NO_RESULTS
     deadline = time.monotonic() + settings.update_timeout_seconds
-    results = await _take(feedback, model, labels, deadline, wait)
+    answers = await feedback.label(model, labels, deadline)
+    results = await _results(model, labels, answers, deadline, wait)
+    rows = [k for k, answer in enumerate(answers) if answer.letter in _UNSHOWN]
+    while rows and (other := await anext(before, None)):
+        told = await feedback.label(other, [labels[k] for k in rows], deadline)
+        taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
+        theirs = [labels[k] for k in taken], [*taken.values()]
+        results.put([*taken], await _results(other, *theirs, deadline, wait))
+        rows = [k for k in rows if k not in taken]
     if "unknown" in results.statuses:
         async for other in elsewhere:
             missing = [k for k, status in enumerate(results.statuses) if status == "unknown"]
@@ -99,8 +112,14 @@ async def take_labels(
 async def _take(
     feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], deadline: float, wait: bool
 ) -> UpdateResults:
-    """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
     answers = await feedback.label(model, labels, deadline)
+    return await _results(model, labels, answers, deadline, wait)
+
+
+async def _results(
+    model: OpenModel, labels: Sequence[NewLabel], answers: Sequence[Labelled], deadline: float, wait: bool
+) -> UpdateResults:
+    """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
     if wait:
         for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JPD"}:
             await model.outcomes.learned(entry, deadline)

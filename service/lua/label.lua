@@ -5,7 +5,7 @@
 -- RETURNS: {'FULL', backlog} and nothing was taken, or
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W waits for the end of
 --          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,
---          D repeated, C another label was first, U unknown. Position "entry:offset" or empty; delay in
+--          D repeated, E repeated while it waits for its impression, C another label was first, U unknown. Position "entry:offset" or empty; delay in
 --          milliseconds since it was shown, or -1. For a late click it counts the window before the closing.
 local ids = {}
 for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
@@ -83,7 +83,7 @@ local function answer_to(id, label, weight)
   local kind = kind_of(value)
   if kind == 'i' then return of_impression(id, value, label, weight) end
   if kind == 'c' then return of_closed(id, value, label, weight) end
-  if kind == 'g' then return compare(label, label_of(value)) end
+  if kind == 'g' then return compare(label, label_of(value)) == 'D' and 'E' or 'C' end
   return of_unshown(id, value, label, weight)
 end
 

@@ -1,11 +1,14 @@
 -- Keeps predictions until they are shown, or, where they are impressions already, until their label.
 --
 -- After: waiting
--- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to look whether the ids are known;
+-- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to look whether the ids are known, '0' not to,
+--       or only to look, among what has waited since so many Unix seconds at most;
 --       then for each prediction: its id, its value from the commit number on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
---           F no room}
-local kind, looks = ARGV[OWN], ARGV[OWN + 1] == '1'
+--           F no room, U not known where it is only looked}
+local VALUES = 4 -- flag of a record, see model_core/example_records.py
+local kind, looks, latest = ARGV[OWN], ARGV[OWN + 1] ~= '0', tonumber(ARGV[OWN + 1])
+local only_looks = latest > 1
 local head, head_bytes = kind .. since_now, REVISION - 1
 local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
 
@@ -15,9 +18,34 @@ if looks then
   for k = OWN + 2, #ARGV, 2 do ids[#ids + 1] = ARGV[k] end
   known = find(ids)
 end
+-- How often each feature is there: of a record, from its flags on.
+local function counted(body)
+  local number = (#body - 1) / (string.byte(body) == VALUES and 12 or 4)
+  local counts = {}
+  for k = 1, number do
+    local at = 2 + 4 * number + 8 * (k - 1)
+    local feature = string.sub(body, 4 * k - 2, 4 * k + 1) .. string.sub(body, at, at + 7)
+    counts[feature] = (counts[feature] or 0) + 1
+  end
+  return counts
+end
+-- In whatever order: the maps of callers may have none.
+local function same_features(one, other)
+  if one == other then return true end
+  if #one ~= #other or string.byte(one) ~= string.byte(other) then return false end
+  local counts = counted(other)
+  for feature, number in pairs(counted(one)) do
+    if counts[feature] ~= number then return false end
+  end
+  return true
+end
 local function same(found, value)
   if kind_of(found) == 'c' then return true end -- its features are no longer known
-  return string.sub(without_label(found), BODY) == string.sub(value, BODY - head_bytes)
+  return same_features(string.sub(without_label(found), BODY), string.sub(value, BODY - head_bytes))
+end
+-- One that was kept later cannot be what is looked for. When one was kept that has gone on is not known.
+local function is_known(found)
+  return found and not (only_looks and kind_of(found) == kind and since(found) > latest)
 end
 
 local answers, fields, ids, bytes = {}, {}, {}, 0
@@ -25,9 +53,11 @@ for k = OWN + 2, #ARGV, 2 do
   local id, value = ARGV[k], ARGV[k + 1]
   local size = head_bytes + #value + ENTRY_BYTES + LISTED_BYTES
   local answer
-  if looks and known[id] then
+  if looks and is_known(known[id]) then
     answer = same(known[id], value) and 'S' or 'X'
     count(answer == 'S' and 'repeated' or 'conflict')
+  elseif only_looks then
+    answer = 'U'
   elseif size > left then
     answer = 'F'
     count('refused')

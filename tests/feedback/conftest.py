@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from model_core.examples import ExampleBatch
 from service.feedback.config import FeedbackConfig
-from service.feedback.waiting import Label, Labelled, Swept, Waiting, entries_of, key_of
+from service.feedback.waiting import Label, Labelled, Sought, Swept, Waiting, entries_of, key_of
 from service.redis_client import Channel, connect, create_model
 from service.redis_keys import LogEntry, ModelKeys, alias_key
 from tests.conftest import SettingsFactory
@@ -46,11 +46,15 @@ class Bench:
         entries = [part for number in numbers for part in prediction(number, features)]
         return await self._waiting.log(self.channel, entries, look)
 
-    async def log_batch(self, first: int, batch: ExampleBatch) -> str:
+    async def log_batch(self, first: int, batch: ExampleBatch, look: bool = False) -> str:
         """Predictions with these features, numbered from `first`."""
         ids = [id_of(number) for number in range(first, first + len(batch))]
         entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
-        return await self._waiting.log(self.channel, entries, look=False)
+        return await self._waiting.log(self.channel, entries, look)
+
+    async def known(self, number: int, latest: float, features: Sequence[int] = (1, 2, 3)) -> str:
+        key, value = prediction(number, features)
+        return await self._waiting.known(self.channel, [Sought(key, value, int(latest))])
 
     async def expose(self, *numbers: int) -> str:
         return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])

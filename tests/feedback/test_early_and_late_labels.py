@@ -28,7 +28,7 @@ async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench,
     bench = make_bench(learn_at=learn_at, grace_seconds=60)
     await bench.log(1)
     assert await bench.label((1, 1)) == "G"
-    assert await bench.label((1, 1), (1, 0)) == "DC"
+    assert await bench.label((1, 1), (1, 0)) == "EC"
     assert (await bench.sweep()).waiting["early"] == 1
     assert await bench.expose(1) == "S"
     await bench.swept("open")

@@ -1,0 +1,138 @@
+"""Predictions that are sent again, under the same id, through an alias which means another model by now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.conftest import ApiFactory
+from tests.servers import ServerProcess
+
+# A busy machine is no outage.
+PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 25}
+FEATURES = {"user": "u1", "ad": "a7"}
+FEEDBACK = {"log": True, "learn_at": "arrival"}
+
+
+class Switched:
+    """The alias meant `old`, where `first` was logged, and means `new`."""
+
+    def __init__(self, api: httpx.Client, new: dict[str, Any] | None = None, **feedback: Any) -> None:
+        self.api = api
+        config: dict[str, Any] = {"hashing": {"bits": 12}, "feedback": FEEDBACK | feedback}
+        self.create("old", config)
+        self.create("new", config | (new or {}))
+        self.mean("old")
+        self.first = self.predict(id="k")
+        self.explicit = config["feedback"].get("exposure") != "on_predict"
+
+    def create(self, model: str, config: dict[str, Any]) -> None:
+        self.api.put(f"/models/{model}", json=config).raise_for_status()
+
+    def mean(self, model: str) -> None:
+        self.api.put("/aliases/live", json={"model": model}).raise_for_status()
+
+    def post(self, verb: str, body: Any, model: str = "live") -> httpx.Response:
+        return self.api.post(f"/models/{model}/{verb}", json=body)
+
+    def predict(self, model: str = "live", **fields: Any) -> Any:
+        answer = self.post("predict", {"features": FEATURES} | fields, model)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def show(self, model: str = "live") -> str:
+        return str(self.post("impressions", {"ids": ["k"]}, model).json()["results"][0]["status"])
+
+    def click(self, model: str = "live") -> str:
+        answer = self.post("update", {"id": "k", "label": 1}, model)
+        return str(answer.json()["status"])
+
+    def learned(self) -> dict[str, int]:
+        return {name: self.api.get(f"/models/{name}").json()["t"] for name in ("old", "new")}
+
+
+@pytest.fixture
+def live(fresh_valkey: ServerProcess, start_api: ApiFactory) -> httpx.Client:
+    return start_api(fresh_valkey, **PATIENT).client
+
+
+@pytest.mark.parametrize("exposure", ["explicit", "on_predict"])
+def test_it_is_the_one_that_was_kept_first_and_its_click_is_learned_there(
+    live: httpx.Client, exposure: str
+) -> None:
+    switched = Switched(live, exposure=exposure)
+    if switched.explicit:
+        assert switched.show() == "shown"
+    switched.mean("new")
+    assert switched.predict(id="k")["logged"] is True
+    assert switched.click("new") == "404", "it is kept once"
+    assert switched.show() == "duplicate"
+    assert [switched.click(), switched.click()] == ["learned", "duplicate"]
+    assert switched.learned() == {"old": 1, "new": 0}
+
+
+def test_with_other_features_it_is_a_conflict_and_what_comes_beside_it_is_kept(live: httpx.Client) -> None:
+    switched = Switched(live)
+    switched.mean("new")
+    items = [{"features": {"user": "u2"}, "id": one} for one in ("another", "k")] + [{"features": {}}]
+    conflict = switched.post("predict", {"instances": items})
+    assert (conflict.status_code, conflict.json()["ids"]) == (409, ["k"])
+    shown = switched.post("impressions", {"ids": ["another", "k"]}, "new").json()["results"]
+    assert [one["status"] for one in shown] == ["shown", "unknown"]
+
+
+def test_it_is_the_same_also_where_the_models_hash_differently(live: httpx.Client) -> None:
+    switched = Switched(live, {"hashing": {"bits": 12, "seed": 7, "crosses": [["user", "ad"]]}})
+    switched.mean("new")
+    assert switched.predict(id="k")["logged"] is True
+    assert switched.post("predict", {"features": {"ad": "a8"}, "id": "k"}).status_code == 409
+    assert switched.show("new") == "unknown"
+
+
+def test_features_that_the_former_model_cannot_read_are_of_another_prediction(live: httpx.Client) -> None:
+    switched = Switched(live)
+    switched.create("strict", {"hashing": {"bits": 12, "strict": True}, "feedback": FEEDBACK})
+    switched.mean("strict")
+    switched.mean("new")
+    assert switched.predict(id="fresh", features={"price": 7})["logged"] is True
+    shown = switched.post("impressions", {"ids": ["fresh"]}, "new").json()["results"]
+    assert shown == [{"id": "fresh", "status": "shown"}]
+
+
+def test_where_nobody_waits_for_it_it_is_looked_for_all_the_same(live: httpx.Client) -> None:
+    switched = Switched(live, {"feedback": FEEDBACK | {"wait": False}})
+    switched.mean("new")
+    assert switched.predict(id="k")["logged"] is True
+    assert switched.predict(id="marker")["logged"] is True
+    while switched.post("impressions", {"ids": ["marker"]}, "new").json()["results"][0]["status"] != "shown":
+        pass
+    assert switched.show("new") == "unknown"
+    assert switched.show() == "shown"
+    assert switched.click() == "learned"
+    assert switched.learned() == {"old": 1, "new": 0}
+
+
+def test_a_click_joins_where_its_impression_is_though_both_models_kept_a_prediction(
+    live: httpx.Client,
+) -> None:
+    """As where the first one was still on its way when it was looked for."""
+    switched = Switched(live)
+    assert switched.show() == "shown"
+    switched.mean("new")
+    switched.predict("new", id="k")
+    assert [switched.click(), switched.click()] == ["learned", "duplicate"]
+    assert switched.learned() == {"old": 1, "new": 0}
+
+
+def test_a_click_that_got_only_so_far_as_where_no_impression_is_is_sent_on_when_it_is_repeated(
+    live: httpx.Client,
+) -> None:
+    switched = Switched(live)
+    assert switched.show() == "shown"
+    switched.mean("new")
+    switched.predict("new", id="k")
+    assert switched.click("new") == "waiting"
+    assert switched.click() == "learned"
+    assert switched.learned() == {"old": 1, "new": 0}
