@@ -45,8 +45,7 @@ class Mirror:
         self._on_commit = on_commit
         self._on_load = on_load
         self._shortcut = SnapshotShortcut(SnapshotStore(settings)) if settings.start_from_snapshot else None
-        # shorter than the client's time-out, or every idle read would look like a server that is away
-        self.block_ms = max(1, round(settings.redis_timeout_seconds * 500))
+        self.block_ms = max(1, round(self.channel.block_seconds * 1000))
 
     @property
     def age_seconds(self) -> float:

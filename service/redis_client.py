@@ -86,6 +86,13 @@ class Channel:
         """How many connections there have been: another may lead to another server."""
 
     @property
+    def block_seconds(self) -> float:
+        """How long a call may wait at the server: longer, and every idle one would look like a server that is
+        away.
+        """
+        return self._timeout / 2
+
+    @property
     def connected(self) -> bool:
         return self._wire is not None and self._wire.is_open
 

@@ -47,11 +47,12 @@ async def request_snapshot(
     """
     request = SnapshotRequest(secrets.token_hex(8), reason, tag)
     await push(channel, keys.snapshot_requests, request.packed(), KEPT_SECONDS)
+    block_seconds = min(_BLOCK_SECONDS, channel.block_seconds)
     led = time.monotonic()
     give_up = led + PATIENCE_SECONDS
     while time.monotonic() < min(give_up, led + TAKE_OVER_SECONDS):
         try:
-            found = await channel.call("BLPOP", keys.snapshot_reply(request.id), _BLOCK_SECONDS)
+            found = await channel.call("BLPOP", keys.snapshot_reply(request.id), block_seconds)
             if found is None and await channel.call("EXISTS", keys.lease):
                 led = time.monotonic()
         except CONNECTION_FAILURES:  # the learner goes on, so it is worth waiting for the server

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 
 from service.models import OpenModel
-from service.redis_client import one_errand
+from service.redis_client import CONNECTION_FAILURES, one_errand
 from service.redis_keys import LogId
 from service.snapshots.cloning import clone
 from service.snapshots.errors import NoLearner, StoreUnavailable
+from service.snapshots.requests import request_snapshot
 from service.snapshots.store import SnapshotStore
 from service.snapshots.taking import Snapshots
 from tests.conftest import SettingsFactory
@@ -216,6 +218,20 @@ async def test_without_a_learner_the_one_who_asks_is_told(system: System) -> Non
     with pytest.raises(NoLearner, match="No learner of model 'clicks' took the snapshot"):
         await take(system, model)
     assert not await system.client.exists(model.mirror.replica.keys.snapshot_requests)
+
+
+async def test_without_a_learner_the_one_who_asks_is_told_also_where_no_call_may_last_long(
+    system: System,
+) -> None:
+    keys = (await system.model(CONFIG)).mirror.replica.keys
+    impatient = system.settings.model_copy(update={"redis_timeout_seconds": 0.2})
+    async with asyncio.timeout(60), one_errand(impatient) as channel:
+        told = False
+        while not told:
+            with contextlib.suppress(*CONNECTION_FAILURES):  # of a busy machine
+                with pytest.raises(NoLearner):
+                    await request_snapshot(channel, keys, "request")
+                told = True
 
 
 async def test_a_store_that_fails_is_told_counted_and_learning_goes_on(
