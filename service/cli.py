@@ -229,8 +229,8 @@ def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], 
     from service.supervisor import Supervisor, api_and_learner
 
     async def run(metrics: MetricsDirectory) -> None:
-        # A moment longer than the children's own grace, within which they cut off what is in flight.
-        grace_seconds = settings.drain_seconds + settings.shutdown_grace_seconds + 5
+        # A moment longer than the children's own: for what is in flight, then for a snapshot being written.
+        grace_seconds = settings.drain_seconds + 2 * settings.shutdown_grace_seconds + 5
         with FirstReady(announce) as ready:
             stages = api_and_learner(settings, listeners.descriptors, ready.writer, metrics.path)
             await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()

@@ -57,6 +57,14 @@ def test_api_and_learner_have_one_snapshot_store() -> None:
     assert "FTRL_DATA_DIR=/data" in DOCKERFILE
 
 
+@pytest.mark.parametrize("name", ["api", "learner"])
+def test_a_container_has_time_to_stop(name: str) -> None:
+    values = {key.removeprefix("FTRL_").lower(): text for key, text in SERVICES[name]["environment"].items()}
+    settings = Settings(**{key: text for key, text in values.items() if key in Settings.model_fields})
+    needed = settings.drain_seconds + 2 * settings.shutdown_grace_seconds
+    assert float(SERVICES[name]["stop_grace_period"].removesuffix("s")) >= needed + 5
+
+
 def test_every_setting_that_the_files_make_exists() -> None:
     text = DOCKERFILE + (REPOSITORY / "docker-compose.yml").read_text()
     named = set(re.findall(r"\bFTRL_([A-Z_]+)", text))

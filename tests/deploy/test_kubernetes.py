@@ -143,7 +143,7 @@ def test_pods_are_given_settings_that_exist_and_time_to_stop(overlay: str) -> No
     for _, spec, container in our_containers(overlay):
         assert {variable["name"] for variable in container["env"]} <= known
         assert spec["enableServiceLinks"] is False
-        needed = settings.drain_seconds + settings.shutdown_grace_seconds
+        needed = settings.drain_seconds + 2 * settings.shutdown_grace_seconds
         assert spec["terminationGracePeriodSeconds"] >= needed + 5
 
 
