@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+
+import httpx
 
 from service.model_config import DEFAULT_MODEL
 from service.redis_keys import lease_key
@@ -94,6 +97,18 @@ class Service:
             client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 20_000)
             await asyncio.sleep(self.drawn.uniform(0.5, 2.5))
             client.config_set("maxmemory", 0)
+
+    async def change_the_times(self) -> None:
+        """For which predictions wait, while they do."""
+        times = {"window_seconds": 2, "unshown_seconds": 30, "grace_seconds": 30, "late_seconds": 120}
+        fields = {name: seconds * self.drawn.choice([0.75, 1]) for name, seconds in times.items()}
+        async with asyncio.timeout(60), httpx.AsyncClient() as http:
+            for number in itertools.count():
+                url = f"{self.urls[number % 2]}/models/{self.model}"
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.patch(url, json={"feedback": fields})).is_success:
+                        return
+                await asyncio.sleep(0.1)
 
     async def restart_everything(self) -> None:
         """As a power cut does it."""

@@ -50,11 +50,12 @@ async def test_whatever_happens_each_impression_is_learned_once_and_no_acknowled
     service: Service, feedback: dict[str, Any]
 ) -> None:
     events = [*service.events(), service.fill_the_server, service.restart_everything]
+    events += [service.change_the_times] * 3
     await run_and_check(service, events, feedback, SECONDS)
 
 
 async def test_a_server_that_is_full_now_and_then_loses_and_doubles_nothing(service: Service) -> None:
-    await run_and_check(service, [service.fill_the_server], AT_ARRIVAL, 8.0)
+    await run_and_check(service, [service.fill_the_server, service.change_the_times], AT_ARRIVAL, 8.0)
 
 
 async def run_and_check(
