@@ -20,7 +20,8 @@ from service.errors import ContractMismatch, ServiceError, StateUnavailable, Unk
 from service.models import Models, OpenModel
 from service.redis_client import remember_former
 from service.redis_keys import ALIASES
-from service.replica import ModelGone, checked_config, read_meta
+from service.replica import ModelGone, read_meta
+from service.stored_config import checked_config
 
 log = logging.getLogger(__name__)
 

@@ -39,8 +39,9 @@ from service.redis_keys import (
     meta_key,
 )
 from service.refusals import full_is_told
-from service.replica import ModelGone, checked_config, config_at_creation, gone_is_unknown, read_meta
+from service.replica import ModelGone, gone_is_unknown, read_meta
 from service.settings import Settings
+from service.stored_config import checked_config, config_at_creation
 from service.tasks import cancel_all
 
 log = logging.getLogger(__name__)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from model_core.errors import InvalidInput
 from model_core.state import ModelState
-from service.errors import ContractMismatch, UnknownModel
+from service.errors import UnknownModel
 from service.feedback.config import FeedbackConfig
 from service.model_config import ModelConfig
 from service.redis_client import Channel, read_head
 from service.redis_keys import (
-    FORMAT_VERSION,
     LOG_START,
     Commit,
     LogId,
@@ -29,6 +26,7 @@ from service.redis_keys import (
     revision,
     rows_of,
 )
+from service.stored_config import checked_config
 
 COMMITS_A_READ = 16
 FIELDS_A_SCAN = 5_000
@@ -206,48 +204,6 @@ async def _scan_into(replica: Replica, channel: Channel) -> None:
         replica.state.apply_rows(slots, rows)
         if cursor == b"0":
             return
-
-
-def checked_config(model: str, meta: Meta) -> ModelConfig:
-    """The stored configuration, as it is in force. Raises ContractMismatch where this code would not read it
-    as it was written.
-    """
-    config = config_at_creation(model, meta)
-    if not meta.feedback:
-        return config
-    return replace(config, feedback=feedback_in_force(model, b"{}", meta.feedback))
-
-
-def feedback_in_force(model: str, config: bytes, feedback: bytes) -> FeedbackConfig:
-    """Of these fields of a model's meta. Raises ContractMismatch."""
-    stored = json.loads(feedback) if feedback else json.loads(config).get("feedback", {})
-    try:
-        return FeedbackConfig.from_json(stored)
-    except InvalidInput as wrong:
-        raise ContractMismatch(
-            f"Model {model!r} has a feedback this version does not know: {wrong}"
-        ) from wrong
-
-
-def config_at_creation(model: str, meta: Meta) -> ModelConfig:
-    """Before any change in place. Raises ContractMismatch."""
-    if meta.format_version != FORMAT_VERSION:
-        raise ContractMismatch(
-            f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"
-            " use the version that wrote it."
-        )
-    try:
-        config = ModelConfig.from_json(json.loads(meta.config))
-    except InvalidInput as wrong:
-        raise ContractMismatch(
-            f"Model {model!r} has a configuration this version does not know: {wrong}"
-        ) from wrong
-    if config.hashing.fingerprint != meta.fingerprint:
-        raise ContractMismatch(
-            f"Model {model!r} was hashed under the contract {meta.fingerprint}, this version would hash under"
-            f" {config.hashing.fingerprint}: its weights would mean other features."
-        )
-    return config
 
 
 def _meta(model: str, flat: list[bytes]) -> Meta:

@@ -18,7 +18,8 @@ from service.errors import FixedAtCreation, StateUnavailable, UnknownModel
 from service.feedback.config import FeedbackConfig
 from service.redis_client import Channel, swap_feedback
 from service.redis_keys import Meta, ModelKeys
-from service.replica import ModelGone, checked_config, read_meta
+from service.replica import ModelGone, read_meta
+from service.stored_config import checked_config
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from redis.exceptions import ResponseError
 from service.feedback.waiting import Swept, Waiting
 from service.redis_client import CONNECTION_FAILURES, Channel
 from service.redis_keys import ModelKeys
-from service.replica import ModelGone, checked_config, read_meta
+from service.replica import ModelGone, read_meta
 from service.settings import Settings
+from service.stored_config import checked_config
 
 log = logging.getLogger(__name__)
 

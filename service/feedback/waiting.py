@@ -26,8 +26,9 @@ from service.redis_client import (
     sweep_predictions,
 )
 from service.redis_keys import WAITING_HEAD, LogId, ModelKeys
-from service.replica import ModelGone, feedback_in_force
+from service.replica import ModelGone
 from service.settings import Settings
+from service.stored_config import feedback_in_force
 
 STAGES = ("unshown", "early", "open", "closed")
 """Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""

@@ -10,7 +10,6 @@ from service.bulk_load import PatientChannel, fill
 from service.model_config import ModelConfig
 from service.redis_client import Channel
 from service.redis_keys import LogId, Meta, ModelKeys
-from service.replica import config_at_creation
 from service.snapshots.catalogue import Entry
 from service.snapshots.creating import check_memory
 from service.snapshots.errors import LogIncomplete
@@ -18,6 +17,7 @@ from service.snapshots.fitting import restored_config
 from service.snapshots.log_archive import LogArchive
 from service.snapshots.replaying import MOST_ROUNDS, Replay
 from service.snapshots.restore_plan import RestorePlan
+from service.stored_config import config_at_creation
 
 FEW_EXAMPLES = 200
 

@@ -16,7 +16,8 @@ from service.feedback.config import FeedbackConfig
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel
-from service.replica import checked_config, read_meta
+from service.replica import read_meta
+from service.stored_config import checked_config
 from tests.conftest import SettingsFactory
 from tests.feedback.conftest import KEYS, SHORT, Bench, id_of
 from tests.servers import ServerProcess
