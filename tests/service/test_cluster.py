@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from redis.crc import key_slot
 
+from model_core.examples import ExampleBatch
 from service.aliases import Aliases
 from service.errors import AliasConflict, StateUnavailable, UpdateUnavailable
+from service.feedback.changing import change_feedback
+from service.feedback.waiting import Waiting, entries_of
 from service.model_config import ModelConfig
 from service.models import Models, OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, connect, masters
@@ -103,6 +107,24 @@ async def test_a_name_is_a_model_or_an_alias_wherever_their_keys_are(settings: S
             await (aliases.remove(name) if is_alias else system.models.delete(name))
             await system.models.create(name, SMALL_MODEL)
             await system.models.delete(name)
+
+
+async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(settings: Settings) -> None:
+    config = ModelConfig.from_json({"hashing": {"bits": 16}, "feedback": {"exposure": "on_predict"}})
+    batch = ExampleBatch.from_encoded([([1], None)])
+    async with System(settings) as system:
+        for name in (f"waiting-{i}" for i in range(4)):
+            model, channel = await system.model(config, name), Channel(system.client)
+            waiting = Waiting(model.mirror.replica.keys, config.feedback, settings)
+            await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), look=False)
+            lists = f"{model.mirror.replica.keys.due_prefix}*"
+            (before,) = await channel.call("KEYS", lists)
+            changed = await change_feedback(channel, name, {"window_seconds": 300, "max_bytes": 1 << 16})
+            swept = await waiting.sweep(channel, 500)
+            assert (swept.waiting["open"], waiting.config) == (1, changed.config)
+            (after,) = await channel.call("KEYS", lists)
+            assert int(after.rpartition(b":i")[2]) - int(before.rpartition(b":i")[2]) == 300 - 1800
+            await channel.close()
 
 
 async def test_a_slot_that_migrates_takes_its_model_along(
