@@ -123,6 +123,10 @@ class Appender:
                 break
         return []
 
+    async def drain(self, seconds: float) -> None:
+        """Waits until all requests are answered, at most so long."""
+        await self._requests.drain(seconds)
+
     async def close(self) -> None:
         await self._requests.close(UpdateUnavailable("not_appended", [], STOPPING))
         await self._log.close()

@@ -88,10 +88,18 @@ class Updates:
         keys = model.mirror.replica.keys
         appender = self._appenders.get(keys.incarnation)
         if appender is None:
-            model.belongs(self._close_appender, keys.incarnation)
+            model.belongs(self._retire_appender, keys.incarnation)
             appender = Appender(self._client, keys, self._settings, self._metrics)
             self._appenders[keys.incarnation] = appender
         return appender
+
+    async def _retire_appender(self, incarnation: str) -> None:
+        """Of a model that was deleted: what is under way is answered first, as the server knows what became
+        of it.
+        """
+        if incarnation in self._appenders:
+            await self._appenders[incarnation].drain(self._settings.update_timeout_seconds)
+            await self._close_appender(incarnation)
 
     async def _close_appender(self, incarnation: str) -> None:
         appender = self._appenders.pop(incarnation, None)

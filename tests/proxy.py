@@ -26,6 +26,10 @@ SCRIPTS = {
 """Names of the scripts by their texts and by their digests."""
 
 
+TURNS = 10
+"""Of the loop, after which what was accepted is a connection, and what was cut has closed its socket."""
+
+
 class Fault(Enum):
     LOSE_REQUEST = auto()
     """The connection ends before the server sees any of it."""
@@ -100,8 +104,9 @@ class Proxy:
 
     async def __aexit__(self, *exception: object) -> None:
         self._server.close()
-        await self.cut_all()
-        await asyncio.sleep(0)  # the sockets are closed on the loop's next turn
+        for _ in range(TURNS):
+            await self.cut_all()
+            await asyncio.sleep(0)
 
     def lose_request(self, verb: str, times: int = 1) -> Rule:
         return self._rule(verb, Fault.LOSE_REQUEST, times)

@@ -18,14 +18,17 @@ PROMETHEUS = REPOSITORY / "deploy" / "prometheus"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 ALERTS = re.findall(r"alert: (\w+)", (PROMETHEUS / "rules" / "alerts.yml").read_text())
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt install prometheus)"
-)
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt install prometheus)"
+    ),
+]
 
 
 def promtool(*words: str, text: str | None = None) -> str:
     result = subprocess.run(
-        ["promtool", *words], input=text, capture_output=True, text=True, timeout=60, check=False
+        ["promtool", *words], input=text, capture_output=True, text=True, timeout=280, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout + result.stderr

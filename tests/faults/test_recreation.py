@@ -39,11 +39,14 @@ async def test_a_commit_for_the_old_model_changes_nothing_of_the_new(steered: St
     await assert_mirror_equals(steered.far.url, replica)
 
 
-async def test_an_update_for_the_old_model_is_not_appended_to_the_new(steered: Steered) -> None:
+@pytest.mark.parametrize("heard", [False, True], ids=["before it heard of it", "after it heard of it"])
+async def test_an_update_for_the_old_model_is_not_appended_to_the_new(steered: Steered, heard: bool) -> None:
     held = steered.before_api.hold("append")
     update = asyncio.create_task(steered.update(steered.near, 20))
     await held.reached.wait()
     await create_anew(steered)
+    if heard:
+        await until(lambda: steered.near.logged(f"model {steered.model} was deleted"), "it has heard of it")
     held.release()
     answer = await update
     assert answer.status_code == 503
