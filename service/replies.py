@@ -15,21 +15,28 @@ from service.updates import UpdateResults
 _LOGGED = {None: "", True: ',"logged":true', False: ',"logged":false'}
 
 Ids = Sequence[str | None] | None
+Logged = Sequence[bool] | None
 
 
 def prediction_reply(
-    model: str, revision: str, probabilities: list[float], ids: Ids, logged: bool | None = None
+    model: str, revision: str, probabilities: list[float], ids: Ids, logged: Logged = None
 ) -> bytes:
     (predicted,) = _predicted(probabilities, ids)
-    return f'{{{predicted},"model":"{model}","revision":"{revision}"{_LOGGED[logged]}}}'.encode()
+    flag = _LOGGED[logged[0] if logged else None]
+    return f'{{{predicted},"model":"{model}","revision":"{revision}"{flag}}}'.encode()
 
 
 def predictions_reply(
-    model: str, revision: str, probabilities: list[float], ids: Ids, logged: bool | None = None
+    model: str, revision: str, probabilities: list[float], ids: Ids, logged: Logged = None
 ) -> bytes:
-    items = "},{".join(_predicted(probabilities, ids))
+    """Each says for itself whether it is logged where not all are."""
+    predicted = _predicted(probabilities, ids)
+    flag = _LOGGED[None if logged is None else all(logged)]
+    if logged is not None and not all(logged):
+        predicted = [fields + _LOGGED[one] for fields, one in zip(predicted, logged, strict=True)]
+    items = "},{".join(predicted)
     items = f"{{{items}}}" if probabilities else ""
-    return f'{{"predictions":[{items}],"model":"{model}","revision":"{revision}"{_LOGGED[logged]}}}'.encode()
+    return f'{{"predictions":[{items}],"model":"{model}","revision":"{revision}"{flag}}}'.encode()
 
 
 def updated(results: UpdateResults) -> list[str]:

@@ -22,6 +22,9 @@ class Reply(BaseModel):
 class Prediction(Reply):
     probability: Probability
     id: str | None = None
+    logged: bool | None = Field(
+        None, description="Whether it waits for its label now; there where not all of the request do."
+    )
 
 
 class PredictReply(Reply):

@@ -70,8 +70,8 @@ class HotRoutes:
         model = await self.model(call.model)
         many, batch, ids, log = self._reader.predict(model, call.body)
         reply = predictions_reply if many else prediction_reply
-        self._metrics.predicted(model.name, len(batch))
         if not (model.config.feedback.log if log is None else log):
+            self._metrics.predicted(model.name, len(batch))
             probabilities: list[float] = model.predict(batch).tolist()
             return RawReply(200, reply(model.name, model.revision, probabilities, ids))
         margins, revision = model.margins(batch), model.revision
@@ -79,6 +79,7 @@ class HotRoutes:
         names = model.slices.found_in(call.body)
         feedback, elsewhere = self._backend.feedback, self._looking_elsewhere(call, model, ids)
         ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
+        self._metrics.predicted(model.name, len(batch))
         return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
 
     def _looking_elsewhere(

@@ -43,8 +43,8 @@ async def keep_predictions(
     ids: Sequence[str | None] | None,
     slice_names: Mapping[int, SliceName],
     elsewhere: Callable[[], Awaitable[str]] | None,
-) -> tuple[list[str], bool]:
-    """Under which ids, and whether they all wait for their labels now. `elsewhere`: see Served.
+) -> tuple[list[str], list[bool]]:
+    """Under which ids, and whether each waits for its label now. `elsewhere`: see Served.
 
     Raises PredictionConflict where other predictions were kept under some of the ids.
     """
@@ -54,7 +54,7 @@ async def keep_predictions(
     texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
-    return texts, "A" not in letters and "F" not in letters
+    return texts, [letter not in "AF" for letter in letters]
 
 
 async def show(

@@ -49,7 +49,8 @@ end
 local function of_closed(id, value, label, weight)
   local first, rest = closed_as(value)
   if first == 'l' then -- the same answer again: nobody is told that a click is known which was not learned
-    return compare(label, '1') == 'D' and 'T' or 'C'
+    count('duplicate')
+    return label == '1' and 'T' or 'D'
   end
   if first ~= 'n' then return compare(label, first) end
   if label == '0' then return compare(label, '0') end

@@ -136,11 +136,12 @@ class Traffic:
         reply, attempt = self._call("predict", body, twice)
         predicted = np.array([one["probability"] for one in reply["predictions"]])
         shown = _choice(impression, predicted)
+        kept = [one.get("logged", reply["logged"]) for one in reply["predictions"]]
         with self._lock:
             self.record.add(seconds, predicted, impression.probabilities, shown)
             self.record.events["predictions"] += len(ids)
-            self.record.events["not_logged"] += 0 if reply["logged"] else len(ids)
-        self._note(ids[shown], "predict", "logged" if reply["logged"] else "not_logged", attempt)
+            self.record.events["not_logged"] += kept.count(False)
+        self._note(ids[shown], "predict", "logged" if kept[shown] else "not_logged", attempt)
         delays = self._delays(impression, shown)
         early = impression.chances.early < self._habits.early
         if early and delays:

@@ -63,7 +63,7 @@ async def test_a_late_click_is_counted_and_dropped(make_bench: MakeBench) -> Non
     bench = make_bench(exposure="on_predict", late_seconds=60)
     await bench.log(1)
     await bench.swept("open")
-    assert await bench.label((1, 1), (1, 1), (1, 0)) == "TTC"
+    assert await bench.label((1, 1), (1, 1), (1, 0)) == "TTD", "label 0 is what was learned"
     assert (await bench.logged()).labels.tolist() == [0]
     assert await bench.label((1, 1)) == "T", "as its first answer may have been lost"
     assert (await bench.sweep()).counts["late"] == 1
