@@ -95,7 +95,7 @@ def print_reports(reports: list[Report]) -> None:
     for report in reports:
         console.print(_phases_of(report))
         events = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.events.items())
-        console.print(f"{events}; learned {report.learned}, lost {report.lost}, doubled {report.doubled}")
+        console.print(f"{events}; {report.accounts}")
     if len(reports) > 1:
         console.print(_compared(reports))
 
@@ -124,8 +124,8 @@ def _compared(reports: list[Report]) -> Table:
     before = [report.phases["before_shock"] for report in reports]
     table.add_row("log loss", *(_text(quality.log_loss) for quality in before))
     table.add_row("regret", *(_text(quality.regret) for quality in before))
-    for count in ("learned", "lost", "doubled"):
-        table.add_row(count, *(str(getattr(report, count)) for report in reports))
+    for count in ("learned", "lost", "lost_clicks", "doubled", "doubled_clicks", "foreign"):
+        table.add_row(count.replace("_", " "), *(str(getattr(report.accounts, count)) for report in reports))
     return table
 
 

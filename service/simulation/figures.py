@@ -62,20 +62,42 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Report:
-    """`lost` and `doubled`: examples that the model learned too few or too many of, by what clients know."""
+class Accounts:
+    """What the model learned, by what its clients know.
 
+    counted_by: "counts" of the evaluation. learned: examples, whoever sent them. lost, doubled: events that
+    it learned too few or too many of; lost_clicks, doubled_clicks: those with label 1. foreign: examples that
+    were not the simulation's.
+    """
+
+    counted_by: str
+    learned: int
+    lost: int
+    lost_clicks: int
+    doubled: int
+    doubled_clicks: int
+    foreign: int
+
+    def __str__(self) -> str:
+        return (
+            f"learned {self.learned}, lost {self.lost} (clicks {self.lost_clicks}), doubled {self.doubled}"
+            f" (clicks {self.doubled_clicks}), foreign {self.foreign}, by {self.counted_by}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
     policy: str
     seconds: float
     requests_per_second: float
     phases: dict[str, Quality]
     events: dict[str, int]
-    learned: int
-    lost: int
-    doubled: int
+    accounts: Accounts
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        report: dict[str, Any] = asdict(self)
+        accounts: dict[str, Any] = report.pop("accounts")
+        return report | accounts
 
 
 def _cross_entropy(q: Floats, p: Floats) -> float:

@@ -9,13 +9,12 @@ from typing import Any
 
 from service.errors import CommandFailure
 from service.service_client import Refused, ServiceClient
-from service.simulation.accounting import expected_examples
-from service.simulation.figures import Quality, Report
+from service.simulation.accounting import Expected, accounts_of, expected_examples
+from service.simulation.figures import Accounts, Quality, Report
 from service.simulation.traffic import Habits, Traffic
 from service.simulation.world import World
 
 BITS = 18
-WAIT_SECONDS = 60.0
 SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
 SEED = 0x51_00_1A_7E  # of the hashes: by it a simulation knows its models
 LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
@@ -40,6 +39,7 @@ class Plan:
     retried: float
     shock_at: float
     negative_sample_rate: float
+    patience_seconds: float = 60.0  # for what is lost, after the last window
 
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -65,8 +65,8 @@ def simulate(plan: Plan, policy: str) -> Report:
     )
     traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
     seconds = traffic.elapsed
-    least, most = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
-    learned = _learned(client, plan, least)
+    expected = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
+    accounts = _accounts(client, plan, expected)
     client.close()
     return Report(
         policy,
@@ -74,9 +74,7 @@ def simulate(plan: Plan, policy: str) -> Report:
         round(len(traffic.record.seconds) / traffic.sent_seconds, 1),
         _phases(traffic, plan.window),
         dict(sorted(traffic.record.events.items())),
-        learned,
-        max(0, least - learned),
-        max(0, learned - most),
+        accounts,
     )
 
 
@@ -122,16 +120,21 @@ def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:
     }
 
 
-def _learned(client: ServiceClient, plan: Plan, least: int) -> int:
-    """After the last window has closed: until it is what is expected, and then no more."""
+def _accounts(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts:
+    """After the last window has closed: until nothing is lost, and then no more is learned."""
     time.sleep(plan.window * 1.05 + SLACK_SECONDS)
-    give_up = time.monotonic() + WAIT_SECONDS
-    learned, before = _rounds(client, plan), -1
-    while time.monotonic() < give_up and (learned != before or learned < least):
+    give_up = time.monotonic() + plan.patience_seconds
+    found, before = _counted(client, plan, expected), None
+    while time.monotonic() < give_up and (found is None or found != before or found.lost):
         time.sleep(1.0)
-        learned, before = _rounds(client, plan), learned
-    return learned
+        found, before = _counted(client, plan, expected), found
+    if found is None:
+        raise CommandFailure(f"{plan.url} tells of no evaluation that is as new as the model {plan.model}")
+    return found
 
 
-def _rounds(client: ServiceClient, plan: Plan) -> int:
-    return int(client.call("GET", f"/models/{plan.model}")["t"])
+def _counted(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts | None:
+    """None while the evaluation is behind the model."""
+    path = f"/models/{plan.model}"
+    rounds, evaluation = client.call("GET", path)["t"], client.call("GET", f"{path}/evaluation")
+    return accounts_of(expected, evaluation["sources"]) if evaluation["t"] >= rounds else None

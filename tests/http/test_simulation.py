@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
+import redis
 
 from service.simulation.command import print_reports
-from service.simulation.figures import Quality, Report
+from service.simulation.figures import Accounts, Quality, Report
 from service.simulation.policies import POLICIES, Plan, simulate
 from service.simulation.world import World
 from tests.commands import run
@@ -52,9 +55,43 @@ def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None
     assert report.events["not_logged"] == 0
     assert report.events["click_duplicate"] > 0
     assert report.events["clicks_early"] > 0
-    assert (report.lost, report.doubled) == (0, 0)
-    assert (report.learned == 300) == (policy in ("close", "arrival"))
+    assert (report.accounts.lost, report.accounts.doubled, report.accounts.foreign) == (0, 0, 0)
+    assert (report.accounts.learned == 300) == (policy in ("close", "arrival"))
     assert report.phases["end"].predictions > 0
+
+
+def test_what_is_lost_doubled_and_foreign_is_told_apart_and_clicks_from_no_clicks(live_api: LiveApi) -> None:
+    plan = dataclasses.replace(
+        PLAN, url=live_api.url, model="harmed", click_rate=0.5, window=4, delay=0.05, patience_seconds=1
+    )
+    with ThreadPoolExecutor() as executor:
+        simulation = executor.submit(simulate, plan, "close")
+        lose_clicks(live_api, plan.model, 3)
+        show_two_more(live_api.client, f"/models/{plan.model}")
+        update = {"features": {"ad": "a"}, "label": 1}
+        for _ in range(4):
+            assert live_api.client.post(f"/models/{plan.model}/update", json=update).status_code == 200
+        found = simulation.result()
+    assert found.accounts == Accounts("counts", 300 - 3 + 2 + 4, 3, 3, 2, 0, 4)
+
+
+def lose_clicks(live_api: LiveApi, model: str, number: int) -> None:
+    """Takes impressions with a click out of Redis, as soon as there are any."""
+    with redis.Redis.from_url(live_api.settings.redis_url or "") as client:
+        while number:
+            for key in client.scan_iter(f"ftrl:{{{model}}}:*:impressions"):
+                for identifier, value in client.hgetall(key).items():
+                    if number and value.startswith(b"1") and client.hdel(key, identifier):
+                        number -= 1
+
+
+def show_two_more(client: httpx.Client, path: str) -> None:
+    """Which the simulation knows nothing of."""
+    ids = ["one", "two"]
+    instances = [{"features": {"ad": "a"}, "id": name} for name in ids]
+    reply = client.post(f"{path}/predict", json={"instances": instances, "log": True})
+    assert reply.json()["logged"]
+    assert client.post(f"{path}/impressions", json={"ids": ids}).status_code == 200
 
 
 def test_the_command_prints_a_report_for_programs(live_api: LiveApi) -> None:
@@ -80,7 +117,8 @@ def test_the_policies_side_by_side_fit_into_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     quality = Quality(12_000, 1.0234, 0.3123, 0.0213, 0.0361)
     phases = dict.fromkeys(("first_window", "second_window", "before_shock", "after_shock", "end"), quality)
-    print_reports([Report(policy, 100, 60, phases, {}, 6000, 0, 0) for policy in POLICIES])
+    accounts = Accounts("counts", 6000, 0, 0, 0, 0, 0)
+    print_reports([Report(policy, 100, 60, phases, {}, accounts) for policy in POLICIES])
     table = capsys.readouterr().out.rpartition("Calibration of what was served")[2]
     assert table.count("1.0234") == len(POLICIES) * len(phases)
     assert all(name in table for name in ("second window", "arrival-", "sampled", "doubled"))

@@ -75,19 +75,19 @@ def test_an_audit_names_examples_of_nobody_and_updates_that_are_not_there() -> N
 @pytest.mark.parametrize(
     ("answers", "feedback", "expected"),
     [
-        (SHOWN, DROP, (1, 1)),
-        ([*SHOWN, CLICK], APPEND, (1, 1)),
-        ([*SHOWN, APPENDED], APPEND, (2, 2)),
-        ([*SHOWN, Answer(8.9, "update", "duplicate", 1), APPENDED], APPEND, (2, 2)),
-        ([*SHOWN, LATE], DROP, (1, 1)),
-        (UNLOGGED, DROP, (0, 0)),
-        ([*SHOWN, CLICK], APPEND | {"learn_at": "arrival", "window_seconds": 1}, (1, 2)),
-        ([*SHOWN, APPENDED], APPEND | {"learn_at": "arrival", "window_seconds": 1}, (2, 2)),
-        (SHOWN, DROP | {"negative_sample_rate": 1e-6}, (0, 0)),
-        ([*SHOWN, CLICK], DROP | {"negative_sample_rate": 1e-6}, (1, 1)),
+        (SHOWN, DROP, (0, 1, 1)),
+        ([*SHOWN, CLICK], APPEND, (1, 0, 0)),
+        ([*SHOWN, APPENDED], APPEND, (1, 1, 1)),
+        ([*SHOWN, Answer(8.9, "update", "duplicate", 1), APPENDED], APPEND, (1, 1, 1)),
+        ([*SHOWN, LATE], DROP, (0, 1, 1)),
+        (UNLOGGED, DROP, (0, 0, 0)),
+        ([*SHOWN, CLICK], APPEND | {"learn_at": "arrival", "window_seconds": 1}, (1, 0, 1)),
+        ([*SHOWN, APPENDED], APPEND | {"learn_at": "arrival", "window_seconds": 1}, (1, 1, 1)),
+        (SHOWN, DROP | {"negative_sample_rate": 1e-6}, (0, 0, 0)),
+        ([*SHOWN, CLICK], DROP | {"negative_sample_rate": 1e-6}, (1, 0, 0)),
     ],
 )
 def test_what_should_be_learned_follows_from_the_answers(
-    answers: list[Answer], feedback: dict[str, object], expected: tuple[int, int]
+    answers: list[Answer], feedback: dict[str, object], expected: tuple[int, int, int]
 ) -> None:
     assert expected_examples({"i": answers}, feedback) == expected
