@@ -124,7 +124,7 @@ class ServerHealth:
     async def _poll(self) -> None:
         """Of a cluster, what matters is the worst of its masters."""
         channels = await self._of_masters()
-        infos = [_parse(await channel.call("INFO")) for channel in channels]
+        infos = [parsed_info(await channel.call("INFO")) for channel in channels]
         if any(info.get("loading", "0") != "0" for info in infos):
             raise BusyLoadingError("it loads its data")
         persisting = [
@@ -179,6 +179,6 @@ def _used_share(info: dict[str, str]) -> float:
     return int(info.get("used_memory", 0)) / limit if limit else 0.0
 
 
-def _parse(info: Any) -> dict[str, str]:
+def parsed_info(info: Any) -> dict[str, str]:
     lines = bytes(info).decode().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)

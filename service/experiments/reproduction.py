@@ -13,8 +13,9 @@ from service.experiments import pareto, plots, table1, weights
 from service.experiments.data_files import file_of, load, names, present
 from service.experiments.datasets import Dataset
 from service.experiments.protocol import Cell
-from service.experiments.results import ResultsDirectory, write_whole
+from service.experiments.results import ResultsDirectory
 from service.experiments.running import Runner
+from service.whole_files import write_whole
 
 
 @dataclass(frozen=True)

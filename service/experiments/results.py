@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from service.experiments.datasets import Dataset
 from service.experiments.passes import Outcome, Pass
+from service.whole_files import write_whole
 
 
 class ResultsDirectory:
@@ -41,16 +40,3 @@ class ResultsDirectory:
 
     def _path(self, dataset: Dataset, identity: str) -> Path:
         return self._directory / f"{dataset.name}-{hashlib.sha256(identity.encode()).hexdigest()[:20]}.json"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file at once. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

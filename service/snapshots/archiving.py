@@ -25,6 +25,7 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 SEGMENT_SECONDS = 30.0
 TRY_AGAIN_SECONDS = 10.0
 ENTRIES_A_READ = 200
+OTHERS_SECONDS = 3600.0
 
 
 class Archiving:
@@ -42,6 +43,7 @@ class Archiving:
         self._channel = Channel(client)
         self._work: asyncio.Task[None] | None = None
         self._due = 0.0
+        self._others_due = 0.0
         self._segments: list[Segment] | None = None  # None until the store has said which there are
 
     @property
@@ -86,6 +88,7 @@ class Archiving:
             while await self._write_segment(archive, keys, applied):
                 pass
             await self._forget_old(archive)
+            await self._forget_others(archive)
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.debug("the log of %s is not archived for now: %s", self._model, failure)
         except ServiceError as failure:
@@ -99,7 +102,7 @@ class Archiving:
         entries, numbers = await self._next_entries(keys, applied)
         if not entries:
             return False
-        while self._segments and self._segments[-1].end > numbers[0]:
+        if self._segments and self._segments[-1].end > numbers[0]:
             # A server that came back with less has written these examples anew.
             await asyncio.to_thread(archive.remove, self._segments[-1])
             self._segments.pop()
@@ -146,3 +149,11 @@ class Archiving:
         while len(self._segments) > 1 and self._segments[0].last_entry.milliseconds < oldest:
             await asyncio.to_thread(archive.remove, self._segments[0])
             self._segments.pop(0)
+
+    async def _forget_others(self, archive: LogArchive) -> None:
+        """Now and then, what is left of models of that name that were deleted, when it is as old."""
+        if time.monotonic() < self._others_due:
+            return
+        oldest = round((time.time() - self._settings.log_archive_seconds) * 1000)
+        await asyncio.to_thread(archive.forget_others, oldest)
+        self._others_due = time.monotonic() + OTHERS_SECONDS

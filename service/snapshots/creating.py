@@ -14,6 +14,7 @@ from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import CONNECTION_FAILURES, Channel, create_model_filled
 from service.redis_keys import MODELS, ModelKeys, alias_key
+from service.server_health import parsed_info
 
 BYTES_A_SLOT = 100
 
@@ -69,11 +70,7 @@ async def _create(server: PatientChannel, *arguments: str | bytes | int) -> byte
 
 async def check_memory(channel: Channel, slots: int) -> None:
     """Raises ServerFull where a state of so many slots would not fit beside all there is."""
-    info = dict(
-        line.split(":", 1)
-        for line in bytes(await channel.call("INFO", "memory")).decode().splitlines()
-        if ":" in line
-    )
+    info = parsed_info(await channel.call("INFO", "memory"))
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if limit and used + slots * BYTES_A_SLOT > limit:
         raise ServerFull(NO_ROOM)

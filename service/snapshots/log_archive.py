@@ -23,6 +23,7 @@ from service.snapshots.errors import DamagedLogSegment
 from service.snapshots.object_store import ObjectStore, store_answers
 
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-(\d+)\.log\.zst")
+_FOLDER = "log-"
 _ENTRY = struct.Struct("<QQI")
 _LENGTH = struct.Struct("<I")
 _DIGEST_BYTES = 32
@@ -52,7 +53,9 @@ class LogArchive:
 
     def __init__(self, store: ObjectStore, model: str, incarnation: str) -> None:
         self._store = store
-        self._prefix = f"{model}/log-{incarnation}/"
+        self._model = model
+        self._incarnation = incarnation
+        self._prefix = f"{model}/{_FOLDER}{incarnation}/"
 
     def segments(self) -> list[Segment]:
         """Oldest first."""
@@ -76,6 +79,20 @@ class LogArchive:
     def remove(self, segment: Segment) -> None:
         with store_answers("delete from"):
             self._store.remove(self._prefix + segment.name)
+
+    def forget_others(self, before: int) -> None:
+        """Segments of other incarnations that ended before that time, in milliseconds. What a log held is
+        learned again by its own incarnation only.
+        """
+        with store_answers("list"):
+            folders = self._store.folders(f"{self._model}/")
+        for folder in folders:
+            incarnation = folder.removeprefix(_FOLDER)
+            if incarnation not in (folder, self._incarnation):
+                other = LogArchive(self._store, self._model, incarnation)
+                for segment in other.segments():
+                    if segment.last_entry.milliseconds < before:
+                        other.remove(segment)
 
     def entries_from(self, number: int) -> list[LogEntry]:
         """Those from the one that begins with this example to the end of its segment; none where no segment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -17,10 +16,10 @@ import fsspec
 from fsspec.spec import AbstractBufferedFile
 
 from service.snapshots.errors import StoreUnavailable, UnusableStore
+from service.whole_files import PARTIAL, write_whole_with
 
 Write = Callable[[BinaryIO], object]
 
-PARTIAL = ".partial-"
 ABANDONED_SECONDS = 3600
 PART_BYTES = 8 * 1024 * 1024
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}}
@@ -54,6 +53,10 @@ class ObjectStore(ABC):
         """The objects directly under a prefix, without it, with their sizes in bytes."""
 
     @abstractmethod
+    def folders(self, prefix: str) -> list[str]:
+        """The first parts, below a prefix, of the names that have several; maybe of none any more."""
+
+    @abstractmethod
     def open(self, name: str) -> BinaryIO: ...
 
     @abstractmethod
@@ -81,6 +84,12 @@ class DirectoryStore(ObjectStore):
                     sizes[entry.name] = entry.stat().st_size
         return sizes
 
+    def folders(self, prefix: str) -> list[str]:
+        try:
+            return [entry.name for entry in os.scandir(self._root / prefix) if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
     def open(self, name: str) -> BinaryIO:
         return (self._root / name).open("rb")
 
@@ -88,19 +97,7 @@ class DirectoryStore(ObjectStore):
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         self._remove_abandoned(target.parent)
-        partial = target.parent / f"{PARTIAL}{secrets.token_hex(8)}"
-        try:
-            with partial.open("xb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-                size = file.tell()
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        _sync_directory(target.parent)
-        return size
+        return write_whole_with(target, write)
 
     def remove(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
@@ -129,16 +126,22 @@ class RemoteStore(ObjectStore):
             raise UnusableStore(f"FTRL_SNAPSHOTS cannot be used: {unknown}") from unknown
 
     def names(self, prefix: str) -> dict[str, int]:
-        place = f"{self._root}/{prefix}".rstrip("/")
-        try:
-            found = self._files.ls(place, detail=True, refresh=True)
-        except FileNotFoundError:
-            return {}
         return {
-            entry["name"].rpartition("/")[2]: int(entry["size"] or 0)
-            for entry in found
+            _last_part(entry): int(entry["size"] or 0)
+            for entry in self._entries(prefix)
             if entry["type"] == "file"
         }
+
+    def folders(self, prefix: str) -> list[str]:
+        return [_last_part(entry) for entry in self._entries(prefix) if entry["type"] == "directory"]
+
+    def _entries(self, prefix: str) -> list[dict[str, Any]]:
+        place = f"{self._root}/{prefix}".rstrip("/")
+        try:
+            found: list[dict[str, Any]] = self._files.ls(place, detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        return found
 
     def open(self, name: str) -> BinaryIO:
         file: BinaryIO = self._files.open(f"{self._root}/{name}", "rb")
@@ -172,17 +175,13 @@ class RemoteStore(ObjectStore):
             return
 
 
+def _last_part(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]
+
+
 def open_store(url: str) -> ObjectStore:
     """Of a path or of a URL. Raises UnusableStore."""
     parts = urlsplit(url)
     if len(parts.scheme) > 1 and parts.scheme != "file":
         return RemoteStore(url)
     return DirectoryStore(Path(parts.path if parts.scheme == "file" else url).expanduser().absolute())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

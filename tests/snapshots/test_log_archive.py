@@ -10,6 +10,7 @@ import pytest
 
 from service.models import OpenModel
 from service.redis_client import one_errand
+from service.redis_keys import LogId
 from service.snapshots.archiving import Archiving
 from service.snapshots.errors import DamagedLogSegment, LogIncomplete
 from service.snapshots.log_archive import LogArchive, RawEntry, Segment
@@ -113,6 +114,22 @@ async def test_old_segments_go(system: System) -> None:
         await asyncio.sleep(0.02)
         await archived(system, model, seconds=0.001, kept=1)
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(20, 30)]
+
+
+async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: System) -> None:
+    model = await system.model(CONFIG)
+    await system.update(model, 10)
+    deleted = LogArchive(open_store(system.settings.snapshot_store), model.name, "0123456789abcdef")
+    newest = model.mirror.replica.applied
+    for first, age in ((0, 2 * DAY), (5, DAY / 2)):
+        written = LogId(newest.milliseconds - round(age * 1000), 0)
+        deleted.write(first, first + 5, [RawEntry(written, [b"n", b"0", b"e", b""])])
+    settings = system.settings.model_copy(update={"log_archive_seconds": DAY})
+    archiving = Archiving(system.client, model.name, settings, SnapshotStore(settings), system.metrics)
+    archiving.look(model.mirror.replica)
+    await eventually(lambda: [one.first for one in deleted.segments()] == [5])
+    await archiving.close()
+    assert [(one.first, one.end) for one in archive(system, model).segments()] == [(0, 10)]
 
 
 async def test_what_a_server_has_lost_and_got_anew_replaces_what_was_archived(system: System) -> None:

@@ -29,12 +29,12 @@ from service.snapshots.errors import (
 )
 from service.snapshots.object_store import (
     ABANDONED_SECONDS,
-    PARTIAL,
     DirectoryStore,
     ObjectStore,
     Write,
     open_store,
 )
+from service.whole_files import PARTIAL
 from tests.commands import environment
 from tests.snapshots.snapshot_samples import sample
 
@@ -139,6 +139,14 @@ def test_a_snapshot_of_the_time_before_revisions_had_marks_is_read_under_its_old
     assert entry.id.endswith("Z-01234567-0-3")
     assert [found.id for found in catalogue.entries()] == [entry.id]
     assert catalogue.load(entry).header == old.header
+
+
+def test_folders_are_told_from_what_lies_beside_them(store: ObjectStore) -> None:
+    for name in ("clicks/one", "clicks/log-a/1", "clicks/log-a/2", "clicks/log-b/deep/1", "other/log-c/1"):
+        store.put(name, lambda file: file.write(b"content"))
+    assert sorted(store.folders("clicks/")) == ["log-a", "log-b"]
+    assert list(store.names("clicks/")) == ["one"]
+    assert store.folders("nobody/") == []
 
 
 def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
