@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import islice
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from redis.asyncio import Redis
 
@@ -26,7 +26,8 @@ async def append(client: Redis, examples: Sequence[NewExample], batch_size: int)
     model = await models.get(MODEL)
     source = iter(examples)
     while batch := list(islice(source, batch_size)):
-        await updates.submit(model, NewExamples.of(batch), wait=False)
+        deadline = monotonic() + SETTINGS.update_timeout_seconds
+        await updates.append(model, NewExamples.of(batch), deadline)
     await updates.close()
     await models.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import select
 import sys
 from itertools import count
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import numpy as np
 import uvloop
@@ -39,7 +39,8 @@ async def trickle(url: str, names: list[str]) -> None:
     began = perf_counter()
     for tick in count(1):
         for model in opened:
-            await updates.submit(model, _examples(random, values)._replace(slice_names=told), wait=False)
+            examples = _examples(random, values)._replace(slice_names=told)
+            await updates.append(model, examples, monotonic() + SETTINGS.update_timeout_seconds)
         if select.select([sys.stdin], [], [], 0)[0]:
             break
         await asyncio.sleep(max(0.0, began + tick * TICK_SECONDS - perf_counter()))

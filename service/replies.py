@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii as quoted
 
 from pydantic_core import to_json
 
-from service.updates import UpdateResults
+from service.update_results import UpdateResults
 
 _LOGGED = {None: "", True: ',"logged":true', False: ',"logged":false'}
 

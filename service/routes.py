@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -16,7 +17,13 @@ from service.backend import Backend
 from service.bodies import BodyReader
 from service.errors import StateUnavailable, UpdateUnavailable
 from service.feedback.earlier import Earlier
-from service.feedback.serving import keep_predictions, refuse_single, show, take_labels
+from service.feedback.serving import (
+    keep_predictions,
+    refuse_single,
+    results_of_labels,
+    show,
+    take_labels,
+)
 from service.metrics import Metrics
 from service.model_names import ModelName, checked_name
 from service.models import OpenModel
@@ -47,6 +54,7 @@ from service.request_reader import RequestReader
 from service.request_schemas import ImpressionsRequest, PredictRequest, UpdateRequest
 from service.security.access import PREDICT, UPDATE
 from service.settings import Settings
+from service.update_results import results_of, until_learned
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -103,13 +111,20 @@ class HotRoutes:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
         many, examples, labels = await self._reader.update(model, call.body)
         examples = examples._replace(slice_names=model.slices.found_in(call.body))
-        # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
         feedback, elsewhere = self._backend.feedback, self._backend.aliases.elsewhere(call.model, model)
         before = self._backend.aliases.opened(self._backend.aliases.before(call.model, model))
-        given = list(labels.values())
-        labelled = await take_labels(feedback, model, elsewhere, before, given, self._settings, wait)
+        deadline = time.monotonic() + self._settings.update_timeout_seconds
+        # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
+        asked = list(labels.values())
+        taken = await take_labels(feedback, model, elsewhere, before, asked, deadline)
+        placed = await self._backend.updates.append(model, examples, deadline)
+        if wait:
+            await until_learned(model, placed.places, deadline)
+            for part in taken:
+                await part.learned(deadline)
+        results = results_of(model, placed, examples.batch.labels)
+        labelled = results_of_labels(asked, taken)
         self._backend.unknown.add(model, labelled.statuses)
-        results = await self._backend.updates.submit(model, examples, wait)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
         items = updated(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
@@ -26,7 +27,8 @@ from service.replica import Replica, load_replica
 from service.server_health import ServerHealth
 from service.settings import Settings
 from service.tasks import cancel_all
-from service.updates import Status, Updates
+from service.update_results import Status, UpdateResults, results_of, until_learned
+from service.updates import Updates
 
 
 class Result(NamedTuple):
@@ -77,11 +79,18 @@ class System:
         model, _ = await self.models.create(name, config or ModelConfig())
         return model
 
+    async def submit(self, model: OpenModel, new: NewExamples, wait: bool) -> UpdateResults:
+        deadline = time.monotonic() + self.settings.update_timeout_seconds
+        placed = await self.updates.append(model, new, deadline)
+        if wait:
+            await until_learned(model, placed.places, deadline)
+        return results_of(model, placed, new.batch.labels)
+
     async def update(
         self, model: OpenModel, count: int = 1, start: int = 0, wait: bool = True, event_ids: bool = False
     ) -> list[Result]:
         new = NewExamples.of(examples(model, count, start, event_ids))
-        results = await self.updates.submit(model, new, wait)
+        results = await self.submit(model, new, wait)
         known = [
             [None if np.isnan(value) else value for value in column.tolist()]
             for column in (results.probabilities, results.losses)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,13 @@ from service.feedback.service import Feedback
 from service.feedback.waiting import Labelled
 from service.labelled import NewLabel
 from service.models import OpenModel
-from service.settings import Settings
-from service.updates import NO_RESULTS, Status, UpdateResults, results_of
+from service.update_results import (
+    NO_RESULTS,
+    Status,
+    UpdateResults,
+    results_of,
+    until_learned,
+)
 
 SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
 _STATUS: Mapping[str, Status] = {
@@ -73,62 +78,72 @@ async def show(
     return [SHOWN_STATUS[letter] for letter in letters]
 
 
+class TakenLabels(NamedTuple):
+    """What one model said of labels, those of these rows of a request."""
+
+    model: OpenModel
+    rows: Sequence[int]
+    answers: list[Labelled]
+
+    @property
+    def unknown(self) -> list[int]:
+        return [row for row, answer in zip(self.rows, self.answers, strict=True) if answer.letter == "U"]
+
+    async def learned(self, deadline: float) -> None:
+        """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
+        places = [_place(answer) for answer in self.answers if answer.letter in "JPD"]
+        await until_learned(self.model, places, deadline)
+
+    def results(self, labels: Sequence[NewLabel]) -> UpdateResults:
+        own = [labels[row] for row in self.rows]
+        placed = Placed([_place(answer) for answer in self.answers], [label.prediction_id for label in own])
+        known = results_of(self.model, placed, np.array([label.label for label in own], np.uint8))
+        pairs = zip(self.answers, known.statuses, strict=True)
+        statuses = [_STATUS.get(answer.letter, status) for answer, status in pairs]
+        return known._replace(statuses=statuses, id_field="id")
+
+
 async def take_labels(
     feedback: Feedback,
     model: OpenModel,
     elsewhere: AsyncIterator[OpenModel],
     before: AsyncIterator[OpenModel],
     labels: Sequence[NewLabel],
-    settings: Settings,
-    wait: bool,
-) -> UpdateResults:
+    deadline: float,
+) -> list[TakenLabels]:
     """Durable when it returns. `elsewhere`: who may know a prediction that the model does not. `before`: who
-    may have kept the same prediction, and been told of its impression, though the model knows it too.
+    may have kept the same prediction, and been told of its impression, though the model knows it too. What a
+    later part says of a row counts.
 
     Raises what Feedback.label raises.
     """
     if not labels:
-        return NO_RESULTS
-    deadline = time.monotonic() + settings.update_timeout_seconds
-    answers = await feedback.label(model, labels, deadline)
-    results = await _results(model, labels, answers, deadline, wait)
-    rows = [k for k, answer in enumerate(answers) if answer.letter in _UNSHOWN]
+        return []
+    parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
+    rows = [k for k, answer in enumerate(parts[0].answers) if answer.letter in _UNSHOWN]
     while rows and (other := await anext(before, None)):
         told = await feedback.label(other, [labels[k] for k in rows], deadline)
         taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
-        theirs = [labels[k] for k in taken], [*taken.values()]
-        results.put([*taken], await _results(other, *theirs, deadline, wait))
+        parts.append(TakenLabels(other, [*taken], [*taken.values()]))
         rows = [k for k in rows if k not in taken]
-    if "unknown" in results.statuses:
+    if missing := parts[0].unknown:
         async for other in elsewhere:
-            missing = [k for k, status in enumerate(results.statuses) if status == "unknown"]
-            found = await _take(feedback, other, [labels[k] for k in missing], deadline, wait)
-            results.put(missing, found)
-            if "unknown" not in results.statuses:
+            found = await feedback.label(other, [labels[row] for row in missing], deadline)
+            parts.append(TakenLabels(other, missing, found))
+            missing = parts[-1].unknown
+            if not missing:
                 break
+    return parts
+
+
+def results_of_labels(labels: Sequence[NewLabel], parts: Sequence[TakenLabels]) -> UpdateResults:
+    """What is known of them by now."""
+    if not parts:
+        return NO_RESULTS
+    results = parts[0].results(labels)
+    for part in parts[1:]:
+        results.put(part.rows, part.results(labels))
     return results
-
-
-async def _take(
-    feedback: Feedback, model: OpenModel, labels: Sequence[NewLabel], deadline: float, wait: bool
-) -> UpdateResults:
-    answers = await feedback.label(model, labels, deadline)
-    return await _results(model, labels, answers, deadline, wait)
-
-
-async def _results(
-    model: OpenModel, labels: Sequence[NewLabel], answers: Sequence[Labelled], deadline: float, wait: bool
-) -> UpdateResults:
-    """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
-    if wait:
-        for entry in {answer.place[0] for answer in answers if answer.place and answer.letter in "JPD"}:
-            await model.outcomes.learned(entry, deadline)
-    placed = Placed([_place(answer) for answer in answers], [label.prediction_id for label in labels])
-    known = results_of(model, placed, np.array([label.label for label in labels], np.uint8))
-    statuses = [
-        _STATUS.get(answer.letter, status) for answer, status in zip(answers, known.statuses, strict=True)
-    ]
-    return known._replace(statuses=statuses, id_field="id")
 
 
 def refuse_single(labelled: UpdateResults) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import pytest
 
 from service.feedback.identity import is_sampled, new_id, packed_id
 from service.feedback.waiting import key_of
+from service.redis_keys import meta_key
 from tests.servers import ServerProcess
 
 FEATURES = {"user": "u1", "ad": "a7", "hour": 14}
@@ -159,6 +161,23 @@ def test_labels_and_examples_come_in_one_list(make_model: Any) -> None:
     results = answer.json()["results"]
     assert [one.get("id", one.get("event_id")) for one in results] == ["e1", one, "nobody", "e2", one]
     assert [one["status"] for one in results] == ["learned", "learned", "unknown", "learned", "conflict"]
+
+
+def test_the_examples_of_a_list_are_durable_before_its_labels_are_waited_for(
+    start_api: Any, fresh_valkey: ServerProcess
+) -> None:
+    api = start_api(fresh_valkey, run_learner=False, update_timeout_seconds=60)
+    model = Model(api.client, "/models/mixed", learn_at="arrival", exposure="on_predict")
+    items = [{"id": model.predict(log=True)["id"], "label": 1}, {"features": FEATURES, "label": 0}]
+    with ThreadPoolExecutor(1) as pool, fresh_valkey.client() as client:
+        asked = pool.submit(model.post, "update", {"examples": items})
+        deadline = time.monotonic() + 20
+        while client.hget(meta_key("mixed"), "appended") != b"2":
+            assert time.monotonic() < deadline, "only the label is in the log"
+            time.sleep(0.02)
+        start_api(fresh_valkey)
+        results = asked.result().json()["results"]
+    assert [one["status"] for one in results] == ["learned", "learned"]
 
 
 def test_another_prediction_under_the_same_id_is_a_conflict(make_model: Any) -> None:

@@ -37,7 +37,7 @@ async def update(system: System, model: OpenModel, count: int, start: int = 0) -
     """As a request does that names the ads of its examples."""
     bodies = "".join(f'{{"ad": "a{i % 13}"}}' for i in range(start, start + count)).encode()
     new = NewExamples.of(examples(model, count, start))._replace(slice_names=model.slices.found_in(bodies))
-    await system.updates.submit(model, new, wait=True)
+    await system.submit(model, new, wait=True)
 
 
 async def test_nothing_is_counted_twice_whoever_learns(system: System) -> None:
@@ -80,7 +80,7 @@ async def test_served_predictions_are_evaluated_by_what_was_served(system: Syste
     served = np.where(np.arange(400) % 2, np.nan, -1.5)
     ids = [bytes([i % 2]) * 16 if i % 2 == 0 else b"" for i in range(400)]
     batch = replace(new.batch, prediction_ids=ids, served_margins=served)
-    await system.updates.submit(model, new._replace(batch=batch), wait=True)
+    await system.submit(model, new._replace(batch=batch), wait=True)
     replica = await assert_state_is_a_pass_over_the_log(system.client)
     evaluation = await stored_evaluation(system.client, replica)
     assert evaluation.progressive.figures("all").examples == 400
@@ -128,7 +128,7 @@ async def test_examples_that_are_skipped_do_not_count(system: System) -> None:
     system.learn()
     new = NewExamples.of(examples(model, 4))
     batch = replace(new.batch, values=np.full(new.batch.hashes.size, 1e300))
-    results = await system.updates.submit(model, new._replace(batch=batch), wait=True)
+    results = await system.submit(model, new._replace(batch=batch), wait=True)
     skipped = results.statuses.count("skipped")
     assert skipped
     replica = await assert_state_is_a_pass_over_the_log(system.client)

@@ -52,7 +52,7 @@ async def learn(system: System, model: OpenModel, examples: ExampleBatch) -> Non
     goal = model.mirror.replica.applied_number + len(examples)
     for start in range(0, len(examples), 2000):
         batch = examples.slice(start, start + 2000)
-        await system.updates.submit(model, NewExamples(batch), False)
+        await system.submit(model, NewExamples(batch), False)
     await eventually(lambda: model.mirror.replica.applied_number == goal)
 
 
