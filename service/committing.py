@@ -70,7 +70,6 @@ class Committer:
         log_kept: RetainedBytes,
         commits_kept: RetainedBytes,
     ) -> None:
-        self.backlog = 0
         self._mirror = mirror
         self._evaluation = evaluation
         self._archiving = archiving
@@ -137,7 +136,6 @@ class Committer:
             try:
                 status, *rest = await commit_learned(self._mirror.channel, *arguments)
                 if status == b"COMMITTED":
-                    self.backlog = int(rest[1]) - commit.applied_number
                     return LogId.parse(rest[0])
                 if status == b"CONFLICT" and rest[0] == commit.token:
                     # An earlier attempt came through and its reply was lost.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -12,17 +11,15 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from service.errors import LogFull, StateUnavailable, UpdateUnavailable
+from service.errors import LogFull, UpdateUnavailable
 from service.evaluation.slice_names import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.event_ids import batch_of, event_digest, made_digest, made_text, new_batch_id
 from service.lost_updates import AcknowledgedEntries, Appended
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, append_examples
 from service.redis_keys import LogId, ModelKeys
-from service.refusals import is_out_of_memory, is_transient
+from service.refusals import raise_unless_transient
 from service.replica import ModelGone
 from service.settings import Settings
-
-log = logging.getLogger(__name__)
 
 MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
@@ -88,8 +85,7 @@ class ExampleLog:
         self._settings = settings
         self._clock_offset_ms: float | None = None  # server's clock less our monotonic one
         self._asked_connection = 0  # the number of the connection that was asked for it
-        self._acknowledged = AcknowledgedEntries(keys)
-        self._on_lost = on_lost
+        self._acknowledged = AcknowledgedEntries(keys, on_lost)
 
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
         """Tries until time.monotonic() is `deadline`; for a batch that was tried before, a later one. Returns
@@ -148,24 +144,12 @@ class ExampleLog:
                 seconds, microseconds = await channel.call("TIME")
                 now = (asked + time.monotonic()) / 2
                 self._asked_connection = channel.opened
-                await self._look_for_lost()
+                await self._acknowledged.look(channel)
             except CONNECTION_FAILURES as failure:
                 self._clock_offset_ms = None
                 raise NotSent(str(failure)) from failure  # the append was not
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
-
-    async def _look_for_lost(self) -> None:
-        """The server behind a new connection may not be the one that acknowledged what came before."""
-        lost = await self._acknowledged.forget_lost(self._channel)
-        if lost:
-            log.error(
-                "Redis has lost %d examples of %s acknowledged to this process (failover or crash);"
-                " sent again under their event ids, they are learned",
-                lost,
-                self._keys.model,
-            )
-            self._on_lost(lost)
 
     def _places(self, reply: list[bytes | int], count: int) -> list[Place]:
         status, *rest = reply
@@ -222,12 +206,3 @@ def _first_place(position: str) -> Place:
         return Place(None, 0, duplicate=True)
     entry, _, offset = position.rpartition(":")
     return Place(LogId.parse(entry), int(offset), duplicate=True)
-
-
-def raise_unless_transient(refusal: ResponseError) -> None:
-    """An error reply means that nothing was appended; some are worth another attempt."""
-    if is_out_of_memory(refusal):
-        raise LogFull("The Redis server is at its memory limit.") from refusal
-    if not is_transient(refusal):
-        log.error("Redis refuses to append: %s", refusal)
-        raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal

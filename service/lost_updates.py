@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
 from service.redis_client import Channel, lost_entries
 from service.redis_keys import LogId, ModelKeys
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_ENTRIES = 20_000
 ENTRIES_A_LOOK = 256
@@ -20,16 +23,36 @@ class Appended(NamedTuple):
 
 
 class AcknowledgedEntries:
-    """The newest log entries that this process was told it had appended, for one model."""
+    """The newest log entries that this process was told it had appended over one channel, for one model."""
 
-    def __init__(self, keys: ModelKeys) -> None:
+    def __init__(self, keys: ModelKeys, on_lost: Callable[[int], None]) -> None:
         self._keys = keys
+        self._on_lost = on_lost
+        self._looked = 0  # over which connection
         self._entries: deque[Appended] = deque(maxlen=REMEMBERED_ENTRIES)
 
     def add(self, entries: Iterable[Appended]) -> None:
         self._entries.extend(entries)
 
-    async def forget_lost(self, channel: Channel) -> int:
+    async def look(self, channel: Channel) -> None:
+        """Once for each connection: the server behind a new one may lack what another acknowledged before.
+
+        Raises what Channel.call raises.
+        """
+        if channel.opened == self._looked:
+            return
+        lost = await self._forget_lost(channel)
+        self._looked = channel.opened
+        if lost:
+            log.error(
+                "Redis has lost %d examples of %s acknowledged to this process (failover or crash);"
+                " sent again, they are learned",
+                lost,
+                self._keys.model,
+            )
+            self._on_lost(lost)
+
+    async def _forget_lost(self, channel: Channel) -> int:
         """How many examples are in entries that the server behind the channel does not hold any more.
 
         Looks from the newest entry back until nothing is missing. Raises what Channel.call raises.

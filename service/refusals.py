@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from redis.exceptions import (
@@ -14,7 +15,9 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from service.errors import ServerFull
+from service.errors import LogFull, ServerFull, StateUnavailable
+
+log = logging.getLogger(__name__)
 
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 _TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
@@ -46,3 +49,12 @@ def full_is_told(detail: str = FULL) -> Iterator[None]:
         if is_out_of_memory(refusal):
             raise ServerFull(detail) from refusal
         raise
+
+
+def raise_unless_transient(refusal: ResponseError) -> None:
+    """An error reply means that nothing was appended; some are worth another attempt."""
+    if is_out_of_memory(refusal):
+        raise LogFull("The Redis server is at its memory limit.") from refusal
+    if not is_transient(refusal):
+        log.error("Redis refuses to append: %s", refusal)
+        raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal

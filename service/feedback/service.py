@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -15,13 +17,14 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from service.appending import A_MOMENT_SECONDS
 from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, StateUnavailable
-from service.example_log import raise_unless_transient
 from service.feedback.identity import packed_id
 from service.feedback.keeping import MOST_A_CALL, Keeper
 from service.feedback.waiting import Label, Labelled, Sought, Waiting, key_of
+from service.lost_updates import AcknowledgedEntries, Appended
 from service.metrics import Metrics
 from service.models import OpenModel
 from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
+from service.refusals import raise_unless_transient
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
@@ -43,19 +46,29 @@ class ModelFeedback:
         self, client: Redis, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
         replica = model.mirror.replica
-        waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
-        self._channels = exposing, labelling, looking = Channel(client), Channel(client), Channel(client)
+        self._waiting = waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
+        self._channels = [Channel(client) for _ in range(3)]
+        exposing, self._labelling, looking = self._channels
+        self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
+        metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
         self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](
             lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MOST_A_CALL
         )
         self.label = Coalescer[_Timed, list[Labelled]](
-            lambda requests: _together(requests, lambda labels: waiting.label(labelling, labels)), MOST_A_CALL
+            lambda requests: _together(requests, self._label), MOST_A_CALL
         )
-
         self.known = Coalescer[_Timed, list[str]](
             lambda requests: _together(requests, lambda sought: waiting.known(looking, sought)), MOST_A_CALL
         )
+
+    async def _label(self, labels: list[Label]) -> list[Labelled]:
+        answers = await self._waiting.label(self._labelling, labels)
+        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
+            await self._acknowledged.look(self._labelling)
+        new = Counter(answer.place[0] for answer in answers if answer.place and answer.letter in "JP")
+        self._acknowledged.add(Appended(entry, examples) for entry, examples in new.items())
+        return answers
 
     async def close(self) -> None:
         await self.predictions.close()

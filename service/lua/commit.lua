@@ -7,7 +7,7 @@
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
--- RETURNS: {'COMMITTED', id in commits, examples ever appended}, {'CONFLICT', current token or ''},
+-- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} the log no longer holds the entry that was learned last
 local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
@@ -15,7 +15,7 @@ local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], A
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local deleted, first_argument, CHUNK = tonumber(ARGV[17]), 18, 3000
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -45,4 +45,4 @@ redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number'
 local id = redis.call('XADD', KEYS[3], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', skipped,
   'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags)
-return {'COMMITTED', id, meta[4]}
+return {'COMMITTED', id}
