@@ -109,7 +109,7 @@ class Instruments:
         )
         self.feedback_oldest_seconds = self._written(
             "ftrl_feedback_oldest_seconds",
-            "Age of the oldest impression that waits for its label: at most its window and a little.",
+            "Age of the oldest open impression, labelled or not: at most its window and a little.",
             "model",
         )
         self.label_delay_seconds = self._histogram(

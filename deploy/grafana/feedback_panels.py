@@ -30,7 +30,7 @@ FEEDBACK = [
     ),
     graph(
         "Oldest open impression",
-        "Over its window, the sweeps do not come through: no learner runs, or the backlog is full.",
+        "Over its window, the sweeps do not come through: the backlog is full. No line: no learner runs.",
         "s",
         (worst("ftrl_feedback_oldest_seconds"), "{{model}}"),
         min=0,

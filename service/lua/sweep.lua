@@ -7,6 +7,7 @@
 --           shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])
 local COUNTED = {u = 'never_shown', g = 'orphan'}
+local LOOKED_AT = 10 -- elements of lists, for the oldest open impression
 local FORGOTTEN = 1 / 4 -- of what closing one takes the server
 
 -- The names of all lists, what is due first before the others.
@@ -109,14 +110,38 @@ for _, name in ipairs(lists()) do
 end
 finish()
 
-local more, oldest = 0, now
+-- The earliest exposure among the open impressions of an element of a list, nil where it has none.
+local function shown_first(element)
+  local ids, first = {}, nil
+  for at = 1, #element, ID_BYTES do ids[#ids + 1] = string.sub(element, at, at + ID_BYTES - 1) end
+  for _, value in pairs(find(ids)) do
+    if kind_of(value) == 'i' then first = math.min(first or now, since(value)) end
+  end
+  return first
+end
+-- When the oldest open impression was shown; behind many that are closed, only about when, as its list says.
+local function oldest_open(names)
+  local looks = LOOKED_AT
+  for _, name in ipairs(names) do
+    for _, element in ipairs(redis.call('LRANGE', prefix .. name, 0, looks)) do
+      if looks == 0 then return tonumber(string.sub(name, 2)) - wait_of.i - 1 end
+      looks = looks - 1
+      local first = shown_first(element)
+      if first then return first end
+    end
+  end
+  return now
+end
+
+local more, opened = 0, {}
 for _, name in ipairs(lists()) do
-  local opened = string.sub(name, 1, 1) == 'i'
-  if due(name) and (room > 0 or not opened) then more = 1 end
-  if opened then oldest = math.min(oldest, tonumber(string.sub(name, 2)) - wait_of.i) end
+  local is_open = string.sub(name, 1, 1) == 'i'
+  if due(name) and (room > 0 or not is_open) then more = 1 end
+  if is_open then opened[#opened + 1] = name end
 end
 local waiting = redis.call('HMGET', KEYS[3], '#bytes', '=u', '=g', '=i', '=c')
 for k = 1, #waiting do waiting[k] = tonumber(waiting[k] or 0) end
+local oldest = waiting[4] > 0 and oldest_open(opened) or now
 local reply = {
   'SWEPT', more, waiting[1], math.floor(math.max(0, now - oldest) * 1000),
   waiting[2], waiting[3], waiting[4], waiting[5]

@@ -41,6 +41,11 @@ SNAPSHOT_FAILURES = f'ftrl_snapshot_failures_total{{{OF_MODEL}, reason="full"}}'
 UNLOGGED = of_api("ftrl_feedback_unlogged_total", ', model="default", reason="away"')
 MIRROR_AGE = of_api("ftrl_mirror_age_seconds", ', model="default"')
 
+UNWATCHED: dict[str, str | None] = {
+    of_model("ftrl_feedback_bytes"): None,
+    of_model("ftrl_feedback_limit_bytes"): None,
+}
+
 HEALTHY: dict[str, str] = {
     f"up{{{API}}}": "1x200",
     f"up{{{LEARNER}}}": "1x200",
@@ -193,6 +198,8 @@ SCENARIOS = (
     Scenario("Redis fills", {of_api("ftrl_redis_memory_used_bytes"): "800x200"}, {"FtrlRedisMemory"}),
     Scenario("Redis without limit", {of_api("ftrl_redis_memory_limit_bytes"): "0x200"}, set()),
     Scenario("no room for predictions", {of_model("ftrl_feedback_bytes"): "950x200"}, {"FtrlFeedbackFull"}),
+    Scenario("nobody tells how many predictions wait", UNWATCHED, {"FtrlFeedbackFull"}),
+    Scenario("nobody tells, nobody predicts", UNWATCHED | {PREDICTIONS: "1000x200"}, set()),
     Scenario("predictions are not logged", {UNLOGGED: "0+60x200"}, {"FtrlPredictionsUnlogged"}),
     Scenario("predictions were not logged at a restart of Redis", {UNLOGGED: "0x37 6000x160"}, set()),
     Scenario("Redis full", {of_api("ftrl_redis_shedding"): "1x200"}, {"FtrlRedisSheds"}),
