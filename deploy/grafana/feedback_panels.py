@@ -37,7 +37,7 @@ FEEDBACK = [
     ),
     graph(
         "Label delay",
-        "From an impression to its label. A window should be longer than nearly all.",
+        "From an impression to its label, from a second on. A window should be longer than nearly all.",
         "s",
         *quantiles("ftrl_feedback_label_delay_seconds", OF_MODEL),
     ),

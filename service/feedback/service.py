@@ -104,7 +104,7 @@ class Feedback:
         ids = [text for text, _, _ in labels]
         answers = await self._answers(model, self.of(model).label, asked, ids, deadline)
         for answer in answers:
-            if answer.delay is not None and answer.letter in "JWTP":
+            if answer.delay is not None and answer.letter in "JNWTP":
                 self._metrics.label_arrived(model.name, answer.delay)
         return answers
 
