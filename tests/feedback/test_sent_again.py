@@ -77,3 +77,19 @@ async def test_a_label_that_is_repeated_before_the_impression_says_that_there_is
     assert await bench.label((1, 1), (1, 1), (1, 0)) == "GEC"
     await bench.expose(1)
     assert await bench.label((1, 1)) == "D"
+
+
+async def test_the_id_of_a_closed_one_is_known_until_it_is_forgotten_and_nothing_waits_anew(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=3)
+    await bench.log(1)
+    await bench.label((1, 1))
+    await bench.swept("open")
+    assert await bench.log(1) + await bench.log(1, features=(9,)) == "SS", "what it had is not known by now"
+    assert (await bench.sweep()).waiting == {"unshown": 0, "early": 0, "open": 0, "closed": 1}
+    assert await bench.label((1, 1), (1, 0)) == "DC", "labels are those of the closed one"
+    await bench.swept("closed")
+    assert await bench.log(1, features=(9,)) == "L"
+    await bench.swept("open")
+    assert (await bench.logged()).labels.tolist() == [1, 0]
