@@ -13,10 +13,7 @@ from model_core.numerics import log_losses, sigmoids
 from service.appending import Placed
 from service.example_log import Place
 from service.models import OpenModel
-
-Status = Literal[
-    "learned", "appended", "duplicate", "skipped", "waiting", "sampled_out", "late", "conflict", "unknown"
-]
+from service.reply_schemas import UpdateStatus
 
 
 class UpdateResults(NamedTuple):
@@ -27,7 +24,7 @@ class UpdateResults(NamedTuple):
     of the predictions; id_field: which, as replies name it.
     """
 
-    statuses: list[Status]
+    statuses: list[UpdateStatus]
     probabilities: npt.NDArray[np.float64]
     losses: npt.NDArray[np.float64]
     revisions: list[str | None]
@@ -53,7 +50,7 @@ async def until_learned(model: OpenModel, places: Iterable[Place], deadline: flo
 def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) -> UpdateResults:
     """What is known of examples in the log by now; labels uint8[r]."""
     margins = np.full(len(labels), np.nan)
-    statuses: list[Status] = []
+    statuses: list[UpdateStatus] = []
     revisions: list[str | None] = []
     for place in placed.places:
         outcome = None if place.entry is None else model.outcomes.held(place.entry)
@@ -67,7 +64,7 @@ def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) 
     )
 
 
-def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence[Status]:
+def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence[UpdateStatus]:
     """An outcome, of which `skipped` is a part, is not told by a state that was loaded whole, and is not held
     for ever.
     """

@@ -24,17 +24,18 @@ from service.models import Models, OpenModel
 from service.redis_client import Channel, connect, read_evaluation
 from service.redis_keys import LogEntry
 from service.replica import Replica, load_replica
+from service.reply_schemas import UpdateStatus
 from service.server_health import ServerHealth
 from service.settings import Settings
 from service.tasks import cancel_all
-from service.update_results import Status, UpdateResults, results_of, until_learned
+from service.update_results import UpdateResults, results_of, until_learned
 from service.updates import Updates
 
 
 class Result(NamedTuple):
     """Of one example; None where nothing is known."""
 
-    status: Status
+    status: UpdateStatus
     probability: float | None
     loss: float | None
     revision: str | None

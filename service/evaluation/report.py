@@ -10,10 +10,10 @@ from pydantic_core import to_json
 
 from model_core.census import Census
 from model_core.online_evaluation.evaluation import OnlineEvaluation
-from model_core.online_evaluation.figures import Figures, Weighting, Window
+from model_core.online_evaluation.figures import Figures, Weighting
+from model_core.online_evaluation.windows import WINDOWS
 from service.evaluation.evaluations import Evaluations
 
-WINDOWS: tuple[Window, ...] = get_args(Window)
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
 MEASURES = (
     *("features_seen", "nonzero", "density", "nonfinite", "slot_load", "expected_collision_rate"),

@@ -10,8 +10,9 @@ from pydantic_core import to_json
 
 from model_core.online_evaluation.figures import Figures, Window
 from model_core.online_evaluation.slices import SlicedEvaluation
+from model_core.online_evaluation.windows import WINDOWS
 from service.evaluation.evaluations import Evaluations
-from service.evaluation.report import WINDOWS, bare
+from service.evaluation.report import bare
 
 OTHER = "other"
 IN_SHORT = (

@@ -18,16 +18,16 @@ from service.feedback.service import Feedback
 from service.feedback.waiting import Labelled
 from service.labelled import NewLabel
 from service.models import OpenModel
+from service.reply_schemas import UpdateStatus
 from service.update_results import (
     NO_RESULTS,
-    Status,
     UpdateResults,
     results_of,
     until_learned,
 )
 
 SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
-_STATUS: Mapping[str, Status] = {
+_STATUS: Mapping[str, UpdateStatus] = {
     "W": "waiting",
     "G": "waiting",
     "N": "sampled_out",
