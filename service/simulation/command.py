@@ -49,7 +49,12 @@ def simulate(
         float, typer.Option(min=0, max=1, help="When tastes change all at once, as a share of the time.")
     ] = 0.5,
     negative_sample_rate: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Share of the labels 0 that is learned.")
+        float,
+        typer.Option(
+            min=0.001,
+            max=1,
+            help="Share of the labels 0 that is learned, where the policy says nothing of it.",
+        ),
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a policy.")] = False,
 ) -> None:
@@ -60,6 +65,7 @@ def simulate(
     names = list(POLICIES) if policies == "all" else policies.split(",")
     if unknown := [name for name in names if name not in POLICIES]:
         raise typer.BadParameter(f"no policy {unknown[0]!r}; there are {', '.join(POLICIES)} and all")
+    _refuse_two_rates(names, negative_sample_rate)
     plan = Plan(
         url,
         model,
@@ -87,6 +93,17 @@ def simulate(
         print_reports(reports)
 
 
+def _refuse_two_rates(policies: list[str], negative_sample_rate: float) -> None:
+    from service.simulation.policies import POLICIES
+
+    own = [name for name in policies if "negative_sample_rate" in POLICIES[name]]
+    if own and negative_sample_rate != 1:
+        raise typer.BadParameter(
+            f"the policy {own[0]} has a --negative-sample-rate of its own,"
+            f" {POLICIES[own[0]]['negative_sample_rate']}: leave out one of the two"
+        )
+
+
 def print_reports(reports: list[Report]) -> None:
     """Each by itself, then the policies side by side."""
     from rich.console import Console
@@ -95,7 +112,8 @@ def print_reports(reports: list[Report]) -> None:
     for report in reports:
         console.print(_phases_of(report))
         events = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.events.items())
-        console.print(f"{events}; {report.accounts}")
+        console.print(events)
+        console.print(str(report.accounts), soft_wrap=True)
     if len(reports) > 1:
         console.print(_compared(reports))
 

@@ -129,3 +129,10 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     done = run("simulate", "--policies", "never")
     assert done.returncode == 2
     assert all(policy in done.stderr for policy in POLICIES)
+
+
+def test_a_sample_rate_beside_a_policy_that_has_its_own_is_refused() -> None:
+    done = run("simulate", "--policies", "close,close-sampled", "--negative-sample-rate", "0.5")
+    assert done.returncode == 2
+    assert "close-sampled" in done.stderr
+    assert "0.1" in done.stderr
