@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from service.redis_keys import ALIASES
 from tests.http.conftest import ApiFactory
 from tests.servers import ServerProcess
 
@@ -99,6 +101,24 @@ def test_features_that_the_former_model_cannot_read_are_of_another_prediction(li
     assert switched.predict(id="fresh", features={"price": 7})["logged"] is True
     shown = switched.post("impressions", {"ids": ["fresh"]}, "new").json()["results"]
     assert shown == [{"id": "fresh", "status": "shown"}]
+
+
+@pytest.mark.parametrize("field", ["live/old", "/changes"])
+def test_it_is_another_one_where_the_first_cannot_have_come_through_the_alias_or_wait_no_longer(
+    live: httpx.Client, fresh_valkey: ServerProcess, field: str
+) -> None:
+    """Kept by the former model under its own name, after the switch; or so long ago that it is forgotten."""
+    switched = Switched(live)
+    switched.mean("new")
+    assert switched.show("new") == "unknown"
+    an_hour_ago = int(time.time()) - 3600
+    with fresh_valkey.client() as client:
+        client.hset(ALIASES, field, an_hour_ago * (1 if field == "live/old" else 1_000_000))
+    deadline = time.monotonic() + 30
+    while switched.show("new") == "unknown":  # until the process has heard of it
+        assert time.monotonic() < deadline
+        assert switched.predict(id="k")["logged"] is True
+    assert switched.show() == "duplicate"
 
 
 def test_where_nobody_waits_for_it_it_is_looked_for_all_the_same(live: httpx.Client) -> None:
