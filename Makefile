@@ -38,8 +38,8 @@ static: $(VENV)/.packages ## format, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(VENV)/.complete ## kill and pause everything under the click simulator for SECONDS=1800
-	SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -k whatever -s -q
+soak: $(VENV)/.complete ## kill and pause everything under the click simulator for SECONDS=1800 (SEED=N repeats)
+	SOAK_SECONDS=$(SECONDS) SOAK_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -k whatever -s -q
 
 format: $(VENV)/.complete ## rewrite the sources as the formatter and the linter want them
 	$(BIN)/ruff format .

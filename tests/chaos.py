@@ -147,14 +147,22 @@ class Service:
         events: list[Callable[[], Awaitable[None]]],
         seconds: float,
         recovered: Callable[[], Awaitable[None]],
+        overlapping: float = 0.0,
     ) -> None:
-        """One event after the other, each once `recovered` has returned after the one before."""
-        self.drawn.shuffle(events)
+        """One event after the other, each once `recovered` has returned after the one before: in rounds, each
+        in an order of its own, until each was there and the time is over. `overlapping`: the share of them
+        during which the network is bad as well.
+        """
+        order = random.Random(self.drawn.random())  # which what events and requests draw does not change
         began = time.monotonic()
-        for event in itertools.cycle(events):
-            if time.monotonic() - began > seconds:
-                return
-            print(f"{time.monotonic() - began:.1f} s: {event.__name__}")  # noqa: T201  to know after a failure
-            await event()
-            self.happened[event.__name__] += 1
-            await recovered()
+        for round_number in itertools.count():
+            for event in order.sample(events, len(events)):
+                if round_number and time.monotonic() - began > seconds:
+                    return
+                bad = order.random() < overlapping and event != self.have_a_bad_network
+                together = [event, self.have_a_bad_network] if bad else [event]
+                for one in together:
+                    print(f"{time.monotonic() - began:.1f} s: {one.__name__}")  # noqa: T201  after a failure
+                    self.happened[one.__name__] += 1
+                await asyncio.gather(*(one() for one in together))
+                await recovered()

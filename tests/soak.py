@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from model_core.examples import ExampleBatch
 from service.event_ids import event_digest
-from service.feedback.identity import packed_id
+from service.feedback.identity import is_sampled, packed_id
 from service.redis_keys import LogEntry, LogId
 from service.simulation.accounting import TAKEN
 from service.simulation.traffic import Answer
@@ -55,7 +55,7 @@ def audit(
     feedback: Mapping[str, object],
 ) -> Audit:
     """`answers`: by prediction id, as the simulator noted them; `updates`: the event ids of acknowledged
-    updates; `feedback`: the configuration, of which `late` and `unshown_seconds` count.
+    updates; `feedback`: the configuration, with `late`, `unshown_seconds` and `negative_sample_rate`.
     """
     predictions, events, found = _by_id(entries)
     found.acknowledged = len(updates)
@@ -95,7 +95,7 @@ def _check_impression(
 ) -> None:
     labels = sorted(place.label for place in places)
     told = f"{text}: {_history(answers)}; in the log: {_where(places)}"
-    allowed = _allowed(answers, feedback)
+    allowed = _allowed(text, answers, feedback)
     if max(Counter(labels).values(), default=0) > 1:
         found.doubled.append(told)
     elif labels not in allowed:
@@ -103,18 +103,19 @@ def _check_impression(
         (found.lost if lost else found.wrong).append(told)
 
 
-def _allowed(answers: Sequence[Answer], feedback: Mapping[str, object]) -> list[list[int]]:
+def _allowed(text: str, answers: Sequence[Answer], feedback: Mapping[str, object]) -> list[list[int]]:
     """Which labels the log may hold of an impression; nothing where the answers already tell of a loss."""
+    negative = [0] if is_sampled(packed_id(text), float(str(feedback["negative_sample_rate"]))) else []
     statuses = {verb: [a.status for a in answers if a.verb == verb] for verb in ("impressions", "update")}
     if statuses["impressions"] in ([], ["unknown"]):
         # An attempt that was given up may come through later, and tell of the impression after all.
-        return [] if _forgotten(answers, feedback) else [[], [0]]
+        return [] if _forgotten(answers, feedback) else [[], negative]
     clicks = set(statuses["update"])
     if clicks - TAKEN - {"late"}:
         return []
     if not clicks & TAKEN:
-        return [[0]]
-    return [[1], [0, 1]] if feedback.get("late") == "append" else [[1]]
+        return [negative]
+    return [[1], [*negative, 1]] if feedback.get("late") == "append" else [[1]]
 
 
 def _forgotten(answers: Sequence[Answer], feedback: Mapping[str, object]) -> bool:

@@ -1,11 +1,12 @@
 """The click simulator while processes are killed and paused, connections break, or the server is full.
 
-`make soak SECONDS=1800` runs it for that long, one half for each way to learn.
+`make soak SECONDS=1800` runs it for that long, one half for each way to learn; SEED repeats what was drawn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,11 +31,13 @@ pytestmark = pytest.mark.faults
 
 SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "0"))
 SECONDS = SOAK_SECONDS / 2 or 14.0
+SEED = int(os.environ.get("SOAK_SEED") or 1)
 RATE = 40.0
+OVERLAPPING = 0.25  # share of what happens during which the network is bad, too
 WINDOW = 2.0
 TIMES = {"window_seconds": WINDOW, "unshown_seconds": 30, "late_seconds": 120, "grace_seconds": 30}
-AT_CLOSE = TIMES | {"learn_at": "window_close", "late": "drop"}
-AT_ARRIVAL = TIMES | {"learn_at": "arrival", "late": "append"}
+AT_CLOSE = TIMES | {"learn_at": "window_close", "late": "drop", "negative_sample_rate": 1.0}
+AT_ARRIVAL = TIMES | {"learn_at": "arrival", "late": "append", "negative_sample_rate": 0.5}
 STATE = """  the state equals, bit for bit, a clean pass over the log: {} examples in {} entries
   peak memory  {}"""
 HABITS = Habits(WINDOW / 4, lost=0.02, repeated=0.2, early=0.1, retried=0.1)
@@ -62,7 +65,7 @@ async def run_and_check(
     service: Service, events: list[Event], feedback: dict[str, Any], seconds: float
 ) -> None:
     """Sends while the events happen, one after the other; then everything has to be there, and once."""
-    service.drawn.seed(1)
+    service.drawn.seed(f"{SEED} {feedback['learn_at']}")
     service.model = "soak"
     config = {"hashing": {"bits": 14}, "feedback": feedback}
     await asyncio.to_thread(ServingProcess.put, service.apis[0], "/models/soak", config)
@@ -88,8 +91,8 @@ async def run_and_check(
 
 async def send_meanwhile(service: Service, events: list[Event], seconds: float) -> tuple[Traffic, list[str]]:
     """Predictions, impressions and clicks of a simulated audience, and updates, whose ids are returned."""
-    traffic = Traffic(service.urls, "soak", World(1, 0.2, 4), HABITS, run="soak", timeout=1.0)
-    sending = asyncio.create_task(asyncio.to_thread(traffic.send, RATE, seconds, seconds / 2))
+    traffic = Traffic(service.urls, "soak", World(SEED, 0.2, 4), HABITS, run="soak", timeout=1.0)
+    sending = asyncio.create_task(asyncio.to_thread(traffic.send, RATE, math.inf, seconds / 2))
 
     async def recovered() -> None:
         goal = traffic.record.events["impressions"] + 20
@@ -100,8 +103,10 @@ async def send_meanwhile(service: Service, events: list[Event], seconds: float) 
             sending.result()
 
     async with Load(service.urls, clients=1, examples=2, model="soak", rest_seconds=0.1) as load:
-        await service.run(events, seconds, recovered)
-        traffic.ending = True  # it may have fallen behind its rate
+        try:
+            await service.run(events, seconds, recovered, OVERLAPPING)
+        finally:
+            traffic.ending = True
     await sending
     return traffic, load.acknowledged
 
@@ -125,7 +130,8 @@ def report(service: Service, traffic: Traffic, found: Audit, feedback: dict[str,
     pauses = sum(count for name, count in happened.items() if name.startswith("pause"))
     clicks = {name: count for name, count in sorted(events.items()) if name.startswith("click")}
     return f"""
-{seconds:g} s, learn_at {feedback["learn_at"]}, late {feedback["late"]}
+{seconds:g} s, seed {SEED}, learn_at {feedback["learn_at"]}, late {feedback["late"]}, \
+labels 0 {feedback["negative_sample_rate"]:.0%}
   events       {events["predictions"]} predictions, {events["not_logged"]} of them not logged
                {events["impressions"]} impressions; {clicks}
   acknowledged {found.acknowledged}; {found.examples} examples in the log
