@@ -14,20 +14,27 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
-from service.errors import FixedAtCreation, StateUnavailable, UnknownModel
+from service.errors import FixedAtCreation, StateUnavailable
 from service.feedback.config import FeedbackConfig
 from service.redis_client import Channel, swap_feedback
 from service.redis_keys import Meta, ModelKeys
-from service.replica import ModelGone, read_meta
+from service.replica import read_meta
 from service.stored_config import checked_config
 
 log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 20
-WAITS = {"u": "unshown_seconds", "g": "grace_seconds", "i": "window_seconds", "c": "late_seconds"}
-"""How long each kind of predictions waits (waiting.lua)."""
+WAITS = {
+    "u": ("unshown_seconds",),
+    "g": ("unshown_seconds", "grace_seconds"),
+    "i": ("window_seconds",),
+    "c": ("late_seconds",),
+}
+"""How long each kind of predictions waits (waiting.lua): the longest of these. One with a label (g) is listed
+so long after it was kept or later, and its value says when its grace is over: the sweep waits for both.
+"""
 
-_CHANGED, _ANOTHER = 1, 0
+_CHANGED = 1
 
 
 class Changed(NamedTuple):
@@ -42,14 +49,11 @@ async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any
     """Gives some fields other values, of those that are in force when it does. What waits so far is due by
     the new times.
 
-    Raises UnknownModel, InvalidInput with the path, FixedAtCreation, ContractMismatch, StateUnavailable where
+    Raises ModelGone, InvalidInput with the path, FixedAtCreation, ContractMismatch, StateUnavailable where
     others change it all the time, and what Channel.call raises.
     """
     for _ in range(MOST_ATTEMPTS):
-        try:
-            meta = await read_meta(channel, model)
-        except ModelGone:
-            raise UnknownModel(model) from None
+        meta = await read_meta(channel, model)
         config = checked_config(model, meta)
         so_far, asked = config.feedback, config.changed({"feedback": fields}).feedback
         _refuse_fixed(model, so_far, asked)
@@ -77,11 +81,12 @@ def _longer(so_far: FeedbackConfig, asked: FeedbackConfig) -> dict[str, int]:
     """By how many seconds each kind waits longer; less than 0: shorter. Lists are due at whole seconds, and
     are to be due again at the same where a change is taken back.
     """
-    changes = {
-        kind: math.ceil(getattr(asked, name)) - math.ceil(getattr(so_far, name))
-        for kind, name in WAITS.items()
-    }
+    changes = {kind: _whole_seconds(asked, kind) - _whole_seconds(so_far, kind) for kind in WAITS}
     return {kind: seconds for kind, seconds in changes.items() if seconds}
+
+
+def _whole_seconds(config: FeedbackConfig, kind: str) -> int:
+    return math.ceil(max(float(getattr(config, name)) for name in WAITS[kind]))
 
 
 def _refuse_fixed(model: str, so_far: FeedbackConfig, asked: FeedbackConfig) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from model_core.errors import InvalidInput
-from service.errors import FixedAtCreation, UnknownModel
+from service.errors import FixedAtCreation
 from service.feedback.changing import change_feedback
 from service.feedback.config import FeedbackConfig
 from service.model_config import ModelConfig
 from service.models import new_meta
 from service.redis_client import Channel
-from service.replica import read_meta
+from service.replica import ModelGone, read_meta
 from service.stored_config import checked_config
 from tests.conftest import SettingsFactory
 from tests.feedback.conftest import KEYS, SHORT, Bench, id_of
@@ -133,6 +133,51 @@ async def test_every_kind_that_waits_gets_its_new_time(make_model: Any, field: s
     await nothing_is_left(bench)
 
 
+async def test_a_click_before_its_impression_is_not_forgotten_when_its_prediction_would_have_been_before(
+    make_model: Any,
+) -> None:
+    model = await make_model()
+    bench = model.bench()
+    await bench.log(1, 2)
+    assert await bench.label((1, 1)) == "G"
+    await model.change(unshown_seconds=LONG)
+    await asyncio.sleep(2.2)
+    swept = await bench.sweep()
+    assert (swept.waiting["unshown"], swept.waiting["early"]) == (1, 1)
+    assert await bench.expose(1, 2) == "SS"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((2, 1), (120, 1)),
+        ((60, 30), (60, 1)),
+        ((30, 60), (90, 1)),
+        ((60, 1), (90, 120)),
+        ((90, 60), (60, 90)),
+    ],
+)
+async def test_no_change_makes_a_label_shorten_how_long_its_prediction_waits(
+    make_model: Any, before: tuple[float, float], after: tuple[float, float]
+) -> None:
+    names = ("unshown_seconds", "grace_seconds")
+    model = await make_model(**dict(zip(names, before, strict=True)))
+    bench = model.bench()
+
+    async def due() -> int:
+        (early,) = [one for one in await bench.channel.call("HKEYS", KEYS.feedback) if one[:1] == b"g"]
+        return int(early[1:])
+
+    kept = int((await bench.channel.call("TIME"))[0])
+    await bench.log(1)
+    assert await bench.label((1, 1)) == "G"
+    first = await due()
+    await model.change(**dict(zip(names, after, strict=True)))
+    assert await due() >= kept + max(after)
+    await model.change(**dict(zip(names, before, strict=True)))
+    assert await due() == first
+
+
 async def test_processes_with_different_times_neither_lose_nor_double_an_impression(
     make_bench: MakeBench,
 ) -> None:
@@ -229,7 +274,7 @@ async def test_what_cannot_be_changed_is_refused_and_nothing_is(make_model: Any)
         await model.change(window_seconds=0)
     assert await model.in_force() == before
     assert await model.change(exposure=before.exposure, window_seconds=1) == before
-    with pytest.raises(UnknownModel):
+    with pytest.raises(ModelGone):
         await change_feedback(model.bench().channel, "nobody", {})
 
 
