@@ -1,4 +1,6 @@
-"""What a model is made of, fixed at creation: hyperparameters, hash contract and optional sections."""
+"""What a model is made of: hyperparameters, hash contract and optional sections. All but `feedback` is fixed
+at creation.
+"""
 
 from __future__ import annotations
 

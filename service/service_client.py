@@ -17,6 +17,8 @@ TIMEOUT_SECONDS = 30.0
 IDLE_SECONDS = 5.0
 TOKEN = "FTRL_TOKEN"
 """Environment variable with the bearer token that commands send."""
+FOR_NOW = (429, 503, 507)
+"""Statuses of what may be answered otherwise a moment later: a server at its memory limit may get room, too."""
 _PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
@@ -52,7 +54,7 @@ class Refused(CommandFailure):
 
 
 class ServiceClient:
-    """What is answered 429 or 503 is asked again, until patience ends. A broken connection is a failure, so
+    """What is refused FOR_NOW is asked again, until patience ends. A broken connection is a failure, so
     one that was idle is opened anew: the service may have closed it.
     """
 
@@ -93,7 +95,7 @@ class ServiceClient:
             status, reply, pause = self._once(method, path, body)
             if status < 300:
                 return reply
-            if status not in (429, 503) or time.monotonic() + pause > give_up:
+            if status not in FOR_NOW or time.monotonic() + pause > give_up:
                 raise Refused(f"{method} {path}", status, reply, pause)
             if body is not None:
                 _name_events(body.get("examples", []), reply.get("event_ids", []))

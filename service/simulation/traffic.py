@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from service.errors import CommandFailure
-from service.service_client import TIMEOUT_SECONDS, Refused, ServiceClient
+from service.service_client import FOR_NOW, TIMEOUT_SECONDS, Refused, ServiceClient
 from service.simulation.figures import Record
 from service.simulation.pool import Pool, pool_of
 from service.simulation.world import Impression, World
@@ -219,7 +219,7 @@ class Traffic:
             try:
                 return self._client().call("POST", path, body), attempt
             except CommandFailure as failure:
-                final = isinstance(failure, Refused) and failure.status not in (429, 503)
+                final = isinstance(failure, Refused) and failure.status not in FOR_NOW
                 if final or time.monotonic() > give_up:
                     raise
                 time.sleep(self._turn_elsewhere(failure))

@@ -98,7 +98,7 @@ def refusal(status: int, **members: Any) -> dict[str, Any]:
     return {"title": "No", "status": status, "detail": "not now", **members}
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 503, 507])
 def test_what_is_refused_for_now_is_sent_again_under_the_event_ids_of_the_refusal(
     service: Scripted, status: int
 ) -> None:
