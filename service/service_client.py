@@ -18,7 +18,7 @@ IDLE_SECONDS = 5.0
 TOKEN = "FTRL_TOKEN"
 """Environment variable with the bearer token that commands send."""
 FOR_NOW = (429, 503, 507)
-"""Statuses of what may be answered otherwise a moment later: a server at its memory limit may get room, too."""
+"""Statuses of what may go well a moment later: a server at its memory limit, too, may get room."""
 _PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
