@@ -19,24 +19,25 @@ from typing import NamedTuple
 
 from service.errors import AliasConflict
 from service.redis_client import Channel, claim_alias, release_lease, set_alias
-from service.redis_keys import ALIAS_CHANGES, ALIASES, alias_key, meta_key
+from service.redis_keys import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key, meta_key
 
 give_back = release_lease
 
 
 class Meanings(NamedTuple):
     """Of each alias the model, and those that it meant before, with when their predictions have ceased to
-    wait, in Unix seconds. `changes`: the number of the last change.
+    wait, in Unix seconds. `changes`: the number of the last change. `since`: when each came to mean its
+    model, in microseconds, where that is known.
     """
 
     targets: Mapping[str, str]
     former: Mapping[str, Mapping[str, int]]
     changes: str
+    since: Mapping[str, int]
 
-    @property
-    def changed_at(self) -> float:
-        """When aliases were last changed, in Unix seconds; 0 where never."""
-        return int(self.changes or 0) / 1e6
+    def changed_at(self, alias: str) -> float:
+        """When it came to mean its model, in Unix seconds, or later."""
+        return self.since.get(alias, int(self.changes or 0)) / 1e6
 
 
 async def read_aliases(channel: Channel) -> Meanings:
@@ -46,13 +47,16 @@ async def read_aliases(channel: Channel) -> Meanings:
     changes = fields.pop(ALIAS_CHANGES, "")
     targets: dict[str, str] = {}
     former: dict[str, dict[str, int]] = {}
+    since: dict[str, int] = {}
     for name, value in fields.items():
         alias, is_former, model = name.partition("/")
-        if is_former:
+        if name.startswith(ALIAS_SINCE):
+            since[name.removeprefix(ALIAS_SINCE)] = int(value)
+        elif is_former:
             former.setdefault(alias, {})[model] = int(value)
         else:
             targets[alias] = value
-    return Meanings(targets, former, changes)
+    return Meanings(targets, former, changes, since)
 
 
 async def check_free(channel: Channel, name: str) -> None:

@@ -22,6 +22,7 @@ from service.redis_client import remember_former
 from service.redis_keys import ALIASES
 from service.replica import ModelGone, read_meta
 from service.stored_config import checked_config
+from service.tasks import begin, cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,8 @@ class Aliases:
         self._targets: dict[str, str] = {}
         self._heard: Mapping[str, str] = {}  # the same as the server has them
         self._unloaded: set[str] = set()  # what aliases have come to mean
-        self._former: Mapping[str, Mapping[str, int]] = {}
-        self.changed_at = 0.0
-        """When any was last changed, as far as this process has heard, in Unix seconds."""
+        self._meanings = Meanings({}, {}, "", {})  # as last heard
+        self._loading: dict[str, asyncio.Task[None]] = {}
         self._changes = 0  # made by this process
         self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
 
@@ -65,17 +65,23 @@ class Aliases:
             return await self._models.get(self.resolve(name))
         except UnknownModel:
             await self._ask()  # it may be an alias that this process has not heard of
-        model = self.resolve(name)
+        model = self._heard.get(name, name)  # what it meant here so far is gone
         try:
-            return await self._models.get(model)
+            opened = await self._models.get(model)
         except UnknownModel:
             raise UnknownModel(model, alias=name if name != model else None) from None
+        self._means_now(model)
+        return opened
 
-    async def elsewhere(self, name: str, asked: OpenModel) -> AsyncIterator[OpenModel]:
+    def changed_at(self, alias: str) -> float:
+        """When it came to mean what it means, as far as this process has heard, in Unix seconds."""
+        return self._meanings.changed_at(alias)
+
+    async def elsewhere(self, name: str, asked: OpenModel, deadline: float) -> AsyncIterator[OpenModel]:
         """Where predictions through an alias may wait that the model `asked` does not know: the models that
         it meant before, and at last what other processes may have made of it meanwhile. None of a model.
 
-        Raises StateUnavailable.
+        Raises StateUnavailable, also where one is not loaded by the deadline (time.monotonic()).
         """
         if name not in self._targets:
             return
@@ -83,28 +89,35 @@ class Aliases:
         for looked in (False, True):
             if looked:
                 await self._looks.submit(None)
-            for model in (self._heard.get(name, name), *self._former.get(name, ())):
+            for model in (self._heard.get(name, name), *self._meanings.former.get(name, ())):
                 if model not in names:
                     names.add(model)
                     with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
-                        yield await self._models.get(model)
+                        yield await self._get_by(deadline, model)
 
     def before(self, name: str, asked: OpenModel) -> list[str]:
         """Models other than `asked` where predictions through an alias may wait that was switched. None of a
         model, and none once the predictions of before the switch have ceased to wait.
         """
-        former = self._former.get(name)
+        former = self._meanings.former.get(name)
         if name not in self._targets or not former:
             return []
         now = time.time()
         names = {self._heard[name], *(model for model, until in former.items() if until > now)}
         return sorted(names - {asked.name})
 
-    async def opened(self, models: Iterable[str]) -> AsyncIterator[OpenModel]:
-        """Those that there are and that can be read. Raises StateUnavailable."""
+    async def opened(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
+        """Those that are loaded by then (time.monotonic())."""
         for model in models:
-            with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
-                yield await self._models.get(model)
+            with contextlib.suppress(UnknownModel, ContractMismatch, StateUnavailable):
+                yield await self._get_by(deadline, model)
+
+    async def _get_by(self, deadline: float, model: str) -> OpenModel:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await self._models.get(model)
+        except TimeoutError as late:
+            raise StateUnavailable(f"Model {model!r} is still being loaded.") from late
 
     async def all(self) -> dict[str, str]:
         return dict((await self._read()).targets)
@@ -142,10 +155,14 @@ class Aliases:
         async with self._models.channel() as channel:
             await check_free(channel, name)
 
-    async def refresh(self) -> None:
-        """Raises StateUnavailable where the server does not say what aliases are."""
+    async def refresh(self) -> list[asyncio.Task[None]]:
+        """The loads that are under way of what aliases have come to mean: an alias is switched here when its
+        own one ends. Raises StateUnavailable where the server does not say what aliases are.
+        """
         await self._ask()
-        await asyncio.gather(*map(self._load, self._unloaded))
+        for model in self._unloaded - self._loading.keys():
+            self._loading[model] = begin(self._load(model), f"model {model} is not loaded for its aliases")
+        return list(self._loading.values())
 
     async def _ask(self) -> None:
         changes = self._changes
@@ -155,8 +172,7 @@ class Aliases:
 
     def _hear(self, meanings: Meanings) -> None:
         """An alias that is new means its model at once: whoever asks has it loaded, or is told why not."""
-        before, self._heard, self._former = self._targets, meanings.targets, meanings.former
-        self.changed_at = meanings.changed_at
+        before, self._heard, self._meanings = self._targets, meanings.targets, meanings
         opened = {model.name for model in self._models.opened()}
         changed = {model for alias, model in self._heard.items() if before.get(alias) != model}
         self._unloaded = ((self._unloaded & {*self._heard.values()}) | changed) - opened
@@ -167,12 +183,16 @@ class Aliases:
 
     async def _load(self, model: str) -> None:
         try:
-            await self._models.get(model)
+            with contextlib.suppress(UnknownModel, ContractMismatch):  # whoever asks for that one is told
+                await self._models.get(model)
+            self._means_now(model)
         except StateUnavailable as away:
             log.debug("aliases of %s mean what they meant: %s", model, away.detail)
-            return
-        except (UnknownModel, ContractMismatch):
-            pass  # whoever asks for that one is told
+        finally:
+            del self._loading[model]
+
+    def _means_now(self, model: str) -> None:
+        """Whatever aliases have come to mean it."""
         self._unloaded.discard(model)
         self._targets |= {alias: model for alias, meant in self._heard.items() if meant == model}
 
@@ -215,9 +235,12 @@ class Aliases:
             asked.answer(None)
 
     async def watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
-            try:
-                await self.refresh()
-            except StateUnavailable as away:
-                log.debug("aliases are those last heard: %s", away.detail)
+        try:
+            while True:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+                try:
+                    await self.refresh()
+                except StateUnavailable as away:
+                    log.debug("aliases are those last heard: %s", away.detail)
+        finally:
+            await cancel_all(self._loading.values())

@@ -146,6 +146,13 @@ class StateUnavailable(ServiceError):
     retry_after_seconds = 1
 
 
+class ModelDeleted(StateUnavailable):
+    """It is in memory still, and nothing waits there any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Model {name!r} was deleted or created anew.")
+
+
 class ServerFull(ServiceError):
     """The server is at its maxmemory and took in nothing more."""
 

@@ -19,7 +19,7 @@ from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
 from service.alias_names import check_free, take_back_claim
-from service.errors import ContractMismatch, ModelConflict, StateUnavailable
+from service.errors import ContractMismatch, ModelConflict, ModelDeleted, StateUnavailable
 from service.evaluation.report import with_slices
 from service.evaluation.slice_names import SliceFinder
 from service.mirror import Mirror
@@ -65,9 +65,9 @@ class OpenModel:
         self._limits = limits_of(settings)
 
     def belongs(self, close: Callable[[str], Awaitable[None]], incarnation: str) -> None:
-        """To be closed when the model is no longer followed. Raises StateUnavailable where it is not now."""
+        """To be closed when the model is no longer followed. Raises ModelDeleted where it is not now."""
         if not self._is_followed:
-            raise StateUnavailable(f"Model {self.name!r} was deleted or created anew.")
+            raise ModelDeleted(self.name)
         self._belongings.push_async_callback(close, incarnation)
 
     async def close(self) -> None:

@@ -19,9 +19,11 @@ FORMAT_VERSION = 1
 MODELS = "ftrl:models"
 ALIASES = "ftrl:aliases"
 """A hash: alias -> the model that it means; alias/model -> until when (Unix seconds) predictions may wait
-that this model, which it meant before, has logged; ALIAS_CHANGES -> the number of the last change.
+that this model, which it meant before, has logged; ALIAS_CHANGES -> the number of the last change;
+ALIAS_SINCE + alias -> when it came to mean its model (microseconds).
 """
 ALIAS_CHANGES = "/changes"
+ALIAS_SINCE = "/since/"
 META_PATTERN = "ftrl:{*}:meta"
 
 CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])

@@ -97,7 +97,8 @@ class HotRoutes:
         aliases = self._backend.aliases
         if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
             return None
-        others, latest = aliases.opened(names), aliases.changed_at
+        others = aliases.opened(names, self._backend.feedback.soon())
+        latest = aliases.changed_at(call.model)
         return Earlier(self._backend.feedback, others, latest, ids, partial(self._read, call)).known
 
     def _read(self, call: RawRequest, model: OpenModel) -> ExampleBatch:
@@ -111,9 +112,10 @@ class HotRoutes:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
         many, examples, labels = await self._reader.update(model, call.body)
         examples = examples._replace(slice_names=model.slices.found_in(call.body))
-        feedback, elsewhere = self._backend.feedback, self._backend.aliases.elsewhere(call.model, model)
-        before = self._backend.aliases.opened(self._backend.aliases.before(call.model, model))
+        feedback, aliases = self._backend.feedback, self._backend.aliases
         deadline = time.monotonic() + self._settings.update_timeout_seconds
+        elsewhere = aliases.elsewhere(call.model, model, deadline)
+        before = partial(aliases.opened, aliases.before(call.model, model))
         # Labels first: sent again after a failure of the rest they do nothing, examples without an id would.
         asked = list(labels.values())
         taken = await take_labels(feedback, model, elsewhere, before, asked, deadline)
@@ -138,7 +140,8 @@ class HotRoutes:
     async def impressions(self, call: RawRequest) -> RawReply:
         model = await self.model(call.model)
         ids = self._reader.impressions(call.body)
-        elsewhere = self._backend.aliases.elsewhere(call.model, model)
+        deadline = time.monotonic() + self._settings.update_timeout_seconds
+        elsewhere = self._backend.aliases.elsewhere(call.model, model, deadline)
         statuses = await show(self._backend.feedback, model, elsewhere, ids)
         self._backend.unknown.add(model, statuses)
         return RawReply(200, impressions_reply(ids, statuses))

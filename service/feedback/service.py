@@ -16,7 +16,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.appending import A_MOMENT_SECONDS
 from service.coalescing import Asked, Coalescer
-from service.errors import LabelsUnavailable, StateUnavailable
+from service.errors import LabelsUnavailable, ModelDeleted
 from service.feedback.identity import packed_id
 from service.feedback.keeping import MOST_A_CALL, Keeper
 from service.feedback.waiting import Label, Labelled, Sought, Waiting, key_of
@@ -93,8 +93,11 @@ class Feedback:
 
     async def known(self, model: OpenModel, sought: Sequence[Sought]) -> list[str]:
         """A letter for each as Waiting.known says it, soon. Raises LabelsUnavailable, StateUnavailable."""
-        deadline = time.monotonic() + self._settings.redis_timeout_seconds
-        return await self._answers(model, self.of(model).known, sought, (), deadline)
+        return await self._answers(model, self.of(model).known, sought, (), self.soon())
+
+    def soon(self) -> float:
+        """Until when (time.monotonic()) a server that is well has answered a single call."""
+        return time.monotonic() + self._settings.redis_timeout_seconds
 
     async def label(
         self, model: OpenModel, labels: Sequence[tuple[str, int, float]], deadline: float
@@ -123,14 +126,14 @@ class Feedback:
                 part = items[start : start + MOST_A_CALL]
                 answers += await coalescer.submit(_Timed(part, until), len(part))
         except ModelGone:
-            raise StateUnavailable(f"Model {model.name!r} was deleted or created anew.") from None
+            raise ModelDeleted(model.name) from None
         except _Unanswered as failure:
             may_have_happened = bool(answers) or failure.may_have_happened
             raise LabelsUnavailable("unknown" if may_have_happened else "not_appended", ids) from None
         return answers
 
     def of(self, model: OpenModel) -> ModelFeedback:
-        """Raises StateUnavailable where the model is no longer followed."""
+        """Raises ModelDeleted where the model is no longer followed."""
         incarnation = model.mirror.replica.keys.incarnation
         feedback = self._open.get(incarnation)
         if feedback is None:

@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 from model_core.examples import ExampleBatch
 from service.appending import Placed
-from service.errors import LabelConflict, PredictionConflict, UnknownPrediction
+from service.errors import (
+    LabelConflict,
+    LabelsUnavailable,
+    ModelDeleted,
+    PredictionConflict,
+    StateUnavailable,
+    UnknownPrediction,
+)
 from service.evaluation.slice_names import SliceName
 from service.example_log import Place
 from service.feedback.keeping import Served
@@ -70,7 +77,10 @@ async def show(
     if "U" in letters:
         async for other in elsewhere:
             missing = [k for k, letter in enumerate(letters) if letter == "U"]
-            found = await feedback.expose(other, [ids[k] for k in missing])
+            try:
+                found = await feedback.expose(other, [ids[k] for k in missing])
+            except ModelDeleted:  # that knows none
+                continue
             for k, letter in zip(missing, found, strict=True):
                 letters[k] = letter
             if "U" not in letters:
@@ -107,13 +117,13 @@ async def take_labels(
     feedback: Feedback,
     model: OpenModel,
     elsewhere: AsyncIterator[OpenModel],
-    before: AsyncIterator[OpenModel],
+    before: Callable[[float], AsyncIterator[OpenModel]],
     labels: Sequence[NewLabel],
     deadline: float,
 ) -> list[TakenLabels]:
     """Durable when it returns. `elsewhere`: who may know a prediction that the model does not. `before`: who
-    may have kept the same prediction, and been told of its impression, though the model knows it too. What a
-    later part says of a row counts.
+    of those that are there by a deadline may have kept the same prediction, and been told of its impression,
+    though the model knows it too. What a later part says of a row counts.
 
     Raises what Feedback.label raises.
     """
@@ -121,18 +131,40 @@ async def take_labels(
         return []
     parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
     rows = [k for k, answer in enumerate(parts[0].answers) if answer.letter in _UNSHOWN]
-    while rows and (other := await anext(before, None)):
-        told = await feedback.label(other, [labels[k] for k in rows], deadline)
-        taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
-        parts.append(TakenLabels(other, [*taken], [*taken.values()]))
-        rows = [k for k in rows if k not in taken]
+    if rows:
+        parts += await _take_before(feedback, before, labels, rows, min(deadline, feedback.soon()))
     if missing := parts[0].unknown:
         async for other in elsewhere:
-            found = await feedback.label(other, [labels[row] for row in missing], deadline)
+            try:
+                found = await feedback.label(other, [labels[row] for row in missing], deadline)
+            except ModelDeleted:  # that knows none
+                continue
             parts.append(TakenLabels(other, missing, found))
             missing = parts[-1].unknown
             if not missing:
                 break
+    return parts
+
+
+async def _take_before(
+    feedback: Feedback,
+    before: Callable[[float], AsyncIterator[OpenModel]],
+    labels: Sequence[NewLabel],
+    rows: list[int],
+    deadline: float,
+) -> list[TakenLabels]:
+    """Labels that are durable already: who does not answer by then leaves them so. Raises LogFull."""
+    parts = []
+    async for other in before(deadline):
+        try:
+            told = await feedback.label(other, [labels[k] for k in rows], deadline)
+        except (StateUnavailable, LabelsUnavailable):
+            continue
+        taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
+        parts.append(TakenLabels(other, [*taken], [*taken.values()]))
+        rows = [k for k in rows if k not in taken]
+        if not rows:
+            break
     return parts
 
 

@@ -12,13 +12,16 @@ for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
 local found = find(ids)
 -- How many examples these labels append at most.
 local function to_append()
-  if at_arrival then return #ids end
-  local late = 0
+  local late, known = 0, 0
   for k, id in ipairs(ids) do
-    local value = late_too and ARGV[OWN + 3 * k - 2] == '1' and found[id]
-    if value and kind_of(value) == 'c' and closed_as(value) == 'n' then late = late + 1 end
+    local value = found[id]
+    if value then
+      known = known + 1
+      local is_late = late_too and ARGV[OWN + 3 * k - 2] == '1' and kind_of(value) == 'c' and closed_as(value) == 'n'
+      if is_late then late = late + 1 end
+    end
   end
-  return late
+  return at_arrival and known or late
 end
 if #ids > room and to_append() > math.max(0, room) then
   return {'FULL', most_backlog - room}

@@ -2,10 +2,10 @@
 -- KEYS: 1 aliases (see set_alias.lua)
 -- ARGV: 1 model, 2 how long its predictions may wait (s)
 -- RETURNS: 1
--- It counts as a change of the aliases, so that who switches one meanwhile asks again how long to remember it.
+-- It counts as a change of the aliases, so that who switches one meanwhile asks again how long to remember it; but
+-- none has come to mean another model.
 local model, wait = ARGV[1], tonumber(ARGV[2])
-local time = redis.call('TIME')
-local now = tonumber(time[1])
+local now = tonumber(redis.call('TIME')[1])
 local all = redis.call('HGETALL', KEYS[1])
 redis.call('HDEL', KEYS[1], '/changes') -- on a full server only a script that has written is given memory
 local changes = 0
@@ -17,5 +17,5 @@ for k = 1, #all, 2 do
     redis.call('HSET', KEYS[1], all[k], math.max(math.ceil(now + wait), tonumber(all[k + 1])))
   end
 end
-redis.call('HSET', KEYS[1], '/changes', string.format('%.0f', math.max(now * 1000000 + tonumber(time[2]), changes + 1)))
+redis.call('HSET', KEYS[1], '/changes', string.format('%.0f', changes + 1))
 return 1

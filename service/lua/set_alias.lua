@@ -1,6 +1,7 @@
 -- Makes an alias mean a model, and remembers which one it meant before while that one's predictions may wait.
 -- KEYS: 1 aliases (hash: alias -> model; 'alias/model' -> until when it is remembered, in Unix seconds;
---       '/changes' -> number of the last change: microseconds, so that it is no time that has passed)
+--       '/changes' -> number of the last change; '/since/alias' -> when it came to mean its model: both in
+--       microseconds, so that they are no time that has passed)
 -- ARGV: 1 alias, 2 model or empty to delete the alias, 3 number of the last change so far or empty,
 --       4 how long predictions of the model that it means so far may wait (s), or 0
 -- RETURNS: 1 done, 0 there was another change by now
@@ -20,6 +21,11 @@ if model ~= '' then redis.call('HSET', KEYS[1], alias, model) end
 if so_far and so_far ~= model and wait > 0 then
   redis.call('HSET', KEYS[1], alias .. '/' .. so_far, math.ceil(now + wait))
 end
-local number = math.max(now * 1000000 + tonumber(time[2]), (tonumber(changes) or 0) + 1)
-redis.call('HSET', KEYS[1], '/changes', string.format('%.0f', number))
+local number = string.format('%.0f', math.max(now * 1000000 + tonumber(time[2]), (tonumber(changes) or 0) + 1))
+if model == '' then
+  redis.call('HDEL', KEYS[1], '/since/' .. alias)
+elseif so_far ~= model then
+  redis.call('HSET', KEYS[1], '/since/' .. alias, number)
+end
+redis.call('HSET', KEYS[1], '/changes', number)
 return 1

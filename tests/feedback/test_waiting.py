@@ -141,6 +141,7 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learne
     await asyncio.sleep(2.1)
     swept = await bench.sweep()
     assert (swept.more, swept.waiting["open"]) == (False, 2), "more has to wait for room"
+    assert await bench.label(*((number, 1) for number in range(10, 20))) == "U" * 10, "they add nothing"
     with pytest.raises(LogFull, match="send the same labels again later"):
         await bench.label((4, 1))
     await bench.channel.call("HSET", KEYS.meta, "applied_number", 3)

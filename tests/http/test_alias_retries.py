@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.redis_keys import ALIASES
+from service.redis_keys import ALIASES, ModelKeys, meta_key
 from tests.http.conftest import ApiFactory
 from tests.servers import ServerProcess
 
@@ -103,7 +103,7 @@ def test_features_that_the_former_model_cannot_read_are_of_another_prediction(li
     assert shown == [{"id": "fresh", "status": "shown"}]
 
 
-@pytest.mark.parametrize("field", ["live/old", "/changes"])
+@pytest.mark.parametrize("field", ["live/old", "/since/live"])
 def test_it_is_another_one_where_the_first_cannot_have_come_through_the_alias_or_wait_no_longer(
     live: httpx.Client, fresh_valkey: ServerProcess, field: str
 ) -> None:
@@ -156,3 +156,42 @@ def test_a_click_that_got_only_so_far_as_where_no_impression_is_is_sent_on_when_
     assert switched.click("new") == "waiting"
     assert switched.click() == "learned"
     assert switched.learned() == {"old": 1, "new": 0}
+
+
+def test_long_after_the_switch_it_is_another_one_whatever_else_has_been_changed_since(
+    fresh_valkey: ServerProcess, live: httpx.Client
+) -> None:
+    """As where one id goes to the former model by its name and to the other through the alias."""
+    switched = Switched(live, exposure="on_predict")
+    switched.mean("new")
+    with fresh_valkey.client() as redis:
+        redis.hset(ALIASES, "/since/live", int((time.time() - 60) * 1e6))
+    switched.create("third", {"feedback": FEEDBACK})
+    live.put("/aliases/unrelated", json={"model": "third"}).raise_for_status()
+    live.patch("/models/third", json={"feedback": {"max_bytes": 1 << 20}}).raise_for_status()
+    for model in ("old", "live"):
+        assert switched.predict(model, id="another")["logged"] is True
+    labelled = switched.post("update", {"id": "another", "label": 1}, "new")
+    assert labelled.json()["status"] == "learned"
+
+
+def test_a_label_that_the_model_knows_is_taken_whatever_has_become_of_the_former_one(
+    fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
+) -> None:
+    switched = Switched(live)
+    switched.mean("new")
+    ids = [f"id-{number}" for number in range(4)]
+    for one in ids:
+        switched.predict(id=one)
+    unloadable = start_api(fresh_valkey, run_learner=False, **PATIENT).client
+    with fresh_valkey.client() as redis:
+        incarnation = redis.hget(meta_key("old"), "incarnation").decode()
+        redis.set(ModelKeys("old", incarnation).state(0), "nothing that can be loaded")
+    batch = {"examples": [{"id": ids[0], "label": 1}, {"features": FEATURES, "label": 0}]}
+    results = unloadable.post("/models/live/update", json=batch).json()["results"]
+    assert [one["status"] for one in results] == ["waiting", "learned"]
+    assert start_api(fresh_valkey, run_learner=False, **PATIENT).client.delete("/models/old").is_success
+    for one in ids[1:]:
+        assert switched.post("update", {"id": one, "label": 1}).json()["status"] == "waiting"
+    unknown = switched.post("update", {"id": "nobody", "label": 1})
+    assert (unknown.status_code, switched.show("live")) == (404, "unknown")
