@@ -154,7 +154,7 @@ class Models:
             await delete_model(
                 channel,
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
-                *(keys.feedback, keys.impressions),
+                *(keys.feedback, *keys.impressions),
                 *(keys.incarnation, keys.state_prefix, keys.due_prefix),
             )
         self._forget(name, self._open.get(name))

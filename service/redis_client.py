@@ -25,6 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from service.redis_keys import WAITING_SHARDS
 from service.redis_servers import Node, Servers, node_named_by, servers_of
 from service.settings import Settings
 from service.wire import Wire
@@ -211,7 +212,7 @@ read_evaluation = Script("evaluation", keys=3)
 read_since = Script("since", keys=3)
 store_figures = Script("figures", keys=2)
 create_model = Script("create_model", keys=1)
-delete_model = Script("delete_model", keys=8)
+delete_model = Script("delete_model", keys=7 + WAITING_SHARDS)
 log_predictions = Script("log_predictions", keys=5, after=("waiting",))
 expose_predictions = Script("expose", keys=5, after=_CLOSING)
 label_predictions = Script("label", keys=5, after=_CLOSING)

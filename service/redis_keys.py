@@ -51,6 +51,10 @@ that was read, margin, the 4 bytes of its id before those that are the field; it
 The script puts its stage and the time before.
 """
 
+WAITING_SHARDS = 8
+_WAITING = "waiting-2:"
+"""The number is another one wherever waiting.lua lays out what waits otherwise, so that none is misread."""
+
 WAITING_IMPRESSIONS, WAITING_UNSHOWN = b"=i", (b"=u", b"=g")
 """Fields of ``feedback``: how many predictions wait for the end of their windows; to be shown, without a
 label and with one.
@@ -123,17 +127,22 @@ class ModelKeys:
     @property
     def feedback(self) -> str:
         """How many predictions wait, in how many bytes, and how many there were of each fate."""
-        return self._of_incarnation("feedback")
+        return self._of_incarnation(f"{_WAITING}index")
 
     @property
-    def impressions(self) -> str:
+    def impressions_prefix(self) -> str:
+        """What the scripts complete with the shard of the predictions that wait."""
+        return self._of_incarnation(f"{_WAITING}impressions:")
+
+    @property
+    def impressions(self) -> list[str]:
         """The predictions that wait."""
-        return self._of_incarnation("impressions")
+        return [f"{self.impressions_prefix}{shard}" for shard in range(WAITING_SHARDS)]
 
     @property
     def due_prefix(self) -> str:
         """What the scripts complete with the kind of predictions and when they are due, in Unix seconds."""
-        return self._of_incarnation("due:")
+        return self._of_incarnation(f"{_WAITING}due:")
 
     @property
     def state_prefix(self) -> str:

@@ -96,7 +96,7 @@ class Waiting:
         self.config, self.stored = config, stored
         keys, settings = self._keys, self._settings
         common: tuple[str | int | float, ...] = (
-            *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions),
+            *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions_prefix),
             *(keys.incarnation, keys.due_prefix),
             *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
             *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),

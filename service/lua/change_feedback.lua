@@ -4,7 +4,8 @@
 --       then for each kind that waits longer or shorter: its letter, by how many whole seconds
 -- RETURNS: 1 changed, 0 there is another one by now (nothing changed), -1 another incarnation or none
 -- What waits is due so much later or earlier. Its lists get other names, so that it takes no longer for more of it;
--- the keys of lists share the hash tag.
+-- the keys of lists share the hash tag. A list never comes later than what is in it is due: those of u, where what was
+-- shown since waits too, come earlier with either of these, and as they did where both wait longer.
 local incarnation, so_far, feedback, prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'feedback')
 if meta[1] ~= incarnation then
@@ -37,7 +38,12 @@ local function shift(kind, seconds)
   end
 end
 
-for k = 5, #ARGV, 2 do shift(ARGV[k], tonumber(ARGV[k + 1])) end
+local longer = {u = 0, g = 0, i = 0, c = 0}
+for k = 5, #ARGV, 2 do longer[ARGV[k]] = tonumber(ARGV[k + 1]) end
+longer.u = math.min(longer.u, longer.i, 0)
+for kind, seconds in pairs(longer) do
+  if seconds ~= 0 then shift(kind, seconds) end
+end
 redis.call('HDEL', KEYS[1], 'feedback')
 redis.call('HSET', KEYS[1], 'feedback', feedback)
 return 1

@@ -5,12 +5,13 @@ local negative_rate, most_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
 local VERSION, SERVED, VALUES, WEIGHTED = 1, 32, 4, 2
 
 local function shown_now(value)
-  local label = label_of(value)
-  return (label and STAGE_OF.i[label] or 'i') .. since_now .. string.sub(value, REVISION)
+  local label, stages = label_of(value), HEAVY[string.sub(value, 1, 1)] and HEAVY_STAGE_OF.i or STAGE_OF.i
+  return (stages[label] or 'i') .. since_now .. string.sub(value, REVISION)
 end
 -- Of one that has none.
 local function with_label(value, kind, label, weight)
-  return STAGE_OF[kind][label] .. string.sub(value, 2, BODY - 1) .. weight .. string.sub(value, BODY)
+  if weight == WEIGHT_1 then return STAGE_OF[kind][label] .. string.sub(value, 2) end
+  return HEAVY_STAGE_OF[kind][label] .. string.sub(value, 2, BODY - 1) .. weight .. string.sub(value, BODY)
 end
 
 -- The example as the log has it, of a value without label; weight: f64 as bytes.
@@ -18,7 +19,7 @@ local function record_of(id, value, label, weight)
   local flags, features = string.byte(value, BODY), string.sub(value, BODY + 1)
   local count_of = #features / (flags == VALUES and 12 or 4)
   flags = flags + SERVED + tonumber(label)
-  if weight == struct.pack('<d', 1) then
+  if weight == WEIGHT_1 then
     weight = ''
   else
     flags = flags + WEIGHTED
@@ -32,9 +33,9 @@ local function is_sampled(id)
   return negative_rate >= 1 or struct.unpack('<I4', id, #id - 3) / 4294967296 < negative_rate
 end
 
-local function closed_now(what) return 'c' .. since_now .. what end
--- What a closed one was told to be, and what follows it.
-local function closed_as(value) return string.sub(value, REVISION, REVISION), string.sub(value, REVISION + 1) end
+local function closed_now(what) return STAGE_OF.c[string.sub(what, 1, 1)] .. since_now .. string.sub(what, 2) end
+-- What a closed one was told to be: its label, 'n' or 'l'; and what is kept of it.
+local function closed_as(value) return label_of(value), string.sub(value, REVISION) end
 
 local tombstones = {} -- id -> what to remember
 local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumber(ARGV[13]), function(id, position)

@@ -1,6 +1,6 @@
 -- Deletes one incarnation of a model. Its event buckets go by their own expiry.
 -- KEYS: 1 meta, 2 log, 3 commits, 4 evaluation, 5 lease, 6 slices,
---       7 index of the predictions that wait, 8 these
+--       7 index of the predictions that wait, 8.. these
 -- ARGV: 1 incarnation, 2 prefix of the state keys, 3 prefix of the lists that the index names
 -- RETURNS: 1 deleted, 0 that incarnation is not there
 local incarnation, state_prefix = ARGV[1], ARGV[2]

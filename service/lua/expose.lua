@@ -19,13 +19,14 @@ for _, id in ipairs(ids) do
     count('shown')
     take(id, value)
     local label = label_of(value)
+    local former = value
     value = shown_now(value)
     if label and at_arrival and room > 0 then
       local bare, weight = without_label(value)
       close(id, bare, label, weight, label)
       count('joined')
     else
-      put(id, value)
+      if kind == 'u' then put_after(former, id, value) else put(id, value) end
     end
     found[id] = value
   end

@@ -60,12 +60,12 @@ local function of_closed(id, value, label, weight)
   take(id, value)
   count('late')
   if late_too and #rest > 0 then
-    close(id, string.sub(value, 1, REVISION - 1) .. rest, label, weight, label)
+    close(id, value, label, weight, label)
     count('late_joined')
     closing[id] = label
     return 'P'
   end
-  found[id] = string.sub(value, 1, REVISION - 1) .. 'l'
+  found[id] = STAGE_OF.c.l .. string.sub(value, 2, REVISION - 1)
   put_back(id, found[id])
   return 'T'
 end
@@ -111,7 +111,7 @@ for k, id in ipairs(ids) do
   local position = position_of(id)
   if not closing[id] and found[id] and kind_of(found[id]) == 'c' then
     local label, rest = closed_as(found[id])
-    position = LABEL_OF[label] and rest
+    position = (label == '0' or label == '1') and rest
   end
   answers[k] = letters[k] .. '|' .. (position or '') .. '|' .. delays[k]
 end

@@ -48,33 +48,38 @@ local function is_known(found)
   return found and not (only_looks and kind_of(found) == kind and since(found) > latest)
 end
 
-local answers, fields, ids, bytes = {}, {}, {}, 0
+local answers, stored, ids, bytes = {}, {}, {}, 0 -- stored: hash -> id, value, ...
 for k = OWN + 2, #ARGV, 2 do
   local id, value = ARGV[k], ARGV[k + 1]
-  local size = head_bytes + #value + ENTRY_BYTES + LISTED_BYTES
+  local size = bytes_of(head_bytes + #value)
   local answer
   if looks and is_known(known[id]) then
     answer = same(known[id], value) and 'S' or 'X'
     count(answer == 'S' and 'repeated' or 'conflict')
   elseif only_looks then
     answer = 'U'
-  elseif size > left then
+  elseif size + LISTED_BYTES > left then
     answer = 'F'
     count('refused')
   else
-    left = left - size
+    left = left - size - LISTED_BYTES
+    bytes = bytes + size
     value = head .. value
     ids[#ids + 1] = id
+    local hash = hash_of(id)
+    local fields = stored[hash] or {}
+    stored[hash] = fields
     fields[#fields + 1] = id
     fields[#fields + 1] = value
-    bytes = bytes + #value
     if looks then known[id] = value end
     answer = 'L'
   end
   answers[#answers + 1] = answer
 end
-for start = 1, #fields, 2 * CHUNK do
-  redis.call('HSET', KEYS[5], unpack(fields, start, math.min(start + 2 * CHUNK - 1, #fields)))
+for hash, fields in pairs(stored) do
+  for start = 1, #fields, 2 * CHUNK do
+    redis.call('HSET', hash, unpack(fields, start, math.min(start + 2 * CHUNK - 1, #fields)))
+  end
 end
 if #ids > 0 then
   weigh(kind, #ids, bytes)

@@ -16,38 +16,44 @@ local function lists()
   for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
     if wait_of[string.sub(name, 1, 1)] then names[#names + 1] = name end
   end
-  table.sort(names, function(a, b) return string.sub(a, 2) < string.sub(b, 2) end)
+  table.sort(names, function(a, b)
+    local of_a, of_b = string.sub(a, 2), string.sub(b, 2)
+    if of_a == of_b then return a > b end -- of u before those of i, where what is shown goes on to
+    return of_a < of_b
+  end)
   return names
 end
 local function due(name) return tonumber(string.sub(name, 2)) <= now end
 
--- Of an id in a list of another time: who listed it, of another version, waits less long. Of one that has gone on to a
--- later list of its kind it is there twice, which does nothing.
+-- Of an id in a list that comes before it is due, or is one of a kind that it had before.
 local function list_again(id, value)
-  local name = list_of(value)
-  listed[name] = listed[name] or {}
-  table.insert(listed[name], id)
+  list(id, value)
   left = left - FORGOTTEN
 end
 
 -- ids and values of the first element of a list that are due, and whether there was one.
 local function next_of(name)
+  if listed[name] then
+    add_to_list(name, listed[name])
+    listed[name] = nil
+  end
   local element = redis.call('LPOP', prefix .. name)
   if not element then
     redis.call('HDEL', KEYS[3], name)
     changes[name] = nil
     return {}, {}, false
   end
-  local all, ids, seen = {}, {}, {}
+  local all, ids, seen, in_list = {}, {}, {}, string.sub(name, 1, 1)
   for at = 1, #element, ID_BYTES do all[#all + 1] = string.sub(element, at, at + ID_BYTES - 1) end
   change(name, -#all * LISTED_BYTES)
   change('#bytes', -#all * LISTED_BYTES)
   local found = find(all)
   for _, id in ipairs(all) do
     local value = found[id]
-    if value and not seen[id] and kind_of(value) == string.sub(name, 1, 1) then
+    local kind = value and kind_of(value)
+    if value and not seen[id] and (kind == in_list or kind == 'i' and in_list == 'u') then
       seen[id] = true
-      if is_due(value) then
+      if kind == in_list and is_due(value) then
         ids[#ids + 1] = id
       else
         list_again(id, value)
@@ -59,9 +65,11 @@ end
 
 local function forget(kind, ids, values)
   if #ids == 0 then return end
-  local bytes = 0
-  for _, id in ipairs(ids) do bytes = bytes + #values[id] end
-  local number = redis.call('HDEL', KEYS[5], unpack(ids))
+  local number, bytes = #ids, 0
+  for hash, some in pairs(by_hash(ids)) do
+    redis.call('HDEL', hash, unpack(some))
+    for _, id in ipairs(some) do bytes = bytes + bytes_of(#values[id]) end
+  end
   weigh(kind, -number, -bytes)
   if COUNTED[kind] then count(COUNTED[kind], number) end
   left = left - number * FORGOTTEN
@@ -119,12 +127,16 @@ local function shown_first(element)
   end
   return first
 end
--- When the oldest open impression was shown; behind many that are closed, only about when, as its list says.
+local function shown_about(name) return tonumber(string.sub(name, 2)) - wait_of.i - 1 end
+-- When the oldest open impression was shown; only about when, as its list says, behind many that are closed, and while
+-- it may still be in the list where it was as one not shown.
 local function oldest_open(names)
-  local looks = LOOKED_AT
+  local looks, moved_by = LOOKED_AT, now - wait_of.u * (1 + 1 / WIDTHS) - 3
   for _, name in ipairs(names) do
-    for _, element in ipairs(redis.call('LRANGE', prefix .. name, 0, looks)) do
-      if looks == 0 then return tonumber(string.sub(name, 2)) - wait_of.i - 1 end
+    local elements = redis.call('LRANGE', prefix .. name, 0, looks)
+    if #elements == 0 and shown_about(name) > moved_by then return shown_about(name) end
+    for _, element in ipairs(elements) do
+      if looks == 0 then return shown_about(name) end
       looks = looks - 1
       local first = shown_first(element)
       if first then return first end

@@ -158,7 +158,8 @@ async def test_why_a_server_that_answers_keeps_nothing_is_told_once(
     keeping: Keeping, caplog: pytest.LogCaptureFixture
 ) -> None:
     with keeping.server.client() as client:
-        client.set(keeping.model.mirror.replica.keys.impressions, "nothing that a prediction can be put into")
+        for key in keeping.model.mirror.replica.keys.impressions:
+            client.set(key, "nothing that a prediction can be put into")
     assert [await keeping.keep() for _ in range(3)] == ["A"] * 3
     assert keeping.system.health.up
     (told,) = [message for message in caplog.messages if "are not kept" in message]

@@ -86,8 +86,15 @@ class Bench:
         assert int(await self.channel.call("HGET", KEYS.meta, "appended")) == sum(counts)
         return ExampleBatch.from_records([record for entry in entries for record in entry.records])
 
+    async def lists(self) -> list[str]:
+        """Kinds and times of the lists of what waits."""
+        found = await self.channel.call("KEYS", f"{KEYS.due_prefix}*")
+        return sorted(key.decode().removeprefix(KEYS.due_prefix) for key in found)
+
     async def keys(self) -> list[bytes]:
-        found = [await self.channel.call("KEYS", f"{key}*") for key in (KEYS.impressions, KEYS.due_prefix)]
+        found = [
+            await self.channel.call("KEYS", f"{key}*") for key in (KEYS.impressions_prefix, KEYS.due_prefix)
+        ]
         return sorted(key for keys in found for key in keys)
 
 

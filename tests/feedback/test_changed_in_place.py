@@ -72,7 +72,7 @@ async def nothing_is_left(bench: Bench) -> None:
 async def test_whoever_found_no_room_logs_again_at_once_where_the_limit_is_raised(make_model: Any) -> None:
     model = await make_model(max_bytes=1 << 16)
     one, other = model.bench(), model.bench()
-    assert (await one.log(*range(600))).endswith("F")
+    assert (await one.log(*range(1000))).endswith("F")
     assert await other.log(1000) == "F"
     await model.change(max_bytes=1 << 20)
     assert (await one.log(1001), await other.log(1002)) == ("L", "L")
@@ -98,6 +98,30 @@ async def test_what_is_open_gets_the_new_window_longer_or_shorter(make_model: An
     examples = await bench.logged()
     assert sorted(examples.prediction_ids or []) == sorted(map(id_of, range(1200)))
     await nothing_is_left(bench)
+
+
+@pytest.mark.parametrize(
+    ("times", "changed"),
+    [
+        ({"unshown_seconds": LONG, "window_seconds": 2 * LONG}, {"window_seconds": 1.5}),
+        ({"unshown_seconds": 2, "window_seconds": 2}, {"unshown_seconds": LONG}),
+    ],
+)
+async def test_what_was_shown_is_closed_by_its_window_though_it_is_listed_as_unshown(
+    make_model: Any, times: dict[str, float], changed: dict[str, float]
+) -> None:
+    model = await make_model(**times)
+    bench = model.bench()
+    await bench.log(*range(300))
+    await bench.expose(*range(0, 300, 2))
+    assert await bench.label((0, 1), (2, 1), weight=2.5) == "WW"
+    assert await bench.label((1, 1)) == "G"
+    assert await bench.expose(1) == "S"
+    await model.change(**changed)
+    swept = await model.bench().swept("open")
+    assert (swept.counts["joined"], swept.counts["negative"]) == (3, 148)
+    examples = await bench.logged()
+    assert sorted(examples.prediction_ids or []) == sorted(map(id_of, [1, *range(0, 300, 2)]))
 
 
 async def test_a_window_is_not_closed_when_the_former_one_would_have_ended(make_model: Any) -> None:
@@ -181,7 +205,7 @@ async def test_no_change_makes_a_label_shorten_how_long_its_prediction_waits(
 async def test_processes_with_different_times_neither_lose_nor_double_an_impression(
     make_bench: MakeBench,
 ) -> None:
-    short, long = make_bench(), make_bench(window_seconds=3.5, unshown_seconds=40, late_seconds=30)
+    short, long = make_bench(), make_bench(window_seconds=3.5, unshown_seconds=4, late_seconds=30)
     await long.log(*range(100))
     await short.log(*range(100, 200))
     assert await short.expose(*range(0, 200, 2)) == "S" * 100
@@ -282,7 +306,7 @@ async def test_a_change_that_the_server_has_lost_is_lost_for_all(make_model: Any
     model = await make_model(max_bytes=1 << 16)
     bench = model.bench()
     await model.change(max_bytes=1 << 20)
-    assert (await bench.log(*range(600))).endswith("L")
+    assert (await bench.log(*range(1000))).endswith("L")
     await bench.channel.call("HDEL", KEYS.meta, "feedback")  # as after a failover
     assert await bench.log(1000) == "F"
 

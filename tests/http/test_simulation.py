@@ -79,7 +79,7 @@ def lose_clicks(live_api: LiveApi, model: str, number: int) -> None:
     """Takes impressions with a click out of Redis, as soon as there are any."""
     with redis.Redis.from_url(live_api.settings.redis_url or "") as client:
         while number:
-            for key in client.scan_iter(f"ftrl:{{{model}}}:*:impressions"):
+            for key in client.scan_iter(f"ftrl:{{{model}}}:*:impressions:*"):
                 for identifier, value in client.hgetall(key).items():
                     if number and value.startswith(b"1") and client.hdel(key, identifier):
                         number -= 1
