@@ -1,7 +1,7 @@
 """Where numba keeps compiled kernels: one directory for each state of the numeric core's sources.
 
 numba's own index watches the file in which a kernel stands, not those of the functions compiled into it, so
-that after a change of one of these it would silently run old code.
+that after a change of one of these it would silently run old code. And how a process ends that is compiling.
 """
 
 from __future__ import annotations

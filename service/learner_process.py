@@ -59,9 +59,8 @@ class Learners:
         except (ServerFull, StateUnavailable) as failure:
             log.debug("cannot look for models: %s", failure.detail)
             return
-        for name in (
-            self._not_before.keys() - set(names) - self._tasks.keys()
-        ):  # deleted while it was not learned
+        # Deleted while it was not learned.
+        for name in self._not_before.keys() - set(names) - self._tasks.keys():
             del self._not_before[name]
             self._metrics.model_deleted(name)
         for name in names:

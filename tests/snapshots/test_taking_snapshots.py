@@ -14,7 +14,7 @@ from service.redis_client import CONNECTION_FAILURES, one_errand
 from service.redis_keys import LogId
 from service.snapshots.cloning import clone
 from service.snapshots.errors import NoLearner, StoreUnavailable
-from service.snapshots.requests import request_snapshot
+from service.snapshots.requests import SnapshotRequest, request_snapshot
 from service.snapshots.store import SnapshotStore
 from service.snapshots.taking import Snapshots
 from tests.conftest import SettingsFactory
@@ -77,9 +77,19 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
     await system.update(model, 5)
-    taken = await asyncio.gather(*(take(system, model) for _ in range(5)))
-    assert {one["t"] for one in taken} == {5}
-    assert len(catalogue(system).entries()) <= 2
+    keys = model.mirror.replica.keys
+    requests = [SnapshotRequest(f"request-{k}", "request", None) for k in range(5)]
+    await system.client.rpush(keys.snapshot_requests, *(request.packed() for request in requests))
+
+    async def answered() -> list[int]:
+        return [await system.client.llen(keys.snapshot_reply(request.id)) for request in requests]
+
+    async with asyncio.timeout(60):
+        while await answered() != [1] * 5:  # noqa: ASYNC110  the learner answers through Redis
+            await asyncio.sleep(0.02)
+    (only,) = catalogue(system).entries()
+    for request in requests:
+        assert json.loads(await system.client.lpop(keys.snapshot_reply(request.id)))["id"] == only.id
 
 
 async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system: System) -> None:
