@@ -155,7 +155,7 @@ class Channel:
             async with asyncio.timeout(self._timeout):
                 wire = Wire(await self._servers.open(node))
         except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
-            raise NotSent(str(failure)) from failure
+            raise NotSent(str(failure) or f"no connection within {self._timeout:g} s") from failure
         if not wire.is_open:
             await wire.close()
             raise NotSent("the connection was closed by the server as soon as it was made")
@@ -174,8 +174,10 @@ async def masters(client: Redis) -> list[Node | None]:
     servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
     timeout = client.connection_pool.connection_kwargs["socket_connect_timeout"]
     try:
-        async with asyncio.timeout(timeout):  # TimeoutError is an OSError
+        async with asyncio.timeout(timeout):
             return await servers.masters()
+    except TimeoutError as failure:
+        raise RedisTimeoutError(str(failure) or f"no answer within {timeout:g} s") from failure
     except InvalidResponse as failure:  # as Wire takes it
         raise RedisConnectionError(f"no reply in the protocol of Redis: {failure}") from failure
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError
 
 from model_core.examples import ExampleBatch
 from service.errors import LabelsUnavailable
 from service.feedback.keeping import MOST_A_CALL, Keeper, Served
 from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, NotSent
+from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, connect, masters
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.proxy import Proxy
 from tests.servers import ServerProcess, free_port
@@ -219,3 +221,20 @@ async def first_refusal_of_a_listener(system: System) -> Exception | None:
                 return refusal
             else:
                 return None
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster"])
+async def test_what_a_silent_server_does_not_answer_in_time_is_said_in_words(
+    scheme: str, make_settings: SettingsFactory, fresh_valkey: ServerProcess
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        client = connect(make_settings(fresh_valkey, redis_url=url, redis_timeout_seconds=0.2), url)
+        with pytest.raises(CONNECTION_FAILURES, match=r"no (answer|connection) within 0\.2 s"):
+            await ping_all(client)
+        await client.aclose()
+
+
+async def ping_all(client: Redis) -> None:
+    for node in await masters(client):
+        await Channel(client, node).call("PING")

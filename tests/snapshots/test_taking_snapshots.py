@@ -88,8 +88,8 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
         while await answered() != [1] * 5:  # noqa: ASYNC110  the learner answers through Redis
             await asyncio.sleep(0.02)
     (only,) = catalogue(system).entries()
-    for request in requests:
-        assert json.loads(await system.client.lpop(keys.snapshot_reply(request.id)))["id"] == only.id
+    replies = [await system.client.lrange(keys.snapshot_reply(request.id), 0, -1) for request in requests]
+    assert [json.loads(reply)["id"] for (reply,) in replies] == [only.id] * 5
 
 
 async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system: System) -> None:
