@@ -8,7 +8,7 @@ import numpy as np
 
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
-from service.errors import ContractMismatch, LabelsUnavailable, StateUnavailable
+from service.errors import ContractMismatch, LabelsUnavailable, LogFull, StateUnavailable
 from service.feedback.identity import packed_id
 from service.feedback.service import Feedback
 from service.feedback.waiting import Sought, entries_of
@@ -48,7 +48,7 @@ class Earlier:
         try:
             async for other in self._others:
                 await self._ask(other, letters)
-        except (StateUnavailable, LabelsUnavailable, ContractMismatch):
+        except (StateUnavailable, LabelsUnavailable, ContractMismatch, LogFull):
             pass
         return "".join(letter or "U" for letter in letters)
 

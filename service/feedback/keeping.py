@@ -27,7 +27,7 @@ from service.refusals import is_out_of_memory, is_transient
 from service.replica import ModelGone
 from service.server_health import ServerHealth
 from service.settings import Settings
-from service.tasks import cancel_all
+from service.tasks import begin, cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class Keeper:
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
         self._looking: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL)
 
     async def keep(self, served: Served) -> Kept:
@@ -97,7 +98,8 @@ class Keeper:
             self._requests.linger_seconds = 0.0
             try:
                 await _look(served)
-                return await self._requests.submit(served, len(served.batch))
+                if not self._closed:  # meanwhile, with the model that was deleted
+                    return await self._requests.submit(served, len(served.batch))
             except StateUnavailable:  # the service stops
                 pass
         return Kept(named(served.ids, len(served.batch)), self._lost(len(served.batch)))
@@ -115,13 +117,18 @@ class Keeper:
         if served.elsewhere is None:
             self._requests.submit_soon(served, len(ids))
         else:
-            looking = asyncio.create_task(self._look_and_keep(served))
+            looking = begin(self._look_and_keep(served), f"predictions of {self._model.name} are not kept")
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)
         return Kept(ids, "L" * len(ids))
 
     async def _look_and_keep(self, served: Served) -> None:
-        await _look(served)
+        try:
+            await _look(served)
+        except BaseException:
+            self._pending_bytes -= served.pending_bytes
+            self._lost(len(served.batch))
+            raise
         self._requests.submit_soon(served, len(served.batch))
 
     def _may_keep(self) -> bool:
@@ -213,10 +220,12 @@ class Keeper:
     async def close(self) -> None:
         if self._looking:
             await asyncio.wait(self._looking, timeout=self._settings.redis_timeout_seconds)
+        called_off = bool(self._looking)
         await cancel_all(self._looking)
         await self._requests.drain(self._settings.redis_timeout_seconds)
-        if self._pending_bytes:
+        if self._pending_bytes or called_off:
             log.warning("predictions of %s that were answered as logged are lost", self._model.name)
+        self._closed = True
         await self._requests.close()
         await self._channel.close()
 
