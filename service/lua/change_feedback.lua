@@ -5,7 +5,8 @@
 -- RETURNS: 1 changed, 0 there is another one by now (nothing changed), -1 another incarnation or none
 -- What waits is due so much later or earlier. Its lists get other names, so that it takes no longer for more of it;
 -- the keys of lists share the hash tag. A list never comes later than what is in it is due: those of u, where what was
--- shown since waits too, come earlier with either of these, and as they did where both wait longer.
+-- shown since waits too, come earlier with either of these, and as they did where both wait longer. Those of g say when
+-- a prediction without label would be forgotten, their values when the grace is over: they are due with the later.
 local incarnation, so_far, feedback, prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'feedback')
 if meta[1] ~= incarnation then

@@ -5,8 +5,9 @@
 -- RETURNS: {'FULL', backlog} and nothing was taken, or
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W waits for the end of
 --          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,
---          D repeated, E repeated while it waits for its impression, C another label was first, U unknown. Position "entry:offset" or empty; delay in
---          milliseconds since it was shown, or -1. For a late click it counts the window before the closing.
+--          D repeated, E repeated while it waits for its impression, C another label was first, U unknown.
+--          Position "entry:offset" or empty; delay in milliseconds since it was shown, or -1. For a late click it
+--          counts the window before the closing.
 local ids = {}
 for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
 local found = find(ids)

@@ -3,8 +3,8 @@
 --
 -- After: log_writer, waiting, closing
 -- ARGV: 15 most impressions to close
--- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open impression was
---           shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
+-- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open
+--           impression was shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])
 local COUNTED = {u = 'never_shown', g = 'orphan'}
 local LOOKED_AT = 10 -- elements of lists, for the oldest open impression

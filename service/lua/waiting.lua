@@ -21,9 +21,9 @@
 -- twice those of the first. So their tables double one after the other: all at once would take 18 bytes an id.
 -- List: elements of up to a few ids each, in the order in which they began to wait. Named by kind and by when its ids
 -- are due, in seconds, rounded up to a 30th of the kind's time; by other names where that time was changed since
--- (change_feedback.lua). What waits is in a list of its own kind, but i that are due later than they were as u stay in that
--- of u, and go on from there when it comes, which is no later than they are due. So most predictions are in one list at
--- a time. An id that is in another list too does nothing there.
+-- (change_feedback.lua). What waits is in a list of its own kind, but i that are due later than they were as u stay in
+-- that of u, and go on from there when it comes, which is no later than they are due. So most predictions are in one
+-- list at a time. An id that is in another list too does nothing there.
 local incarnation, prefix = ARGV[1], ARGV[2]
 local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV[5]), c = tonumber(ARGV[6])}
 local OWN, CHUNK = 15, 3000 -- the first argument of a script's own
