@@ -22,6 +22,7 @@ from service.errors import (
     StateUnavailable,
     UnknownModel,
 )
+from service.feedback.looking import Looks
 from service.feedback.service import Feedback
 from service.feedback.unknown import UnknownIds
 from service.learner_process import Learners
@@ -55,6 +56,7 @@ class Backend:
     aliases: Aliases
     _client: Redis
     feedback: Feedback
+    looks: Looks
     unknown: UnknownIds
 
     def __init__(self, settings: Settings, metrics: Metrics, *, run_learner: bool) -> None:
@@ -85,6 +87,8 @@ class Backend:
             stack.push_async_callback(self.updates.close)
             self.snapshots = SnapshotStore(settings)
             self.aliases = Aliases(self.models)
+            self.looks = Looks(client, self.models, settings)
+            stack.push_async_callback(self.looks.close)
             self.feedback = Feedback(client, settings, self.health, self._metrics)
             stack.push_async_callback(self.feedback.close)
             self.unknown = UnknownIds(client)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from model_core.contract import HashContract
 from model_core.examples import ExampleBatch
 from model_core.hashing import FeatureEncoder
 from model_core.json_requests import RequestParser
@@ -49,6 +50,15 @@ log = logging.getLogger(__name__)
 NAME_CLAIMED = -1
 
 
+class RequestHashing:
+    """How the requests of one model are read."""
+
+    def __init__(self, contract: HashContract, settings: Settings) -> None:
+        limits = limits_of(settings)
+        self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
+        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
+
+
 class OpenModel:
     """A model that this process predicts with: its encoder, and its mirror with the outcomes that it sees."""
 
@@ -62,7 +72,6 @@ class OpenModel:
         self._belongings = contextlib.AsyncExitStack()
         self._is_followed = True
         self._settings = settings
-        self._limits = limits_of(settings)
 
     def belongs(self, close: Callable[[str], Awaitable[None]], incarnation: str) -> None:
         """To be closed when the model is no longer followed. Raises ModelDeleted where it is not now."""
@@ -81,10 +90,8 @@ class OpenModel:
         except BaseException:
             await self.mirror.close()
             raise
-        self.parser = RequestParser(
-            self.config.hashing, self._limits, self._settings.max_examples, self._settings.max_instances
-        )
-        self.encoder = FeatureEncoder(self.config.hashing, self._limits, met=self.parser.met)
+        hashing = RequestHashing(self.config.hashing, self._settings)
+        self.parser, self.encoder = hashing.parser, hashing.encoder
 
     def _loaded(self, applied: LogId) -> None:
         """Also when the server is not what it was."""

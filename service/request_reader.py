@@ -17,7 +17,7 @@ from service.appending import NewExample, NewExamples
 from service.errors import Unprocessable
 from service.instances import many_instances, one_instance
 from service.labelled import NewLabel, many_examples, one_item
-from service.models import OpenModel
+from service.models import OpenModel, RequestHashing
 from service.problems import field_error
 from service.repeated_names import refuse_repeated_names
 from service.request_schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
@@ -51,7 +51,7 @@ class RequestReader:
         self._update_request = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
         self._impressions = TypeAdapter[ImpressionsRequest](ImpressionsRequest).validator.validate_json
 
-    def predict(self, model: OpenModel, body: bytes) -> PredictCall:
+    def predict(self, model: OpenModel | RequestHashing, body: bytes) -> PredictCall:
         """Raises pydantic.ValidationError, InvalidInput."""
         rest, log = _without_log(body)
         parsed = model.parser.predict(rest)
@@ -74,7 +74,7 @@ class RequestReader:
             raise Unprocessable([field_error(("ids",), detail)])
         return request["ids"]
 
-    def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
+    def _read_predict(self, model: OpenModel | RequestHashing, body: bytes) -> PredictCall:
         request: PredictRequest = self._predict_request(body)
         refuse_repeated_names(body, _names(request, ("features", "context"), request.get("instances", ())))
         if "instances" in request or "context" in request:

@@ -26,7 +26,7 @@ from service.feedback.serving import (
 )
 from service.metrics import Metrics
 from service.model_names import ModelName, checked_name
-from service.models import OpenModel
+from service.models import OpenModel, RequestHashing
 from service.openapi import (
     IMPRESSIONS_EXAMPLES,
     IMPRESSIONS_PROBLEMS,
@@ -97,12 +97,11 @@ class HotRoutes:
         aliases = self._backend.aliases
         if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
             return None
-        others = aliases.opened(names, self._backend.feedback.soon())
-        latest = aliases.changed_at(call.model)
-        return Earlier(self._backend.feedback, others, latest, ids, partial(self._read, call)).known
+        since, read = aliases.changed_at(call.model), partial(self._read, call)
+        return Earlier(self._backend.looks, names, since, ids, read).known
 
-    def _read(self, call: RawRequest, model: OpenModel) -> ExampleBatch:
-        return self._reader.predict(model, call.body).batch
+    def _read(self, call: RawRequest, hashing: RequestHashing) -> ExampleBatch:
+        return self._reader.predict(hashing, call.body).batch
 
     async def update(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)

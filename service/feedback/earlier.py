@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from model_core.errors import InvalidInput
 from model_core.examples import ExampleBatch
-from service.errors import ContractMismatch, LabelsUnavailable, LogFull, StateUnavailable
+from service.errors import ContractMismatch, StateUnavailable, UnknownModel
 from service.feedback.identity import packed_id
-from service.feedback.service import Feedback
+from service.feedback.looking import Looks
 from service.feedback.waiting import Sought, entries_of
-from service.models import OpenModel
+from service.models import RequestHashing
 
 LAG_SECONDS = 10
-"""How long after a switch another process may still go on with the model of before: until it has heard of it
-and has loaded the other.
+"""How long after a switch predictions of the model of before are taken for ones of the alias: another process
+goes on with it until it has heard of it and has loaded the other, which may take longer still.
 """
 
 
@@ -28,13 +30,13 @@ class Earlier:
 
     def __init__(
         self,
-        feedback: Feedback,
-        others: AsyncIterator[OpenModel],
+        looks: Looks,
+        others: Sequence[str],
         latest: float,
         ids: Sequence[str | None],
-        read: Callable[[OpenModel], ExampleBatch],
+        read: Callable[[RequestHashing], ExampleBatch],
     ) -> None:
-        self._feedback = feedback
+        self._looks = looks
         self._others = others
         self._latest = int(latest) + LAG_SECONDS
         self._ids = ids
@@ -44,25 +46,17 @@ class Earlier:
         """A letter for each: S kept with the same features, X with others, U not known there, or whoever may
         know it does not answer: that it is kept twice does less harm than that it is not kept.
         """
-        letters = ["U" if text else "" for text in self._ids]
-        try:
-            async for other in self._others:
-                await self._ask(other, letters)
-        except (StateUnavailable, LabelsUnavailable, ContractMismatch, LogFull):
-            pass
-        return "".join(letter or "U" for letter in letters)
+        letters = {row: "U" for row, text in enumerate(self._ids) if text}
+        for other in self._others:
+            if rows := [row for row, letter in letters.items() if letter == "U"]:
+                # Who is not there, or cannot read it, has kept none like this.
+                with contextlib.suppress(UnknownModel, ContractMismatch, InvalidInput, StateUnavailable):
+                    found = await self._looks.known(other, partial(self._sought, rows))
+                    letters |= zip(rows, found, strict=True)
+        return "".join(letters.get(row, "U") for row in range(len(self._ids)))
 
-    async def _ask(self, other: OpenModel, letters: list[str]) -> None:
-        rows = [k for k, letter in enumerate(letters) if letter == "U"]
-        if not rows:
-            return
-        try:
-            batch = self._read(other)
-        except InvalidInput:  # so it has kept none like this
-            return
+    def _sought(self, rows: Sequence[int], hashing: RequestHashing) -> list[Sought]:
+        batch = self._read(hashing)
         packed = [packed_id(text or "") for text in self._ids]
         entries = entries_of(packed, batch, np.zeros(len(batch)), 0, b"")
-        sought = [Sought(entries[2 * k], entries[2 * k + 1], self._latest) for k in rows]
-        found = await self._feedback.known(other, sought)
-        for k, letter in zip(rows, found, strict=True):
-            letters[k] = letter
+        return [Sought(entries[2 * k], entries[2 * k + 1], self._latest) for k in rows]

@@ -19,7 +19,7 @@ from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, ModelDeleted
 from service.feedback.identity import packed_id
 from service.feedback.keeping import MOST_A_CALL, Keeper
-from service.feedback.waiting import Label, Labelled, Sought, Waiting, key_of
+from service.feedback.waiting import Label, Labelled, Waiting, key_of
 from service.lost_updates import AcknowledgedEntries, Appended
 from service.metrics import Metrics
 from service.models import OpenModel
@@ -47,8 +47,8 @@ class ModelFeedback:
     ) -> None:
         replica = model.mirror.replica
         self._waiting = waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
-        self._channels = [Channel(client) for _ in range(3)]
-        exposing, self._labelling, looking = self._channels
+        self._channels = [Channel(client) for _ in range(2)]
+        exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
         self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
@@ -57,9 +57,6 @@ class ModelFeedback:
         )
         self.label = Coalescer[_Timed, list[Labelled]](
             lambda requests: _together(requests, self._label), MOST_A_CALL
-        )
-        self.known = Coalescer[_Timed, list[str]](
-            lambda requests: _together(requests, lambda sought: waiting.known(looking, sought)), MOST_A_CALL
         )
 
     async def _label(self, labels: list[Label]) -> list[Labelled]:
@@ -72,7 +69,7 @@ class ModelFeedback:
 
     async def close(self) -> None:
         await self.predictions.close()
-        for coalescer in (self.expose, self.label, self.known):
+        for coalescer in (self.expose, self.label):
             await coalescer.close()
         for channel in self._channels:
             await channel.close()
@@ -90,10 +87,6 @@ class Feedback:
         """A letter for each id as expose.lua says it. Raises LabelsUnavailable, StateUnavailable."""
         keys = [key_of(packed_id(text)) for text in ids]
         return await self._answers(model, self.of(model).expose, keys, ids)
-
-    async def known(self, model: OpenModel, sought: Sequence[Sought]) -> list[str]:
-        """A letter for each as Waiting.known says it, soon. Raises LabelsUnavailable, StateUnavailable."""
-        return await self._answers(model, self.of(model).known, sought, (), self.soon())
 
     def soon(self) -> float:
         """Until when (time.monotonic()) a server that is well has answered a single call."""

@@ -55,6 +55,12 @@ class Switched:
         return {name: self.api.get(f"/models/{name}").json()["t"] for name in ("old", "new")}
 
 
+def make_unloadable(server: ServerProcess, model: str) -> None:
+    with server.client() as redis:
+        incarnation = redis.hget(meta_key(model), "incarnation").decode()
+        redis.set(ModelKeys(model, incarnation).state(0), "nothing that can be loaded")
+
+
 @pytest.fixture
 def live(fresh_valkey: ServerProcess, start_api: ApiFactory) -> httpx.Client:
     return start_api(fresh_valkey, **PATIENT).client
@@ -184,9 +190,7 @@ def test_a_label_that_the_model_knows_is_taken_whatever_has_become_of_the_former
     for one in ids:
         switched.predict(id=one)
     unloadable = start_api(fresh_valkey, run_learner=False, **PATIENT).client
-    with fresh_valkey.client() as redis:
-        incarnation = redis.hget(meta_key("old"), "incarnation").decode()
-        redis.set(ModelKeys("old", incarnation).state(0), "nothing that can be loaded")
+    make_unloadable(fresh_valkey, "old")
     batch = {"examples": [{"id": ids[0], "label": 1}, {"features": FEATURES, "label": 0}]}
     results = unloadable.post("/models/live/update", json=batch).json()["results"]
     assert [one["status"] for one in results] == ["waiting", "learned"]
@@ -195,3 +199,40 @@ def test_a_label_that_the_model_knows_is_taken_whatever_has_become_of_the_former
         assert switched.post("update", {"id": one, "label": 1}).json()["status"] == "waiting"
     unknown = switched.post("update", {"id": "nobody", "label": 1})
     assert (unknown.status_code, switched.show("live")) == (404, "unknown")
+
+
+def test_it_is_found_without_loading_the_former_model(
+    fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
+) -> None:
+    switched = Switched(live)
+    switched.mean("new")
+    make_unloadable(fresh_valkey, "old")
+    other = start_api(fresh_valkey, run_learner=False, **PATIENT).client
+    body = {"features": FEATURES, "id": "k"}
+    assert other.post("/models/live/predict", json=body).json()["logged"] is True
+    assert other.post("/models/live/predict", json=body | {"features": {"ad": "a8"}}).status_code == 409
+    assert switched.show("new") == "unknown", "it is kept once"
+    live.delete("/models/old").raise_for_status()
+    live.put("/models/old", json={"feedback": FEEDBACK}).raise_for_status()
+    deadline = time.monotonic() + 30
+    while switched.show("new") == "unknown":  # another one of that name has kept none
+        assert time.monotonic() < deadline
+        assert other.post("/models/live/predict", json=body).json()["logged"] is True
+    assert other.post("/models/old/predict", json=body).json()["logged"] is True
+
+
+def test_a_process_that_cannot_load_the_new_model_yet_finds_what_another_has_kept_there(
+    fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
+) -> None:
+    switched = Switched(live)
+    other = start_api(fresh_valkey, run_learner=False, **PATIENT).client
+    assert other.post("/models/live/predict", json={"features": FEATURES}).json()["model"] == "old"
+    make_unloadable(fresh_valkey, "new")
+    switched.mean("new")
+    switched.predict(id="fresh")
+    while other.post("/models/live/impressions", json={"ids": ["nobody"]}).status_code != 503:
+        pass  # until it has heard of the switch
+    again = other.post("/models/live/predict", json={"features": FEATURES, "id": "fresh"}).json()
+    assert (again["model"], again["logged"]) == ("old", True)
+    shown = switched.post("impressions", {"ids": ["fresh"]}, "old").json()["results"]
+    assert shown == [{"id": "fresh", "status": "unknown"}]
