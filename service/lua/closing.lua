@@ -2,10 +2,20 @@
 -- a few bytes are kept of it, so that labels that are sent again are known. After: log_writer, waiting
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
 local negative_rate, most_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
+-- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.
+local STAGE_OF = {
+  g = {['0'] = 'x', ['1'] = 'y'}, i = {['0'] = '0', ['1'] = '1'}, c = {['0'] = 'a', ['1'] = 'b', n = 'n', l = 'l'}
+}
+local HEAVY_STAGE_OF = {g = {['0'] = 'X', ['1'] = 'Y'}, i = {['0'] = '2', ['1'] = '3'}}
+local LABEL_OF = {
+  x = '0', y = '1', X = '0', Y = '1', ['0'] = '0', ['1'] = '1', ['2'] = '0', ['3'] = '1',
+  a = '0', b = '1', n = 'n', l = 'l'
+}
 local VERSION, SERVED, VALUES, WEIGHTED = 1, 32, 4, 2
 
+local function label_of(value) return LABEL_OF[string.sub(value, 1, 1)] end
 local function shown_now(value)
-  local label, stages = label_of(value), HEAVY[string.sub(value, 1, 1)] and HEAVY_STAGE_OF.i or STAGE_OF.i
+  local label, stages = label_of(value), is_heavy(value) and HEAVY_STAGE_OF.i or STAGE_OF.i
   return (stages[label] or 'i') .. since_now .. string.sub(value, REVISION)
 end
 -- Of one that has none.

@@ -12,7 +12,7 @@
 --
 -- Kinds: u predictions not shown yet, g not shown but with a label, i impressions, c closed ones.
 -- Id: the last 10 bytes of that of a prediction, which is two of 0 and a digest.
--- Value of u, g, i: stage (1 byte: its kind and label, see below), since when (u32, s), the state that was read (low
+-- Value of u, g, i: stage (1 byte: its kind and label, see STAGES), since when (u32, s), the state that was read (low
 -- bits of the commit number, u16, and 4 bytes of its token), margin (f64), the 4 bytes of the prediction's id before,
 -- then with a label of a weight other than 1 that weight (f64), then flags (1 byte) and features as a record of the
 -- log has them. Value of c: stage, since when, then the position in the log where it has a label that was in time; or
@@ -35,21 +35,11 @@ local ID_BYTES, LISTED_TOGETHER = 10, 100
 local REVISION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
 local WEIGHT_1 = struct.pack('<d', 1)
-local SHARDS = 8
--- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late. HEAVY have a weight.
-local STAGE_OF = {
-  g = {['0'] = 'x', ['1'] = 'y'}, i = {['0'] = '0', ['1'] = '1'}, c = {['0'] = 'a', ['1'] = 'b', n = 'n', l = 'l'}
-}
-local HEAVY_STAGE_OF = {g = {['0'] = 'X', ['1'] = 'Y'}, i = {['0'] = '2', ['1'] = '3'}}
-local KIND_OF = {
-  u = 'u', x = 'g', y = 'g', X = 'g', Y = 'g', i = 'i', ['0'] = 'i', ['1'] = 'i', ['2'] = 'i', ['3'] = 'i',
-  a = 'c', b = 'c', n = 'c', l = 'c'
-}
-local LABEL_OF = {
-  x = '0', y = '1', X = '0', Y = '1', ['0'] = '0', ['1'] = '1', ['2'] = '0', ['3'] = '1',
-  a = '0', b = '1', n = 'n', l = 'l'
-}
-local HEAVY = {X = true, Y = true, ['2'] = true, ['3'] = true}
+local SHARDS_BY_LOG = 8 / math.log(2)
+-- No tables of stages here: to make them takes longer than all else that keeping one prediction does in Lua.
+local STAGES = 'uxyXYi0123abnl'
+local KINDS  = 'uggggiiiiicccc'
+local HEAVY  = 'XY23' -- those with a weight
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'feedback')
 if meta[1] ~= incarnation then
@@ -62,8 +52,9 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local since_now = struct.pack('<I4', math.floor(now))
 
-local function kind_of(value) return KIND_OF[string.sub(value, 1, 1)] end
-local function label_of(value) return LABEL_OF[string.sub(value, 1, 1)] end
+local function stage(value) return (string.find(STAGES, string.sub(value, 1, 1), 1, true)) end
+local function kind_of(value) return string.sub(KINDS, stage(value), stage(value)) end
+local function is_heavy(value) return string.find(HEAVY, string.sub(value, 1, 1), 1, true) end
 local function since(value) return (struct.unpack('<I4', value, 2)) end
 -- When the list comes in which what waits since then is due; that second had begun already.
 local function comes_at(kind, seconds)
@@ -78,14 +69,8 @@ local changes, listed = {}, {} -- field of the index -> what to add; list -> ids
 local function change(field, by) changes[field] = (changes[field] or 0) + by end
 local function count(what, by) change('#' .. what, by or 1) end
 
-local hashes = {} -- id -> key of its hash
 local function hash_of(id)
-  local hash = hashes[id]
-  if not hash then
-    hash = KEYS[5] .. math.floor(math.log(1 + string.byte(id, 7) / 256) * SHARDS / math.log(2))
-    hashes[id] = hash
-  end
-  return hash
+  return KEYS[5] .. math.floor(math.log(1 + string.byte(id, 7) / 256) * SHARDS_BY_LOG)
 end
 local function by_hash(ids)
   local groups = {}
@@ -156,8 +141,7 @@ local function settle()
   for field in pairs(changes) do fields[#fields + 1] = field end
   if #fields == 0 then return end
   local old = redis.call('HMGET', KEYS[3], unpack(fields))
-  -- Before the HSET, also of fields that are not there: a script that has only counted is refused no memory then.
-  redis.call('HDEL', KEYS[3], unpack(fields))
+  redis.call('HDEL', KEYS[3], '') -- of what is not there: a script that has only counted is refused no memory then
   for k, field in ipairs(fields) do
     changed[#changed + 1] = field
     changed[#changed + 1] = tonumber(old[k] or 0) + changes[field]
@@ -179,7 +163,7 @@ local function find(ids)
 end
 
 local function without_label(value)
-  if not HEAVY[string.sub(value, 1, 1)] then return value, WEIGHT_1 end
+  if not is_heavy(value) then return value, WEIGHT_1 end
   return string.sub(value, 1, BODY - 1) .. string.sub(value, BODY + 8), string.sub(value, BODY, BODY + 7)
 end
 
