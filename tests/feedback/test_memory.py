@@ -83,7 +83,9 @@ async def measure(
     async with contextlib.AsyncExitStack() as stack:
 
         async def make(kind: Kind, exposure: str, **config: Any) -> Measured:
-            make_bench = await stack.enter_async_context(benches(server_factory(kind=kind), make_settings))
+            make_bench = await stack.enter_async_context(
+                benches(server_factory(kind=kind, appendonly=False), make_settings)
+            )
             bench = make_bench(exposure=exposure, max_bytes=1 << 28, **(LONG | config))
             measured = Measured(bench, exposure)
             await measured.begin()
