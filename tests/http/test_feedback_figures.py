@@ -11,6 +11,7 @@ import httpx
 import pytest
 import redis
 
+from service.redis_keys import ModelKeys
 from tests.http.conftest import LiveApi
 from tests.http.test_feedback import FEATURES, Model
 
@@ -94,7 +95,7 @@ def test_memory_is_told_as_the_server_counts_it_and_what_found_no_room(watch: An
     assert found["ftrl_feedback_waiting open"] == logged
     assert found["ftrl_feedback_limit_bytes"] == 1 << 16
     with redis.Redis.from_url(live_api.settings.redis_url or "") as client:
-        (index,) = client.scan_iter(f"ftrl:{{{model.path.rpartition('/')[2]}}}:*:feedback")
+        (index,) = client.scan_iter(ModelKeys(model.path.rpartition("/")[2], "*").feedback)
         counted = int(client.hget(index, "#bytes") or 0)
     assert found["ftrl_feedback_bytes"] == counted
     assert 0.9 * (1 << 16) < counted <= 1 << 16

@@ -30,7 +30,7 @@ def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
         ("PATCH", "/models/default/update", {"POST"}),
         ("POST", "/livez", {"GET", "HEAD"}),
         ("POST", "/", {"GET", "HEAD"}),
-        ("POST", "/models/default", {"GET", "PUT", "DELETE"}),
+        ("POST", "/models/default", {"GET", "PUT", "PATCH", "DELETE"}),
     ],
 )
 def test_a_wrong_method_is_told_the_right_one(
