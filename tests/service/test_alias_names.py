@@ -42,13 +42,6 @@ async def system(
         yield system
 
 
-@pytest.fixture
-async def channel(system: System) -> AsyncIterator[Channel]:
-    channel = Channel(system.client)
-    yield channel
-    await channel.close()
-
-
 async def is_both(channel: Channel, name: str) -> bool:
     is_model = await channel.call("EXISTS", meta_key(name))
     return bool(is_model) and name in (await read_aliases(channel)).targets

@@ -32,13 +32,6 @@ async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> Async
 
 
 @pytest.fixture
-async def channel(system: System) -> AsyncIterator[Channel]:
-    channel = Channel(system.client)
-    yield channel
-    await channel.close()
-
-
-@pytest.fixture
 async def models(system: System) -> AsyncIterator[Models]:
     """Of another process."""
     models = Models(system.client, system.settings)

@@ -1,0 +1,18 @@
+"""What tests with a `system` of their own share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.redis_client import Channel
+from tests.system import System
+
+
+@pytest.fixture
+async def channel(system: System) -> AsyncIterator[Channel]:
+    """A connection for the test's own looks."""
+    channel = Channel(system.client)
+    yield channel
+    await channel.close()
