@@ -46,7 +46,7 @@ USER 10001:10001
 WORKDIR /data
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-# It asks at FTRL_HEALTH_PORT, or else FTRL_PORT. A learner that runs alone answers on 8001: `--health-cmd "python -m service.probe 8001"`.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD ["python", "-m", "service.probe"]
+# It asks at FTRL_HEALTH_PORT, or else FTRL_PORT. A learner that runs alone answers on 8001: `--health-cmd "python -m service.cli.probe 8001"`.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD ["python", "-m", "service.cli.probe"]
 ENTRYPOINT ["ftrl"]
 CMD ["serve"]

@@ -61,7 +61,7 @@ compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and lear
 	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script that stands in for it"; fi
 
 picture: $(VENV)/.complete ## docs/dashboard.png anew, of a service that learns (needs chromium)
-	$(BIN)/python -m tests.dashboard_picture
+	$(BIN)/python -m tests.support.dashboard_picture
 
 clean: ## remove the environment and every cache; ./data stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

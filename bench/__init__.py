@@ -3,6 +3,6 @@
 `python -m bench` prints one table of ratios; `python -m bench --help` lists the options.
 """
 
-from service.kernel_cache import choose_kernel_cache
+from service.runtime.kernels import choose_kernel_cache
 
 choose_kernel_cache()  # before any benchmark imports numba

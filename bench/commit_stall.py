@@ -13,11 +13,12 @@ from bench.filled_model import MODEL, created_model, fill
 from bench.learning_log import append, learn
 from bench.processes import beside, redis_server
 from bench.result import Options, Result
-from model_core.encoded import Encoded
-from model_core.learning import warm_up
-from service.appending import NewExample
-from service.redis_keys import CHANGED, ModelKeys, meta_key
-from service.valkey_binary import binary_path
+from model_core.hashing.encoded import Encoded
+from model_core.learning.rounds import warm_up
+from service.example_log.incoming import NewExample
+from service.storage.embedded_binary import binary_path
+from service.storage.keys import ModelKeys, meta_key
+from service.storage.records import CHANGED
 
 EXAMPLES = 4000
 FEATURES_PER_EXAMPLE = 40  # all different, so that a commit changes as many slots as it may

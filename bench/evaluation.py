@@ -6,13 +6,13 @@ from time import perf_counter
 
 from bench.criteo import rows
 from bench.result import Options, Result, Target, alternate
-from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder, Limits
-from model_core.state import ModelState
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
-from service.evaluation.config import EvaluationConfig
-from service.evaluation.evaluations import Evaluations
-from service.model_config import ModelConfig
+from service.models.config.evaluation import EvaluationConfig
+from service.models.config.model import ModelConfig
+from service.models.evaluation.state import Evaluations
 
 ROWS = 80_000
 A_COMMIT = 2048

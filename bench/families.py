@@ -7,13 +7,13 @@ from typing import get_args
 
 from bench.criteo import rows
 from bench.result import Options, Result, alternate
-from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder, Limits
-from model_core.hyperparameters import Family, Hyperparameters, Update
-from model_core.schedules import Constant
-from model_core.state import ModelState
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.learning.hyperparameters import Family, Hyperparameters, Update
+from model_core.learning.schedules import Constant
+from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
-from service.model_config import ModelConfig
+from service.models.config.model import ModelConfig
 
 ROWS = 40_000
 A_BATCH = 2048

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import numpy as np
 from redis.asyncio import Redis
 
-from model_core.state import ModelState
-from service.bulk_load import bulk_load
-from service.mirror import Mirror
-from service.model_config import ModelConfig
-from service.models import Models
-from service.redis_client import connect
+from model_core.learning.state import ModelState
+from service.models.bulk_load import bulk_load
+from service.models.config.model import ModelConfig
+from service.models.mirror import Mirror
+from service.models.registry import Models
 from service.settings import Settings
+from service.storage.client import connect
 
 FEATURES = 1_000_000
 SETTINGS = Settings(
@@ -37,7 +37,7 @@ async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator
 
 async def fill(client: Redis, features: int = FEATURES) -> None:
     """Store so many features of random slots and values, as a bulk load stores them."""
-    mirror = Mirror(client, MODEL, SETTINGS)
+    mirror = Mirror(client, MODEL)
     await mirror.load()
     await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits, features))
     await mirror.close()

@@ -10,16 +10,17 @@ from bench.filled_model import MODEL, SETTINGS
 from bench.learning_log import append, learn
 from bench.processes import redis_server
 from bench.result import Options, Result
-from model_core.encoded import Encoded
-from model_core.learning import warm_up
-from service.appending import NewExample
-from service.mirror import Mirror
-from service.model_config import ModelConfig
-from service.models import Models
-from service.redis_client import connect
-from service.redis_keys import CHANGED, ModelKeys, meta_key
-from service.tasks import cancel_all
-from service.valkey_binary import binary_path
+from model_core.hashing.encoded import Encoded
+from model_core.learning.rounds import warm_up
+from service.example_log.incoming import NewExample
+from service.models.config.model import ModelConfig
+from service.models.mirror import Mirror
+from service.models.registry import Models
+from service.runtime.tasks import cancel_all
+from service.storage.client import connect
+from service.storage.embedded_binary import binary_path
+from service.storage.keys import ModelKeys, meta_key
+from service.storage.records import CHANGED
 
 FOLLOWERS = 50
 EXAMPLES = 4000
@@ -60,7 +61,7 @@ async def _rounds(url: str, rounds: int) -> tuple[list[Spent], list[Spent]]:
     alone, followed = [], []
     for number in range(rounds):
         alone.append(await _learned(client, number, []))
-        mirrors = [Mirror(client, MODEL, SETTINGS) for _ in range(FOLLOWERS)]
+        mirrors = [Mirror(client, MODEL) for _ in range(FOLLOWERS)]
         followed.append(await _learned(client, number, mirrors))
         for mirror in mirrors:
             await mirror.close()

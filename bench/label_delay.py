@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from bench.criteo import FILE, LOGS_FILE, Row, rows
 from bench.result import Options, Result
-from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder, Limits
-from model_core.state import ModelState
-from service.model_config import ModelConfig
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.learning.state import ModelState
+from service.models.config.model import ModelConfig
 
 WINDOW = 10_000
 """Rows from an impression to the close of its window."""

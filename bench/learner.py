@@ -14,13 +14,13 @@ from bench.learning_log import append, learn
 from bench.processes import redis_server
 from bench.replay import replay_offline
 from bench.result import Options, Result, alternate
-from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder, Limits
-from model_core.learning import warm_up
-from model_core.state import ModelState
-from service.appending import NewExample
-from service.model_config import ModelConfig
-from service.valkey_binary import binary_path
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.learning.rounds import warm_up
+from model_core.learning.state import ModelState
+from service.example_log.incoming import NewExample
+from service.models.config.model import ModelConfig
+from service.storage.embedded_binary import binary_path
 
 ROWS = 40 * 2048
 BATCH = 2048

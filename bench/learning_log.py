@@ -8,15 +8,15 @@ from time import monotonic, perf_counter
 from redis.asyncio import Redis
 
 from bench.filled_model import MODEL, SETTINGS
-from service.appending import NewExample, NewExamples
-from service.learner import Learner
-from service.metrics import Metrics
-from service.models import Models
-from service.redis_client import Channel
-from service.replica import read_meta
-from service.server_health import ServerHealth
-from service.snapshots.store import SnapshotStore
-from service.updates import Updates
+from service.example_log.appender import Updates
+from service.example_log.incoming import NewExample, NewExamples
+from service.learning.learner import Learner
+from service.models.registry import Models
+from service.models.replica import read_meta
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.client import Channel
+from service.storage.health import ServerHealth
+from service.telemetry.metrics import Metrics
 
 
 async def append(client: Redis, examples: Sequence[NewExample], batch_size: int) -> None:

@@ -8,9 +8,11 @@ from redis.asyncio import Redis
 from bench.filled_model import FEATURES, MODEL, SETTINGS, created_model, fill
 from bench.processes import redis_server
 from bench.result import Options, Result, Target
-from service.mirror import Mirror
+from service.models.mirror import Mirror
 from service.settings import Settings
-from service.valkey_binary import binary_path
+from service.snapshots.restore.shortcut import shortcut_of
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.embedded_binary import binary_path
 
 
 def measure(options: Options) -> list[Result]:
@@ -35,7 +37,7 @@ async def _loads(url: str, rounds: int) -> list[float]:
 
 async def seconds_to_load(client: Redis, settings: Settings, features: int) -> float:
     """As a process does that starts. `features`: how many the model has."""
-    mirror = Mirror(client, MODEL, settings)
+    mirror = Mirror(client, MODEL, shortcut_of(settings, SnapshotStore(settings)))
     started = perf_counter()
     await mirror.load()
     seconds = perf_counter() - started

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.result import Options, Result, Target
-from model_core.encoded import Encoded
-from model_core.examples import ExampleBatch
-from model_core.hashing import FeatureEncoder
-from model_core.state import ModelState
-from service.feedback.identity import is_sampled, packed_id
-from service.model_config import ModelConfig
-from service.simulation.world import World
+from lab.simulation.world import World
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoded import Encoded
+from model_core.hashing.encoder import FeatureEncoder
+from model_core.learning.state import ModelState
+from service.example_log.ids import is_sampled, packed_id
+from service.models.config.model import ModelConfig
 
 SEEDS = range(1, 5)
 IMPRESSIONS = 200_000

@@ -7,7 +7,7 @@ from bench.criteo import complete_rows, write_bodies
 from bench.http_ratio import Call, compare, train
 from bench.processes import service
 from bench.result import Options, Result
-from service.security.tokens import SCOPES, Grant, digest_of, new_token
+from service.api.security.tokens import SCOPES, Grant, digest_of, new_token
 
 AGAINST = "the same without tokens"
 CONNECTIONS = 16

@@ -2,8 +2,8 @@
 
 from fastapi import FastAPI
 
-from service.reply_schemas import PredictReply
-from service.request_schemas import PredictRequest
+from service.api.schemas import PredictReply
+from service.parsing.schemas import PredictRequest
 
 app = FastAPI()
 

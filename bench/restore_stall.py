@@ -10,17 +10,17 @@ from bench.filled_model import MODEL, SETTINGS, created_model, fill
 from bench.mirror_load import seconds_to_load
 from bench.processes import redis_server
 from bench.result import Options, Result
-from model_core.contract import HashContract
-from service.model_config import ModelConfig
-from service.redis_client import Channel
-from service.replica import load_replica
+from model_core.hashing.contract import HashContract
+from service.models.config.model import ModelConfig
+from service.models.replica import load_replica
 from service.settings import Settings
-from service.snapshots.capture import capture
-from service.snapshots.restore_plan import RestorePlan
-from service.snapshots.restoring import restore
-from service.snapshots.store import SnapshotStore
-from service.snapshots.writing import write_and_retain
-from service.valkey_binary import binary_path
+from service.snapshots.restore.restore import restore
+from service.snapshots.restore.target import RestorePlan
+from service.snapshots.store.catalogue import SnapshotStore
+from service.snapshots.take.capture import capture
+from service.snapshots.take.writer import write_and_retain
+from service.storage.client import Channel
+from service.storage.embedded_binary import binary_path
 
 FEATURES = 5_000_000
 CONFIG = ModelConfig(hashing=HashContract(bits=24))

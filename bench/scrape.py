@@ -22,12 +22,12 @@ from bench.processes import (
     running,
 )
 from bench.result import Options, Result, Target
-from service.bulk_load import bulk_load
-from service.mirror import Mirror
-from service.model_config import ModelConfig
-from service.models import Models
-from service.redis_client import connect
-from service.valkey_binary import binary_path
+from service.models.bulk_load import bulk_load
+from service.models.config.model import ModelConfig
+from service.models.mirror import Mirror
+from service.models.registry import Models
+from service.storage.client import connect
+from service.storage.embedded_binary import binary_path
 
 MODELS = [f"model-{number}" for number in range(10)]
 BITS = 22
@@ -82,7 +82,7 @@ async def _fill(url: str) -> None:
     state = random_state(BITS, FEATURES)
     for name in MODELS:
         await models.create(name, config)
-        mirror = Mirror(client, name, SETTINGS)
+        mirror = Mirror(client, name)
         await mirror.load()
         await bulk_load(mirror.channel, mirror.replica, state)
         await mirror.close()

@@ -9,7 +9,7 @@ from redis import Redis
 from bench.filled_model import FEATURES, created_model, fill
 from bench.processes import redis_server
 from bench.result import Options, Result, Target
-from service.valkey_binary import binary_path
+from service.storage.embedded_binary import binary_path
 
 
 class Memory(NamedTuple):

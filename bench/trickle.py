@@ -12,14 +12,14 @@ import numpy as np
 import uvloop
 
 from bench.filled_model import SETTINGS
-from model_core.encoded import Encoded
-from service.appending import NewExample, NewExamples
-from service.evaluation.slice_names import SliceName
-from service.metrics import Metrics
-from service.models import Models
-from service.redis_client import connect
-from service.server_health import ServerHealth
-from service.updates import Updates
+from model_core.hashing.encoded import Encoded
+from service.example_log.appender import Updates
+from service.example_log.incoming import NewExample, NewExamples
+from service.models.evaluation.slices import SliceName
+from service.models.registry import Models
+from service.storage.client import connect
+from service.storage.health import ServerHealth
+from service.telemetry.metrics import Metrics
 
 EXAMPLES_A_TICK = 20
 TICK_SECONDS = 0.1

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.errors import FormatError
-from model_core.hyperparameters import Hyperparameters
-from model_core.state import ModelState
+from model_core.learning.hyperparameters import Hyperparameters
+from model_core.learning.state import ModelState
 
 FORMAT = "ftrl-snapshot"
 VERSION = 1

@@ -18,25 +18,24 @@ from starlette.types import Receive, Scope, Send
 
 from model_core.errors import InvalidInput
 from service import __version__
-from service.admin_routes import add_admin_routes
-from service.alias_routes import add_alias_routes
-from service.backend import Backend
-from service.bodies import BodyReader
-from service.dashboard.routes import add_dashboard
+from service.api.dashboard.routes import add_dashboard
+from service.api.openapi import with_problem_media_type
+from service.api.problems import problem_response
+from service.api.routes.aliases import add_alias_routes
+from service.api.routes.evaluation import add_evaluation_routes
+from service.api.routes.explain import explain_routes
+from service.api.routes.health import add_health_routes
+from service.api.routes.hot import HotRoutes, hot_routes
+from service.api.routes.models import add_admin_routes
+from service.api.routes.snapshots import add_snapshot_routes
+from service.api.security.guard import Guard
+from service.api.security.tokens import TokenFile
+from service.api.server.front_door import FrontDoor
+from service.api.server.raw_route import BodyReader, RawRoute
+from service.api.services import Backend
 from service.errors import ServiceError
-from service.evaluation_routes import add_evaluation_routes
-from service.explaining import explain_routes
-from service.front_door import FrontDoor
-from service.health import add_health_routes
-from service.metrics import Metrics
-from service.openapi import with_problem_media_type
-from service.problems import problem_response
-from service.raw_routes import RawRoute
-from service.routes import HotRoutes, hot_routes
-from service.security.guard import Guard
-from service.security.tokens import TokenFile
 from service.settings import Settings
-from service.snapshots.routes import add_snapshot_routes
+from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

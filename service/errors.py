@@ -7,12 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, TypedDict
 
+from model_core.errors import render_path
+
+MAX_PATH_LENGTH = 300
+
 
 class FieldError(TypedDict):
     """What is wrong with one part of a request body; `path` as `examples[3].label`, empty for the whole."""
 
     path: str
     detail: str
+
+
+def field_error(path: Sequence[str | int], detail: str) -> FieldError:
+    """A path repeats at most MAX_PATH_LENGTH characters of what a client sent."""
+    rendered = render_path(path)
+    if len(rendered) > MAX_PATH_LENGTH:
+        rendered = f"{rendered[:MAX_PATH_LENGTH]}…"
+    return FieldError(path=rendered, detail=detail)
 
 
 class ServiceError(Exception):
@@ -254,3 +266,99 @@ def summary_of(errors: Sequence[FieldError]) -> str:
 
 class CommandFailure(RuntimeError):
     """A command cannot go on; the text is one line for the person who gave it."""
+
+
+class UnknownSnapshot(ServiceError):
+    status = 404
+    title = "Unknown snapshot"
+
+    def __init__(self, model: str, wanted: str) -> None:
+        if wanted == "newest":
+            text = (
+                f"There is no snapshot of model {model!r}, but for what restores may have saved: name its id."
+            )
+        else:
+            text = f"There is no snapshot of model {model!r} with the id or the tag {wanted[:80]!r}."
+        super().__init__(text)
+
+
+class SnapshotLeaving(ServiceError):
+    """It was to get a tag when retention, or somebody, was about to delete it, or just had."""
+
+    status = 409
+    title = "Snapshot is being deleted"
+
+    def __init__(self, model: str, snapshot: str, *, gone: bool) -> None:
+        what = "was deleted just now" if gone else "is being deleted by retention"
+        super().__init__(
+            f"Snapshot {snapshot} of model {model!r} {what} and got no tag; tag a newer one, or list what is"
+            " there and try again."
+        )
+
+
+class DamagedSnapshot(ServiceError):
+    """A file that is not, byte for byte, what was written."""
+
+    status = 409
+    title = "Snapshot cannot be used"
+
+
+class DamagedLogSegment(ServiceError):
+    """A file of the log archive that is not, byte for byte, what was written."""
+
+    status = 409
+    title = "Segment of the log archive cannot be used"
+
+
+class StoreUnavailable(ServiceError):
+    """The store does not answer, or takes nothing more."""
+
+    status = 503
+    title = "Snapshot store unavailable"
+    retry_after_seconds = 10
+
+
+class NoLearner(ServiceError):
+    """Nobody took the snapshot."""
+
+    status = 503
+    title = "No learner"
+    retry_after_seconds = 5
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"No learner of model {model!r} took the snapshot: is one running, and does it learn?"
+        )
+
+
+class SnapshotFailed(ServiceError):
+    """A fault of this service; its learner's log has the whole of it."""
+
+    title = "Snapshot failed"
+
+
+class SnapshotMismatch(ServiceError):
+    """The snapshot's weights would mean something else in this model."""
+
+    status = 409
+    title = "Snapshot does not fit the model"
+
+
+class LogIncomplete(ServiceError):
+    """The log no longer holds what was to be learned again."""
+
+    status = 409
+    title = "Log does not reach back to the snapshot"
+
+
+class RestoreConflict(ServiceError):
+    """Another restore or load came first."""
+
+    status = 409
+    title = "Model was restored or replaced meanwhile"
+
+
+class UnusableStore(ServiceError):
+    """The setting names no store that this installation can use."""
+
+    title = "Snapshot store cannot be used"

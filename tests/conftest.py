@@ -12,9 +12,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from service.kernel_cache import choose_kernel_cache
+from service.runtime.kernels import choose_kernel_cache
 from service.settings import Settings
-from tests.servers import ServerProcess
+from tests.support.servers import ServerProcess
 
 ServerFactory = Callable[..., ServerProcess]
 SettingsFactory = Callable[..., Settings]

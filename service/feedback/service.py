@@ -14,20 +14,20 @@ from typing import Any, NamedTuple, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from service.appending import A_MOMENT_SECONDS
-from service.coalescing import Asked, Coalescer
 from service.errors import LabelsUnavailable, ModelDeleted
-from service.feedback.identity import packed_id
-from service.feedback.keeping import MOST_A_CALL, Keeper
-from service.feedback.waiting import Label, Labelled, Waiting, key_of
-from service.lost_updates import AcknowledgedEntries, Appended
-from service.metrics import Metrics
-from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent
-from service.refusals import raise_unless_transient
-from service.replica import ModelGone
-from service.server_health import ServerHealth
+from service.example_log.appender import A_MOMENT_SECONDS
+from service.example_log.ids import packed_id
+from service.example_log.lost import AcknowledgedEntries, Appended
+from service.feedback.recorder import MOST_A_CALL, Keeper
+from service.feedback.store import Label, Labelled, Waiting, key_of
+from service.models.registry import OpenModel
+from service.models.replica import ModelGone
+from service.runtime.coalescer import Asked, Coalescer
 from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel, NotSent
+from service.storage.errors import raise_unless_transient
+from service.storage.health import ServerHealth
+from service.telemetry.metrics import Metrics
 
 Reply = TypeVar("Reply")
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.deploy.containers import address, call, compose, eventually, inspected, python_in
-from tests.shared_data import REPOSITORY
+from tests.support.containers import address, call, compose, eventually, inspected, python_in
+from tests.support.shared_data import REPOSITORY
 
 pytestmark = [
     pytest.mark.compose,
@@ -26,7 +26,7 @@ SERVICES = (*OURS, "redis", "prometheus", "grafana")
 FEATURES = {"ad": "a17", "site": "news.example", "hour": 14}
 TARGET = "from numba.core.registry import cpu_target as t; print(t.target_context.codegen().magic_tuple())"
 COMPILED = """
-from service.kernel_cache import choose_kernel_cache
+from service.runtime.kernels import choose_kernel_cache
 choose_kernel_cache()
 from numba.core import event
 from model_core.warm_up import warm_up
@@ -37,7 +37,7 @@ print(len(compiled.buffer))
 OBJECT_STORE = """
 from botocore.exceptions import EndpointConnectionError
 from botocore.session import get_session
-from service.snapshots.object_store import open_store
+from service.snapshots.store.objects import open_store
 import os
 os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
 os.environ |= {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}

@@ -10,7 +10,7 @@ import yaml
 
 from service import __version__
 from service.settings import Settings
-from tests.shared_data import REPOSITORY
+from tests.support.shared_data import REPOSITORY
 
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 PROJECT: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.commands import ServingProcess
-from tests.deploy.prometheus_server import PrometheusServer
-from tests.servers import ServerProcess
-from tests.shared_data import REPOSITORY
+from tests.support.commands import ServingProcess
+from tests.support.prometheus_server import PrometheusServer
+from tests.support.servers import ServerProcess
+from tests.support.shared_data import REPOSITORY
 
 pytestmark = pytest.mark.timeout(300)  # of a service, its load and Prometheus, on a busy machine
 

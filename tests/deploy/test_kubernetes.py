@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.deploy.kustomized import KUBERNETES, OVERLAYS, Resource, load, pods_of, resources_of
+from tests.support.kustomized import KUBERNETES, OVERLAYS, Resource, load, pods_of, resources_of
 
 VERSIONS = ("1.31", "1.37")
 OPERATOR = "monitoring.coreos.com/v1"

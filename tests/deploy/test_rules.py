@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service.metrics import Metrics
-from tests.deploy.alert_scenarios import SCENARIOS, unit_test
-from tests.shared_data import REPOSITORY
+from service.telemetry.metrics import Metrics
+from tests.support.alert_scenarios import SCENARIOS, unit_test
+from tests.support.shared_data import REPOSITORY
 
 PROMETHEUS = REPOSITORY / "deploy" / "prometheus"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import agree, blocks, examples
+from tests.support.documents import agree, blocks, examples
 
 TEXT = """\
 # A document

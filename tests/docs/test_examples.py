@@ -21,11 +21,11 @@ import pytest
 import redis
 
 from bench.criteo import write_vw
-from service.embedded import EmbeddedServer
 from service.settings import Settings
-from tests.commands import ServingProcess, environment
-from tests.documents import DOCUMENTS, Block, Example, agree, blocks, examples
-from tests.shared_data import REPOSITORY, data_directory, shared_file
+from service.storage.embedded import EmbeddedServer
+from tests.support.commands import ServingProcess, environment
+from tests.support.documents import DOCUMENTS, Block, Example, agree, blocks, examples
+from tests.support.shared_data import REPOSITORY, data_directory, shared_file
 
 ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1):8000")
 HOME = "/home/you/ftrl-service"

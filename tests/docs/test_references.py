@@ -10,17 +10,16 @@ import pytest
 import typer
 from fastapi.routing import APIRoute
 
-from service import cli
 from service.app import create_app
-from service.bulk_load import ModelMoved
-from service.command_flags import variable_name
-from service.errors import ServiceError
-from service.service_client import TOKEN
+from service.cli import main as cli
+from service.cli.http_client import TOKEN
+from service.cli.setting_flags import variable_name
+from service.errors import ServiceError, UnusableStore
+from service.models.bulk_load import ModelMoved
 from service.settings import Settings
-from service.snapshots.errors import UnusableStore
-from tests.documents import DOCUMENTS, prose
-from tests.reference_tables import DOCUMENT, metrics_table, with_tables
-from tests.shared_data import REPOSITORY
+from tests.support.documents import DOCUMENTS, prose
+from tests.support.reference_tables import DOCUMENT, metrics_table, with_tables
+from tests.support.shared_data import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 ONLY_OF_COMMANDS = {ModelMoved, UnusableStore}
@@ -40,7 +39,7 @@ def heading_anchors(document: Path) -> set[str]:
 
 def test_the_tables_of_settings_and_metrics_are_those_of_the_code() -> None:
     text = DOCUMENT.read_text()
-    assert text == with_tables(text), "run `python -m tests.reference_tables`"
+    assert text == with_tables(text), "run `python -m tests.support.reference_tables`"
 
 
 def test_every_call_has_its_place_in_the_http_reference() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.chaos import Service
-from tests.commands import run
 from tests.conftest import ServerFactory
-from tests.processes import Launch, launcher
-from tests.proxy import Proxy
-from tests.steered import Steered, steered_processes
+from tests.support.chaos import Service
+from tests.support.commands import run
+from tests.support.processes import Launch, launcher
+from tests.support.proxy import Proxy
+from tests.support.steered import Steered, steered_processes
 
 
 @pytest.fixture(scope="session", autouse=True)

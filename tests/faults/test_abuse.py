@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.caller import caller
 from tests.conftest import Report, ServerFactory
-from tests.processes import Launch, ServiceProcess, ready, until
+from tests.support.caller import caller
+from tests.support.processes import Launch, ServiceProcess, ready, until
 
 pytestmark = pytest.mark.faults
 

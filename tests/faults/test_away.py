@@ -13,15 +13,15 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError
 
-from model_core.examples import ExampleBatch
+from model_core.examples.batch import ExampleBatch
 from service.errors import LabelsUnavailable
-from service.feedback.keeping import MOST_A_CALL, Keeper, Served
-from service.models import OpenModel
-from service.redis_client import CONNECTION_FAILURES, Channel, NotSent, connect, masters
+from service.feedback.recorder import MOST_A_CALL, Keeper, Served
+from service.models.registry import OpenModel
+from service.storage.client import CONNECTION_FAILURES, Channel, NotSent, connect, masters
 from tests.conftest import ServerFactory, SettingsFactory
-from tests.proxy import Proxy
-from tests.servers import ServerProcess, free_port
-from tests.system import System, eventually
+from tests.support.proxy import Proxy
+from tests.support.servers import ServerProcess, free_port
+from tests.support.system import System, eventually
 
 pytestmark = pytest.mark.faults
 

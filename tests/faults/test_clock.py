@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.invariants import assert_learned_once
-from tests.steered import Steered
+from tests.support.invariants import assert_learned_once
+from tests.support.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 

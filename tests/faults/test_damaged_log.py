@@ -9,13 +9,13 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tests.commands import run
 from tests.conftest import ServerFactory
-from tests.invariants import assert_holds_once, assert_mirror_equals, client_of, learned, meta_of
-from tests.load import example
-from tests.processes import Launch, ServiceProcess, ready, until
-from tests.servers import ServerProcess
-from tests.system import read_log, stored
+from tests.support.commands import run
+from tests.support.invariants import assert_holds_once, assert_mirror_equals, client_of, learned, meta_of
+from tests.support.load import example
+from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.servers import ServerProcess
+from tests.support.system import read_log, stored
 
 pytestmark = pytest.mark.faults
 

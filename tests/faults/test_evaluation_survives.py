@@ -10,11 +10,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from service.replica import Replica
+from service.models.replica import Replica
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once
-from tests.load import Load
-from tests.processes import Launch, ServiceProcess, ready, until
+from tests.support.invariants import assert_learned_once
+from tests.support.load import Load
+from tests.support.processes import Launch, ServiceProcess, ready, until
 
 pytestmark = pytest.mark.faults
 

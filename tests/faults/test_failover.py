@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.caller import caller
 from tests.conftest import Report, ServerFactory
-from tests.failovers import appended, assert_the_lost_are_counted, send_again
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load, example
-from tests.processes import Launch, ready, until
-from tests.proxy import Proxy
-from tests.servers import free_port
+from tests.support.caller import caller
+from tests.support.failovers import appended, assert_the_lost_are_counted, send_again
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.load import Load, example
+from tests.support.processes import Launch, ready, until
+from tests.support.proxy import Proxy
+from tests.support.servers import free_port
 
 pytestmark = pytest.mark.faults
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from service.redis_client import Channel
-from service.replica import Replica
-from service.simulation.traffic import Habits, Traffic
-from service.simulation.world import World
-from tests.chaos import Service
-from tests.commands import ServingProcess
-from tests.invariants import assert_mirror_equals, client_of, learned, meta_of
-from tests.load import Load
-from tests.log_tap import LogTap
-from tests.peak_memory import PeakMemory
-from tests.soak import Audit, audit
-from tests.system import assert_state_is_a_pass_over, stored
+from lab.simulation.traffic import Habits, Traffic
+from lab.simulation.world import World
+from service.models.replica import Replica
+from service.storage.client import Channel
+from tests.support.chaos import Service
+from tests.support.commands import ServingProcess
+from tests.support.invariants import assert_mirror_equals, client_of, learned, meta_of
+from tests.support.load import Load
+from tests.support.log_tap import LogTap
+from tests.support.peak_memory import PeakMemory
+from tests.support.soak import Audit, audit
+from tests.support.system import assert_state_is_a_pass_over, stored
 
 pytestmark = pytest.mark.faults
 

@@ -8,16 +8,22 @@ import httpx
 import numpy as np
 import pytest
 
-from model_core.examples import ExampleBatch
-from model_core.state import ModelState
-from service.bulk_load import bulk_load
-from service.redis_client import Channel
+from model_core.examples.batch import ExampleBatch
+from model_core.learning.state import ModelState
+from service.models.bulk_load import bulk_load
+from service.storage.client import Channel
 from tests.conftest import ServerFactory
-from tests.invariants import assert_holds_once, assert_learned_once, assert_mirror_equals, client_of, learned
-from tests.load import Load, example
-from tests.processes import Launch, ready
-from tests.servers import ServerProcess
-from tests.system import read_log, stored
+from tests.support.invariants import (
+    assert_holds_once,
+    assert_learned_once,
+    assert_mirror_equals,
+    client_of,
+    learned,
+)
+from tests.support.load import Load, example
+from tests.support.processes import Launch, ready
+from tests.support.servers import ServerProcess
+from tests.support.system import read_log, stored
 
 pytestmark = pytest.mark.faults
 

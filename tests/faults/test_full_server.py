@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from service.replica import Replica
+from service.models.replica import Replica
 from tests.conftest import ServerFactory
-from tests.invariants import assert_mirror_equals, client_of, learned
-from tests.load import Load, example
-from tests.processes import Launch, ServiceProcess, ready, until
-from tests.servers import Kind, ServerProcess
-from tests.system import stored
+from tests.support.invariants import assert_mirror_equals, client_of, learned
+from tests.support.load import Load, example
+from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.servers import Kind, ServerProcess
+from tests.support.system import stored
 
 pytestmark = pytest.mark.faults
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load
-from tests.processes import Launch, ready, until
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.load import Load
+from tests.support.processes import Launch, ready, until
 
 pytestmark = pytest.mark.faults
 

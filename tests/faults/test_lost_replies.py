@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.caller import caller
-from tests.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
-from tests.load import Load, example
-from tests.proxy import Fault, Request
-from tests.steered import Steered
+from tests.support.caller import caller
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
+from tests.support.load import Load, example
+from tests.support.proxy import Fault, Request
+from tests.support.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
-from tests.load import Load, example
-from tests.processes import Launch, ServiceProcess, ready, until
-from tests.servers import ServerProcess
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
+from tests.support.load import Load, example
+from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.faults
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.caller import caller
-from tests.chaos import Service
-from tests.invariants import assert_learned_once, assert_mirror_equals, client_of, learned
-from tests.load import Load, example
-from tests.system import assert_state_is_a_pass_over_the_log
+from tests.support.caller import caller
+from tests.support.chaos import Service
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, learned
+from tests.support.load import Load, example
+from tests.support.system import assert_state_is_a_pass_over_the_log
 
 pytestmark = pytest.mark.faults
 

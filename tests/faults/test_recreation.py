@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from service.redis_keys import meta_key
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.processes import until
-from tests.steered import Steered
+from service.storage.keys import meta_key
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.processes import until
+from tests.support.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 

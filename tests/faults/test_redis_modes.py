@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.caller import caller
-from tests.certificates import Certificates
 from tests.conftest import Report
-from tests.failovers import appended, assert_the_lost_are_counted, send_again
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load
-from tests.processes import Launch, ready, until
-from tests.servers import ServerProcess
-from tests.topologies import ClusterOfServers, SentinelsOfServers, cluster, sentinels
+from tests.support.caller import caller
+from tests.support.certificates import Certificates
+from tests.support.failovers import appended, assert_the_lost_are_counted, send_again
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.load import Load
+from tests.support.processes import Launch, ready, until
+from tests.support.servers import ServerProcess
+from tests.support.topologies import ClusterOfServers, SentinelsOfServers, cluster, sentinels
 
 pytestmark = pytest.mark.faults
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.append_only_file import copy_aof, lose_the_end, roll_back
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import example
-from tests.processes import Launch, ready
-from tests.servers import ServerProcess
-from tests.steered import Steered
+from tests.support.append_only_file import copy_aof, lose_the_end, roll_back
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.load import example
+from tests.support.processes import Launch, ready
+from tests.support.servers import ServerProcess
+from tests.support.steered import Steered
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 

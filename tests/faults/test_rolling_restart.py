@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from tests.caller import FAILURES, Caller, caller
 from tests.conftest import Report, ServerFactory
-from tests.invariants import assert_learned_once
-from tests.load import example
-from tests.processes import Launch, ready, until
-from tests.servers import free_port
+from tests.support.caller import FAILURES, Caller, caller
+from tests.support.invariants import assert_learned_once
+from tests.support.load import example
+from tests.support.processes import Launch, ready, until
+from tests.support.servers import free_port
 
 pytestmark = pytest.mark.faults
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.redis_keys import lease_key
+from service.storage.keys import lease_key
 from tests.conftest import ServerFactory
-from tests.invariants import assert_learned_once, assert_mirror_equals
-from tests.load import Load
-from tests.processes import Launch, ready
-from tests.servers import ServerProcess
+from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.load import Load
+from tests.support.processes import Launch, ready
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.faults
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.processes import Launch, ready, until
-from tests.servers import ServerProcess
+from tests.support.processes import Launch, ready, until
+from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.faults
 

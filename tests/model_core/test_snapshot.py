@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_core.errors import FormatError
-from model_core.hyperparameters import Hyperparameters
+from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import (
     ROWS_A_CHUNK,
     Snapshot,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.redis_client import Channel
-from tests.system import System
+from service.storage.client import Channel
+from tests.support.system import System
 
 
 @pytest.fixture

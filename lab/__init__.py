@@ -1,0 +1,1 @@
+"""Experiments and simulations beside the service: extras that production does not load."""

@@ -1,0 +1,193 @@
+"""Many models learn one file side by side, chunk by chunk, from one parse for each way of hashing it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Literal
+
+from lab.experiments.progress import RaceProgress
+from lab.experiments.score import Figures, Score
+from lab.experiments.space import Option
+from model_core.learning.state import ModelState
+from model_core.warm_up import warm_up
+from service.errors import CommandFailure
+from service.parsing.files.reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, read_examples
+from service.parsing.files.rows import Format, ReadOptions
+from service.parsing.files.source import TextSource
+from service.runtime.kernels import interrupts_held
+
+BYTES_A_SLOT = 17  # z, n and the mark
+SMALLEST_BITS = 10
+KEPT = 3  # one of so many stays in the race
+RUNGS = (1 / 9, 1 / 3)  # shares of the file after which the others leave it
+
+Search = Literal["grid", "halving"]
+
+
+@dataclass(frozen=True)
+class RacePlan:
+    """memory: bytes that the states may take together. jobs: candidates that learn at once.
+
+    search: "grid" lets every candidate learn the whole file; "halving" keeps a third of them after a ninth of
+    the file, and a third of these after a third of it.
+    """
+
+    file: str
+    file_format: Format
+    options: ReadOptions
+    search: Search = "grid"
+    on_error: Literal["skip", "fail"] = "fail"
+    memory: int = 2**31
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A candidate's figures; of its features when it left the race or at the end."""
+
+    option: Option
+    figures: Figures
+    features_seen: int
+    nonzero: int
+
+    def to_json(self) -> dict[str, Any]:
+        density = self.nonzero / self.features_seen if self.features_seen else 0.0
+        features = {"features_seen": self.features_seen, "nonzero": self.nonzero, "density": density}
+        return {"varied": self.option.varied, **self.figures.to_json(), **features}
+
+
+class Candidate:
+    """A model in the race.
+
+    contract: of its hashing, what decides the 32-bit hashes of a line; bits, bias and prior come in later.
+    """
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        self.contract = replace(option.config.hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
+        self.score = Score()
+        self._state: ModelState | None = ModelState.empty(option.config.hashing.bits)
+        self._features = (0, 0)
+
+    @property
+    def parse(self) -> str:
+        """Candidates with equal ones learn from one parse of the file."""
+        return self.contract.fingerprint + str(self.contract.strict)
+
+    def learn(self, chunk: Chunk) -> None:
+        assert self._state is not None
+        learned = self.option.config.learn(self._state, chunk.batch)
+        self._state.take_changed()  # or the list of changes grows
+        self.score.add(learned.margins, chunk.batch.labels, chunk.batch.weights)
+
+    def retire(self) -> None:
+        """Leave the race, and the memory."""
+        if self._state is not None:
+            self._features = self._state.features_seen, self._state.nonzero(self.option.config.hyper)
+            self._state = None
+
+    def result(self) -> Result:
+        self.retire()
+        return Result(self.option, self.score.figures(), *self._features)
+
+
+def race(plan: RacePlan, options: Sequence[Option], progress: RaceProgress) -> list[Result]:
+    """The results, best first: those that went to the end before those that left, each by log loss.
+
+    Raises CommandFailure and UnreadableFile.
+    """
+    _check_memory(plan, options)
+    with interrupts_held():
+        warm_up()
+    candidates = [Candidate(option) for option in options]
+    contracts = {candidate.parse: candidate.contract for candidate in candidates}
+    if plan.file == "-" and len(contracts) > 1:
+        raise CommandFailure("standard input can be read once only, so give one way of hashing, or a file")
+    with ExitStack() as stack:
+        sources = [stack.enter_context(TextSource(plan.file)) for _ in contracts]
+        size = sources[0].size
+        if plan.search == "halving" and size is None:
+            raise CommandFailure("halving has to know how long the file is: use --search grid, or a file")
+        progress.begin(size, len(candidates))
+        pieces = _pieces(plan, size)
+        readers = [
+            stack.enter_context(
+                closing(read_examples(source, plan.file_format, contract, plan.options, *pieces))
+            )
+            for source, contract in zip(sources, contracts.values(), strict=True)
+        ]
+        chunks = _checked(plan, zip(*readers, strict=True), progress)
+        by_parse = (dict(zip(contracts, several, strict=True)) for several in chunks)
+        left = _run(plan, candidates, by_parse, size, progress)
+    ranked = [*sorted(candidates, key=lambda c: c.score.rank), *reversed(left)]
+    return [candidate.result() for candidate in ranked]
+
+
+def _run(
+    plan: RacePlan,
+    racing: list[Candidate],
+    chunks: Iterator[Mapping[str, Chunk]],
+    size: int | None,
+    progress: RaceProgress,
+) -> list[Candidate]:
+    """Takes from `racing` those who leave, and returns them, the first to leave first and the worst first."""
+    left: list[Candidate] = []
+    rungs = [share * (size or 0) for share in RUNGS] if plan.search == "halving" else []
+    bytes_read = 0
+    with ThreadPoolExecutor(plan.jobs or os.cpu_count()) as pool:
+        for chunk_of in chunks:
+            if rungs and bytes_read >= rungs[0]:
+                rungs.pop(0)
+                left += _drop(racing)
+            list(pool.map(lambda c, chunk_of=chunk_of: c.learn(chunk_of[c.parse]), racing))
+            first = chunk_of[racing[0].parse]
+            bytes_read = first.bytes_read
+            progress.advance(bytes_read, len(first.batch), len(racing), min(c.score.rank for c in racing)[1])
+    return left
+
+
+def _drop(racing: list[Candidate]) -> list[Candidate]:
+    """All but the best third, the worst first."""
+    racing.sort(key=lambda c: c.score.rank)
+    dropped = racing[ceil(len(racing) / KEPT) :]
+    del racing[ceil(len(racing) / KEPT) :]
+    for candidate in dropped:
+        candidate.retire()
+    return dropped[::-1]
+
+
+def _pieces(plan: RacePlan, size: int | None) -> tuple[int, int]:
+    """Rows and bytes of a chunk; with halving, so few that the rungs are met."""
+    if plan.search == "grid" or size is None:
+        return CHUNK_ROWS, CHUNK_BYTES
+    return 512, min(CHUNK_BYTES, max(4096, size // 27))
+
+
+def _checked(
+    plan: RacePlan, chunks: Iterable[tuple[Chunk, ...]], progress: RaceProgress
+) -> Iterator[tuple[Chunk, ...]]:
+    """The same lines of the file in every way of hashing them, their bad ones told or refused."""
+    for several in chunks:
+        for error in (error for chunk in several for error in chunk.errors):
+            text = f"{plan.file}:{error.line_number}: {error.reason}"
+            if plan.on_error == "fail":
+                raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
+            progress.bad_line(text)
+        yield several
+
+
+def _check_memory(plan: RacePlan, options: Sequence[Option]) -> None:
+    if not options:
+        raise CommandFailure("no candidate is left")
+    needed = sum(BYTES_A_SLOT << option.config.hashing.bits for option in options)
+    if needed > plan.memory:
+        raise CommandFailure(
+            f"{len(options)} candidates of up to 2^{max(o.config.hashing.bits for o in options)} slots take "
+            f"{needed / 2**20:,.0f} MiB at once, more than the {plan.memory / 2**20:,.0f} MiB of --memory: "
+            "give fewer values or fewer --bits, or more --memory"
+        )

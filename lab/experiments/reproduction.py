@@ -1,0 +1,144 @@
+"""`ftrl reproduce`: which data is there, what is run on it, and the files that tell of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.experiments import pareto, plots, table1, weights
+from lab.experiments.data_files import file_of, load, names, present
+from lab.experiments.datasets import Dataset
+from lab.experiments.protocol import Cell
+from lab.experiments.results import ResultsDirectory
+from lab.experiments.running import Runner
+from service.errors import CommandFailure
+from service.runtime.files import write_whole
+
+
+@dataclass(frozen=True)
+class ReproductionPlan:
+    """data: the directory with the files of docs/experiments.md; out: where reports go, and `cells` in it.
+
+    only: names of data sets; empty: all that the experiment is for. jobs: as in Runner.
+    """
+
+    data: Path
+    out: Path
+    only: tuple[str, ...] = ()
+    jobs: int | None = None
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """As Markdown and as JSON; `measured`, in the latter, is all that differs from run to run."""
+
+    markdown: str
+    figures: dict[str, Any]
+
+
+def reproduce_table1(plan: ReproductionPlan) -> Report:
+    """Writes table1.md and table1.json. Raises CommandFailure and OSError."""
+    require_extra("joblib")
+    chosen, missing = _chosen(plan, names())
+    runner, cells = _runner(plan), []
+    with runner.progress(sum(map(table1.count_passes, chosen)), plan.progress):
+        for dataset in _loaded(plan, chosen):
+            cells += table1.run(runner, dataset)
+    figures = table1.report_json(cells) | {"missing": missing}
+    return _written(plan, "table1", table1.report_markdown(cells) + _told(missing), figures, runner)
+
+
+def reproduce_pareto(plan: ReproductionPlan) -> Report:
+    """Writes pareto.md, pareto.json and a plot of each data set. Raises CommandFailure and OSError."""
+    require_extra("joblib", "matplotlib")
+    chosen, missing = _chosen(plan, pareto.DATASETS)
+    runner = _runner(plan)
+    curves: dict[str, list[Cell]] = {}
+    with runner.progress(sum(map(pareto.count_passes, chosen)), plan.progress):
+        for dataset in _loaded(plan, chosen):
+            curves[dataset.name] = pareto.run(runner, dataset)
+    for name, cells in curves.items():
+        for suffix, content in plots.plot_pareto(name, cells).items():
+            write_whole(plan.out / f"pareto-{name}.{suffix}", content)
+    text = "\n".join(pareto.report_markdown(name, cells) for name, cells in curves.items()) + _told(missing)
+    figures = {
+        "datasets": [pareto.report_json(name, cells) for name, cells in curves.items()],
+        "missing": missing,
+    }
+    return _written(plan, "pareto", text, figures, runner)
+
+
+def reproduce_weights(plan: ReproductionPlan) -> Report:
+    """Writes weights.md and weights.json. Raises CommandFailure and OSError."""
+    require_extra("joblib")
+    chosen, _ = _chosen(plan, (weights.DATASET,))
+    runner = _runner(plan)
+    with runner.progress(weights.count_passes(), plan.progress):
+        comparisons = [c for dataset in _loaded(plan, chosen) for c in weights.run(runner, dataset)]
+    figures = {"comparisons": [c.to_json() for c in comparisons]}
+    return _written(plan, "weights", weights.report_markdown(comparisons) + "\n", figures, runner)
+
+
+def require_extra(*packages: str) -> None:
+    """Raises CommandFailure where one of them cannot be imported."""
+    for package in packages:
+        try:
+            __import__(package)
+        except ModuleNotFoundError:
+            raise CommandFailure(
+                f"this needs {package}, which is not installed: pip install 'ftrl-service[experiments]'"
+            ) from None
+
+
+def _runner(plan: ReproductionPlan) -> Runner:
+    return Runner(ResultsDirectory(plan.out / "cells"), plan.jobs)
+
+
+def _chosen(plan: ReproductionPlan, suitable: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The data sets to be run, and those whose files are missing."""
+    for name in plan.only:
+        if name not in suitable:
+            raise CommandFailure(f"no data set {name!r} here; there are {', '.join(suitable)}")
+    wanted = [name for name in suitable if not plan.only or name in plan.only]
+    missing = [name for name in wanted if not present(name, plan.data)]
+    if missing and (plan.only or len(missing) == len(wanted)):
+        raise CommandFailure(
+            f"{plan.data} has no {file_of(missing[0])}: give --data, or set FTRL_DATA, to the directory that "
+            "holds the files named in docs/experiments.md"
+        )
+    return [name for name in wanted if name not in missing], missing
+
+
+def _loaded(plan: ReproductionPlan, chosen: Sequence[str]) -> Iterator[Dataset]:
+    """One after the other: the largest take some hundred megabytes."""
+    for name in chosen:
+        try:
+            yield load(name, plan.data)
+        except (ValueError, LookupError, EOFError) as wrong:
+            path = plan.data / file_of(name)
+            raise CommandFailure(f"{path} is not what docs/experiments.md says: {wrong}") from wrong
+
+
+def _told(missing: Sequence[str]) -> str:
+    return f"\nLeft out, because their files are not there: {', '.join(missing)}.\n" if missing else ""
+
+
+def _written(
+    plan: ReproductionPlan, name: str, markdown: str, figures: dict[str, Any], runner: Runner
+) -> Report:
+    figures = figures | {"measured": runner.measured()}
+    write_whole(plan.out / f"{name}.md", markdown.encode())
+    write_whole(plan.out / f"{name}.json", (json.dumps(figures, indent=2) + "\n").encode())
+    return Report(markdown, figures)
+
+
+Experiment = Callable[[ReproductionPlan], Report]
+EXPERIMENTS: dict[str, Experiment] = {
+    "table1": reproduce_table1,
+    "pareto": reproduce_pareto,
+    "weights": reproduce_weights,
+}

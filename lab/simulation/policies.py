@@ -1,0 +1,140 @@
+"""Feedback policies, each as a model of its own that lives through the same world."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lab.simulation.accounting import Expected, accounts_of, expected_examples
+from lab.simulation.figures import Accounts, Quality, Report
+from lab.simulation.traffic import Habits, Traffic
+from lab.simulation.world import World
+from service.cli.http_client import Refused, ServiceClient
+from service.errors import CommandFailure
+
+BITS = 18
+SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
+SEED = 0x51_00_1A_7E  # of the hashes: by it a simulation knows its models
+LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`window`: the attribution window in seconds; clicks take `delay` windows in the mean."""
+
+    url: str
+    model: str
+    rate: float
+    seconds: float
+    window: float
+    delay: float
+    seed: int
+    click_rate: float
+    candidates: int
+    lost: float
+    repeated: float
+    early: float
+    retried: float
+    shock_at: float
+    negative_sample_rate: float
+    patience_seconds: float = 60.0  # for what is lost, after the last window
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "close": {"learn_at": "window_close", "late": "drop"},
+    "close-append": {"learn_at": "window_close", "late": "append"},
+    "arrival": {"learn_at": "arrival", "late": "drop"},
+    "arrival-append": {"learn_at": "arrival", "late": "append"},
+    "close-sampled": {"learn_at": "window_close", "late": "drop", "negative_sample_rate": 0.1},
+}
+
+
+def simulate(plan: Plan, policy: str) -> Report:
+    """Creates the model anew. Raises CommandFailure."""
+    client = ServiceClient(plan.url)
+    feedback = {"negative_sample_rate": plan.negative_sample_rate} | POLICIES[policy]
+    recreate(client, plan, feedback)
+    traffic = Traffic(
+        [plan.url],
+        plan.model,
+        World(plan.seed, plan.click_rate, plan.candidates),
+        Habits(plan.window * plan.delay, plan.lost, plan.repeated, plan.early, plan.retried),
+        run=f"{plan.seed}-{time.time_ns():x}",
+    )
+    traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
+    seconds = traffic.elapsed
+    expected = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
+    accounts = _accounts(client, plan, expected)
+    client.close()
+    return Report(
+        policy,
+        round(seconds, 1),
+        round(len(traffic.record.seconds) / traffic.sent_seconds, 1),
+        _phases(traffic, plan.window),
+        dict(sorted(traffic.record.events.items())),
+        accounts,
+    )
+
+
+def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> None:
+    """Raises CommandFailure, also where a model of that name is no simulation's: it may be at work."""
+    path = f"/models/{plan.model}"
+    try:
+        if not _is_simulated(client.call("GET", path)):
+            raise CommandFailure(
+                f"No simulation has made the model {plan.model}: choose another --model, or delete it first"
+            )
+        client.call("DELETE", path)
+    except Refused as refusal:
+        if refusal.status != 404:
+            raise
+    times = _times(plan.window)
+    hashing = {"bits": BITS, "seed": SEED, "prior_probability": plan.click_rate}
+    client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
+
+
+def _times(window: float) -> dict[str, float]:
+    return {"window_seconds": window, "unshown_seconds": window, "late_seconds": LATE_WINDOWS * window}
+
+
+def _is_simulated(model: dict[str, Any]) -> bool:
+    """By a seed of its own, and by its times."""
+    feedback = model["feedback"]
+    times = _times(feedback["window_seconds"])
+    return bool(model["hashing"]["seed"] == SEED and times.items() <= feedback.items())
+
+
+def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:
+    """The first window: before any label 0 is there. A phase that has no time in it has no figures."""
+    between: Callable[[float, float], Quality] = traffic.record.between
+    end = traffic.sent_seconds
+    shock = min(traffic.shock_seconds, end)
+    return {
+        "first_window": between(0, min(window, shock)),
+        "second_window": between(window, min(2 * window, shock)),
+        "before_shock": between(max(window, shock - 2 * window), shock),
+        "after_shock": between(shock, min(shock + window, end)),
+        "end": between(end - min(window, end / 4), end),
+    }
+
+
+def _accounts(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts:
+    """After the last window has closed: until nothing is lost, and then no more is learned."""
+    time.sleep(plan.window * 1.05 + SLACK_SECONDS)
+    give_up = time.monotonic() + plan.patience_seconds
+    found, before = _counted(client, plan, expected), None
+    while time.monotonic() < give_up and (found is None or found != before or found.lost):
+        time.sleep(1.0)
+        found, before = _counted(client, plan, expected), found
+    if found is None:
+        raise CommandFailure(f"{plan.url} tells of no evaluation that is as new as the model {plan.model}")
+    return found
+
+
+def _counted(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts | None:
+    """None while the evaluation is behind the model."""
+    path = f"/models/{plan.model}"
+    rounds, evaluation = client.call("GET", path)["t"], client.call("GET", f"{path}/evaluation")
+    return accounts_of(expected, evaluation["sources"]) if evaluation["t"] >= rounds else None

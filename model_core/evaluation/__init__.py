@@ -1,0 +1,1 @@
+"""The quality of predictions: exact for a whole stream, online in histograms."""

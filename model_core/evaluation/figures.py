@@ -1,0 +1,158 @@
+"""Figures of a window, from its histogram and sums."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.evaluation.buckets import LOWEST, SPAN
+
+Window = Literal["15m", "30m", "1h", "24h", "all"]
+Weighting = Literal["weight", "none"]
+
+FEWEST_CLICKS = 50
+
+# Finer where click rates are; each lies within half a bin of the log-odds at which the histogram is cut.
+RELIABILITY_EDGES = (
+    *(0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07),
+    *(0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0),
+)
+
+
+class Histogram(NamedTuple):
+    """A window: bins float64[bins, 2] of non-clicks and clicks, and the sums of the same examples.
+
+    clicks_seen, examples_seen: how many they are, whatever they weigh.
+    """
+
+    bins: NDArray[np.float64]
+    examples: float
+    clicks: float
+    predicted_clicks: float
+    log_loss: float
+    examples_seen: int
+    clicks_seen: int
+
+
+class Auc(NamedTuple):
+    """The area under the ROC curve, and how far at most the exact one is from it; NaN where there is none."""
+
+    value: float
+    error_bound: float
+
+
+class ReliabilityRow(NamedTuple):
+    """What came of the predictions from `low` to `high`; examples and rates under the figures' weighting."""
+
+    low: float
+    high: float
+    examples: float
+    mean_prediction: float
+    click_rate: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How good the predictions of a window were.
+
+    examples, clicks: their numbers, whatever they weigh.  The others count an example by its weight, or once
+    with weighting `none`.  They are None before the window holds 50 clicks, and where they are undefined.
+
+    auc: the chance that a click was predicted higher than a non-click, ties counting half; the exact value is
+        at most auc_error_bound away.
+    log_loss: mean, in nats.  normalized_entropy: that over the entropy of the window's own click rate.
+    calibration_ratio: predicted clicks over clicks.
+    calibration_tolerance: how far from 1 chance alone may take it (three standard errors), at least 0.05.
+    """
+
+    window: Window
+    weighting: Weighting
+    examples: int
+    clicks: int
+    auc: float | None = None
+    auc_error_bound: float | None = None
+    log_loss: float | None = None
+    normalized_entropy: float | None = None
+    calibration_ratio: float | None = None
+    calibration_tolerance: float | None = None
+    mean_prediction: float | None = None
+    base_rate: float | None = None
+    reliability: tuple[ReliabilityRow, ...] = ()
+
+
+def figures_of(
+    window: Window, weighting: Weighting, h: Histogram, *, with_reliability: bool = True
+) -> Figures:
+    if h.clicks_seen < FEWEST_CLICKS or h.examples == 0.0:
+        return Figures(window, weighting, h.examples_seen, h.clicks_seen)
+    auc = auc_of_bins(h.bins, h.examples_seen)
+    rate, log_loss = h.clicks / h.examples, h.log_loss / h.examples
+    entropy = entropy_of_rate(rate)
+    return Figures(
+        window,
+        weighting,
+        h.examples_seen,
+        h.clicks_seen,
+        None if math.isnan(auc.value) else auc.value,
+        None if math.isnan(auc.value) else auc.error_bound,
+        log_loss,
+        log_loss / entropy if entropy > 0.0 else None,
+        h.predicted_clicks / h.clicks if h.clicks > 0.0 else None,
+        max(0.05, 3.0 / math.sqrt(h.clicks_seen)),
+        h.predicted_clicks / h.examples,
+        rate,
+        reliability(h.bins) if with_reliability else (),
+    )
+
+
+def auc_of_bins(bins: NDArray[np.float64], examples: int) -> Auc:
+    """From bins float64[bins, 2] of so many non-clicks and clicks, in ascending order of the prediction.
+
+    Pairs within a bin count half, so the error is at most half of their weight.  The bound also covers the
+    rounding of the sums.  NaN where one class is missing.
+    """
+    others, clicks = bins[:, 0], bins[:, 1]
+    pairs = float(clicks.sum() * others.sum())
+    if not pairs > 0.0:
+        return Auc(math.nan, math.nan)
+    below = np.cumsum(others) - others
+    shared = 0.5 * float(np.sum(clicks * others)) / pairs
+    rounding = 2.0**-52 * (examples + 4 * len(bins))
+    return Auc(float(np.sum(clicks * below)) / pairs + shared, shared + rounding)
+
+
+def entropy_of_rate(rate: float) -> float:
+    """Log loss, in nats, of always predicting the click rate; 0 where it is 0 or 1."""
+    if not 0.0 < rate < 1.0:
+        return 0.0
+    return -rate * math.log(rate) - (1.0 - rate) * math.log1p(-rate)
+
+
+def reliability(bins: NDArray[np.float64]) -> tuple[ReliabilityRow, ...]:
+    """Rows for the buckets of RELIABILITY_EDGES that hold anything.
+
+    The mean prediction is taken from the middles of the bins: within 0.1 % of it where there are 16,384.
+    """
+    middles, first_bins = _reliability_grid(len(bins))
+    by_bin = np.stack([bins[:, 0] + bins[:, 1], bins[:, 1], (bins[:, 0] + bins[:, 1]) * middles])
+    totals = np.add.reduceat(by_bin, first_bins, axis=1)
+    return tuple(
+        ReliabilityRow(low, high, examples, predicted / examples, clicks / examples)
+        for low, high, (examples, clicks, predicted) in zip(
+            RELIABILITY_EDGES, RELIABILITY_EDGES[1:], totals.T.tolist(), strict=False
+        )
+        if examples > 0.0
+    )
+
+
+@lru_cache
+def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The probability in the middle of each bin, and with which bin each bucket begins."""
+    width = SPAN / bins
+    middles = 1.0 / (1.0 + np.exp(-(LOWEST + width * (np.arange(bins) + 0.5))))
+    edges = np.array(RELIABILITY_EDGES[1:-1])
+    cuts = np.rint((np.log(edges / (1.0 - edges)) - LOWEST) / width).astype(np.int64)
+    return middles, np.concatenate([[0], cuts])

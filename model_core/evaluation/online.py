@@ -1,0 +1,83 @@
+"""The running evaluation of one source of predictions."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.evaluation import layout
+from model_core.evaluation.buckets import AHEAD, LATE, NEWEST, WEIGHTED, empty_buckets
+from model_core.evaluation.figures import Figures, Weighting, Window, figures_of
+from model_core.evaluation.sums import add_examples
+from model_core.evaluation.windows import histogram_of
+from model_core.examples.batch import ExampleBatch
+
+BINS = 16_384
+
+
+class OnlineEvaluation:
+    """How good a stream of predictions is: all of it, and its last 15 minutes, half hour, hour and day.
+
+    Its state is a function of the examples in their order, whatever the batches, and all_fields or the fields
+    of every take_changes hold it exactly.  Predictions of different sources need one each.
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        self._buckets = empty_buckets(bins)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[bytes, bytes], bins: int = BINS) -> "OnlineEvaluation":
+        """What was stored; of no fields at all, a new one.  Raises FormatError."""
+        evaluation = cls(bins)
+        layout.restore(evaluation._buckets, fields)
+        return evaluation
+
+    def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
+        """Take in predictions, as margins float64[r], and what came of them: examples of one log entry.
+
+        log_time: the entry's, in milliseconds since the epoch.  An example counts at its event time, but not
+        later than it was logged; without one, at the log time.  If it is a day older than the newest, it
+        counts in the whole stream alone.  Without a finite margin, when learning skips it, it does not count.
+        """
+        add_examples(
+            *self._buckets, margins, examples.labels, examples.weights, examples.event_times, log_time
+        )
+
+    def take_changes(self) -> layout.Changes:
+        """The fields to write and to delete since the last call."""
+        return layout.take_changes(self._buckets)
+
+    def all_fields(self) -> dict[bytes, bytes]:
+        """The whole state."""
+        return layout.all_fields(self._buckets)
+
+    def figures(self, window: Window, weighting: Weighting = "weight") -> Figures:
+        """A window ends at the newest time among the examples."""
+        return figures_of(window, weighting, histogram_of(self._buckets, window, weighting))
+
+    @property
+    def newest(self) -> int | None:
+        """The newest time among the examples, in milliseconds since the epoch."""
+        return int(self._buckets.clock[NEWEST]) if self._buckets.clock[NEWEST] >= 0 else None
+
+    @property
+    def weighted(self) -> bool:
+        """Had any example a weight other than 1?  Otherwise figures are the same under both weightings."""
+        return bool((self._buckets.marks[:, :-1] & WEIGHTED).any())
+
+    @property
+    def late(self) -> int:
+        """How many examples were older than a day when they came."""
+        return int(self._buckets.clock[LATE])
+
+    @property
+    def ahead(self) -> int:
+        """How many examples claimed an event more than a minute later than they were logged."""
+        return int(self._buckets.clock[AHEAD])
+
+
+def warm_up() -> None:
+    """Compile every kernel of an evaluation on one example, or load it from the cache."""
+    evaluation = OnlineEvaluation()
+    evaluation.add(np.zeros(1), ExampleBatch.from_encoded([([1], None)], [1]), 0)
+    OnlineEvaluation.from_fields(evaluation.take_changes().written).figures("15m")

@@ -1,0 +1,163 @@
+"""Adding examples to the slices that they belong to, and deciding which slices there are.
+
+Each sliced feature has a series of buckets for `other`, then one for each of its most frequent values.  A
+value that is met takes a free series; where there is none, it takes that of the least frequent value once it
+is twice as frequent, whose past then counts as `other`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.evaluation.buckets import BUCKETS, PRESENT, Buckets
+from model_core.evaluation.rollover import clear, merge
+from model_core.evaluation.sums import add_to_series, advance_clock, see
+from model_core.kernels.compiled import inlined_kernel, kernel
+
+OTHER = 0
+NOBODY = -1
+
+
+class Values(NamedTuple):
+    """The v values of f sliced features that can have a slice.
+
+    hashes uint32[v]: of the category; features uint8[v]: which feature it is a value of.
+    counts int64[v]: how many examples had it.  series int64[v]: its own series, or OTHER.
+    changed uint8[v]: 1 where counts or series changed since they were stored.
+    holders int64[s]: which value has the series, or NOBODY.
+    table int64[2^m]: open addressing, hash << 16 | value + 1, or 0.
+    """
+
+    hashes: NDArray[np.uint32]
+    features: NDArray[np.uint8]
+    counts: NDArray[np.int64]
+    series: NDArray[np.int64]
+    changed: NDArray[np.uint8]
+    holders: NDArray[np.int64]
+    table: NDArray[np.int64]
+
+
+@kernel
+def index_values(values: Values) -> None:
+    """Enter all values into the empty table, and those with a series into holders."""
+    for v in range(values.hashes.size):
+        at = _place(values.table, values.hashes[v])
+        if values.table[at] == 0:
+            values.table[at] = int(values.hashes[v]) << 16 | v + 1
+        if values.series[v] != OTHER:
+            values.holders[values.series[v]] = v
+
+
+@kernel
+def add_to_slices(
+    bins: NDArray[np.float64],
+    bin_counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.uint8],
+    clock: NDArray[np.int64],
+    value_hashes: NDArray[np.uint32],
+    features: NDArray[np.uint8],
+    counts: NDArray[np.int64],
+    series: NDArray[np.int64],
+    changed: NDArray[np.uint8],
+    holders: NDArray[np.int64],
+    table: NDArray[np.int64],
+    sliced: int,
+    row_ptr: NDArray[np.int64],
+    hashes: NDArray[np.uint32],
+    margins: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    weights: NDArray[np.float64],
+    event_times: NDArray[np.int64],
+    log_time: int,
+) -> None:
+    """Add the examples of one log entry, as add_examples does, to the slices of each of `sliced` features.
+
+    The first thirteen are Buckets and Values, one by one as there.
+    """
+    b = Buckets(bins, bin_counts, sums, starts, marks, clock)
+    values = Values(value_hashes, features, counts, series, changed, holders, table)
+    for i in range(margins.size):
+        weight = weights[i] if weights.size else 1.0
+        if not (abs(margins[i]) < math.inf and 0.0 <= weight < math.inf):
+            continue
+        seen = see(margins[i], labels[i], weight, b.weights.shape[1])
+        minute = advance_clock(b, event_times[i] if event_times.size else -1, log_time)
+        in_slice = 0  # a bit for each feature
+        for j in range(row_ptr[i], row_ptr[i + 1]):
+            v = _find(values, hashes[j])
+            if v != NOBODY and not _repeats(hashes, row_ptr[i], j):
+                _count(b, values, sliced, v)
+                if values.series[v] != OTHER:
+                    add_to_series(b, values.series[v] * BUCKETS, minute, seen)
+                    in_slice |= 1 << int(values.features[v])
+        for feature in range(sliced):
+            if not in_slice >> feature & 1:
+                add_to_series(b, first_series(values, sliced, feature) * BUCKETS, minute, seen)
+
+
+@inlined_kernel
+def first_series(values: Values, sliced: int, feature: int) -> int:
+    """That of the feature's `other`; its slices follow."""
+    return feature * (values.holders.size // sliced)
+
+
+@inlined_kernel
+def _place(table: NDArray[np.int64], wanted: int) -> int:
+    at = int(wanted) & table.size - 1
+    while table[at] != 0 and table[at] >> 16 != int(wanted):
+        at = at + 1 & table.size - 1
+    return at
+
+
+@inlined_kernel
+def _find(values: Values, wanted: int) -> int:
+    """The value with this hash, or NOBODY."""
+    return (values.table[_place(values.table, wanted)] & 0xFFFF) - 1
+
+
+@inlined_kernel
+def _repeats(hashes: NDArray[np.uint32], first: int, j: int) -> bool:
+    """Does the example have this feature already?"""
+    earlier = first
+    while earlier < j and hashes[earlier] != hashes[j]:
+        earlier += 1
+    return earlier < j
+
+
+@inlined_kernel
+def _count(b: Buckets, values: Values, sliced: int, v: int) -> None:
+    values.counts[v] += 1
+    values.changed[v] = 1
+    if values.series[v] == OTHER:
+        _seek_series(b, values, first_series(values, sliced, int(values.features[v])), sliced, v)
+
+
+@kernel
+def _seek_series(b: Buckets, values: Values, other: int, sliced: int, v: int) -> None:
+    rarest = other
+    for series in range(other + 1, other + values.holders.size // sliced):
+        holder = values.holders[series]
+        if holder == NOBODY:
+            values.holders[series], values.series[v] = v, series
+            return
+        if rarest == other or values.counts[holder] < values.counts[values.holders[rarest]]:
+            rarest = series
+    holder = values.holders[rarest]
+    if values.counts[v] >= 2 * values.counts[holder]:
+        _become_other(b, rarest * BUCKETS, other * BUCKETS)
+        values.series[holder], values.changed[holder] = OTHER, 1
+        values.holders[rarest], values.series[v] = v, rarest
+
+
+@kernel
+def _become_other(b: Buckets, first: int, other: int) -> None:
+    """All series share one clock, so what a row holds belongs into the same row of another."""
+    for k in range(BUCKETS):
+        if b.marks[first + k, -1] & PRESENT:
+            b.starts[other + k] = b.starts[first + k]
+            merge(b, first + k, other + k)
+            clear(b, first + k)

@@ -1,0 +1,175 @@
+"""The running evaluation of one source of predictions, by the values of some features.
+
+The log holds hashes alone, so a slice goes by the 32-bit hash of its category, `name=value`.  Which hashes
+are values of a sliced feature has to be told before the first example that has one; names are not known here.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.errors import FormatError
+from model_core.evaluation import layout
+from model_core.evaluation.buckets import BUCKETS, WEIGHTED, empty_buckets
+from model_core.evaluation.figures import Figures, Weighting, Window, figures_of
+from model_core.evaluation.slice_index import NOBODY, OTHER, Values, add_to_slices, index_values
+from model_core.evaluation.windows import histogram_of
+from model_core.examples.batch import ExampleBatch
+
+BINS = 512
+MOST_SERIES = 0xFFFF // BUCKETS
+MOST_VALUES = 0xFFFE
+
+_NAME = struct.Struct("<cI")
+_VALUE = struct.Struct("<BQH")
+_VALUE_LETTER = b"v"
+
+
+class Slice(NamedTuple):
+    """feature: its number; category: the hash of its `name=value`, or None for all other examples."""
+
+    feature: int
+    category: int | None
+    figures: Figures
+
+
+class SlicedEvaluation:
+    """The figures of OnlineEvaluation for the `most` most frequent values of each feature, and for the rest.
+
+    features: how many are sliced.  The rest are examples with other values of the feature, or without it.
+    Stored like OnlineEvaluation, and one field more for each value that was met:
+
+        "v" | u32 hash        u8 feature | u64 examples that had it | u16 its series of buckets, or 0
+    """
+
+    def __init__(self, features: int, most: int = 20, bins: int = BINS) -> None:
+        series = features * (most + 1)
+        if not 1 <= features <= 32 or most < 1 or series > MOST_SERIES:
+            raise ValueError(
+                f"1 to 32 features, at least one value each, at most {MOST_SERIES} slices in all"
+            )
+        self._features = features
+        self._series = series
+        self._buckets = empty_buckets(bins, series)
+        self._values = _values(np.empty(0, _VALUES), series)
+
+    @classmethod
+    def from_fields(
+        cls, fields: Mapping[bytes, bytes], features: int, most: int = 20, bins: int = BINS
+    ) -> "SlicedEvaluation":
+        """What was stored; of no fields at all, a new one.  Raises FormatError."""
+        evaluation = cls(features, most, bins)
+        of_values = [name for name in fields if name[:1] == _VALUE_LETTER and len(name) == _NAME.size]
+        layout.restore(evaluation._buckets, {name: fields[name] for name in fields.keys() - set(of_values)})
+        rows = [_unpack_value(name, fields[name], features, evaluation._series) for name in of_values]
+        evaluation._values = _values(np.array(rows, _VALUES), evaluation._series)
+        return evaluation
+
+    def know(self, categories: Mapping[int, int]) -> None:
+        """Hashes of categories that are values of the sliced feature of that number; the known ones stay."""
+        v = self._values
+        known = set(v.hashes.tolist())
+        added = [(h, f, 0, OTHER, 0) for h, f in categories.items() if h not in known and f < self._features]
+        if not added:
+            return
+        if len(known) + len(added) > MOST_VALUES:
+            raise ValueError(f"at most {MOST_VALUES} values can have slices")
+        rows = np.empty(len(known), _VALUES)
+        for name, column in zip(_VALUES.names or (), v[:5], strict=True):
+            rows[name] = column
+        self._values = _values(np.concatenate([rows, np.array(added, _VALUES)]), self._series)
+
+    def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
+        """As OnlineEvaluation.add."""
+        b, v, e = self._buckets, self._values, examples
+        buckets = (b.weights, b.counts, b.sums, b.starts, b.marks, b.clock)
+        values = (v.hashes, v.features, v.counts, v.series, v.changed, v.holders, v.table)
+        rows = (self._features, e.row_ptr, e.hashes, margins, e.labels, e.weights, e.event_times, log_time)
+        add_to_slices(*(buckets + values + rows))
+
+    def take_changes(self) -> layout.Changes:
+        """The fields to write and to delete since the last call."""
+        changes = layout.take_changes(self._buckets)
+        changed = np.flatnonzero(self._values.changed)
+        changes.written.update(self._value_fields(changed))
+        self._values.changed[changed] = 0
+        return changes
+
+    def all_fields(self) -> dict[bytes, bytes]:
+        """The whole state."""
+        return layout.all_fields(self._buckets) | self._value_fields(np.flatnonzero(self._values.counts))
+
+    @property
+    def most_slices(self) -> int:
+        """How many there can be; slices are numbered from 0, the rest of each feature before its values."""
+        return self._series
+
+    def slice_of(self, number: int) -> tuple[int, int | None] | None:
+        """Which feature, and the hash of which category or None for all other examples; None: it is free."""
+        each, v = self._series // self._features, int(self._values.holders[number])
+        if v == NOBODY:
+            return (number // each, None) if number % each == 0 else None
+        return number // each, int(self._values.hashes[v])
+
+    def weighted(self, number: int) -> bool:
+        """Had any example of the slice a weight other than 1?"""
+        marks = self._buckets.marks[number * BUCKETS : (number + 1) * BUCKETS, :-1]
+        return bool((marks & WEIGHTED).any())
+
+    def figures_of(self, number: int, window: Window, weighting: Weighting = "weight") -> Figures:
+        """Of one slice, without reliability."""
+        histogram = histogram_of(self._buckets, window, weighting, number * BUCKETS)
+        return figures_of(window, weighting, histogram, with_reliability=False)
+
+    def figures(self, window: Window, weighting: Weighting = "weight") -> list[Slice]:
+        """For each feature first the rest, then the values with slices of their own, in no order."""
+        found = ((number, self.slice_of(number)) for number in range(self._series))
+        return [Slice(*of, self.figures_of(number, window, weighting)) for number, of in found if of]
+
+    def _value_fields(self, chosen: NDArray[np.int64]) -> dict[bytes, bytes]:
+        v = self._values
+        columns = (v.hashes[chosen], v.features[chosen], v.counts[chosen], v.series[chosen])
+        return {
+            _NAME.pack(_VALUE_LETTER, category): _VALUE.pack(feature, count, series)
+            for category, feature, count, series in zip(*(c.tolist() for c in columns), strict=True)
+        }
+
+
+def warm_up() -> None:
+    """Compile every kernel of a sliced evaluation on one example, or load it from the cache."""
+    evaluation = SlicedEvaluation(1)
+    evaluation.know({1: 0})
+    evaluation.add(np.zeros(1), ExampleBatch.from_encoded([([1], None)], [1]), 0)
+    SlicedEvaluation.from_fields(evaluation.take_changes().written, 1).figures("15m")
+
+
+_VALUES = np.dtype([("hash", "u4"), ("feature", "u1"), ("count", "i8"), ("series", "i8"), ("changed", "u1")])
+
+
+def _values(rows: NDArray[np.void], series: int) -> Values:
+    room = 64
+    while room < 8 * len(rows):
+        room *= 2
+    values = Values(
+        rows["hash"].copy(),
+        rows["feature"].copy(),
+        rows["count"].copy(),
+        rows["series"].copy(),
+        rows["changed"].copy(),
+        np.full(series, NOBODY, np.int64),
+        np.zeros(room, np.int64),
+    )
+    index_values(values)
+    return values
+
+
+def _unpack_value(name: bytes, value: bytes, features: int, series: int) -> tuple[int, int, int, int, int]:
+    if len(value) != _VALUE.size:
+        raise FormatError(f"an evaluation whose field {name!r} is foreign or damaged")
+    feature, count, own_series = _VALUE.unpack(value)
+    if feature >= features or own_series >= series:
+        raise FormatError("an evaluation of other slices")
+    return _NAME.unpack(name)[1], feature, count, own_series, 0

@@ -1,0 +1,1 @@
+"""The hash contract: from names and values to hashes."""

@@ -1,0 +1,250 @@
+"""Features of an example to 32-bit hashes and values, as the hash contract says.
+
+    text, boolean     category `name=text`, value 1             {"site": "a.com"}   -> murmur("site=a.com")
+    list of strings   one category each
+    null              nothing, or the category `name=`
+    number            by the contract a category, a bucket or a value of the feature `name`
+    cross             category `a^b=x<0x1F>y` of every combination of the members' texts
+
+One function encodes for predictions and for updates.  It is the hot path of both, so checks and hashes
+share one loop, and names that were found valid are remembered.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+# Not mmh3.hash: given a str with a lone surrogate it reads a null pointer and the process dies.
+from mmh3 import mmh3_32_uintdigest as murmur
+
+from model_core.errors import InvalidInput, Path
+from model_core.hashing.contract import HashContract, Limits, check_name, out_of_bounds, scale_of
+from model_core.hashing.crosses import Crosses
+from model_core.hashing.encoded import Context, Draft, Encoded
+from model_core.hashing.feature_text import Scaled, bucket_text, decimal_text, signed_log1p
+
+__all__ = ["Encoded", "FeatureEncoder", "Limits"]
+
+_REMEMBERED_NAMES = 8192
+_REPORTED_MIXED_NAMES = 1000
+_DEFAULT_LIMITS = Limits()
+
+
+class _NumberRule(NamedTuple):
+    kind: str  # "category", "bucket", "log", "raw" or "scale"
+    prefix: str  # of the categories: `name=`
+    name_hash: int  # of the feature `name`
+    scale: float
+
+
+class FeatureEncoder:
+    """Encodes features by one contract; raises InvalidInput, with the path, for what cannot be encoded.
+
+    hash_text: what takes the bytes of a feature and the seed to its hash.
+    met: told each name that is not remembered, and whether it came with a number.
+    mixed_names: at most 1,000 names, of the last 8,192, seen as text and as a number and declared as neither.
+    """
+
+    def __init__(
+        self,
+        contract: HashContract,
+        limits: Limits = _DEFAULT_LIMITS,
+        *,
+        hash_text: Callable[[bytes, int], int] = murmur,
+        met: Callable[[str, bool], None] | None = None,
+    ) -> None:
+        self.contract = contract
+        self.limits = limits
+        self.mixed_names: set[str] = set()
+        self._murmur = hash_text
+        self._met = met
+        self._prefixes: dict[str, str] = {}
+        self._number_rules: dict[str, _NumberRule] = {}
+        self._crosses = Crosses(contract)
+
+    def encode(self, features: Mapping[str, Any], path: Path = ("features",)) -> Encoded:
+        """Hashes in the order of the features, then those of the crosses."""
+        return self._encode_onto(Draft([], [], []), features.items(), len(features), {}, path)
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, Any]], path: Path = ("features",)) -> Encoded:
+        """The same for formats that may name a feature several times, or write `Scaled` values."""
+        return self._encode_onto(Draft([], [], []), pairs, len(pairs), {}, path)
+
+    def encode_instances(
+        self, context: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]
+    ) -> list[Encoded]:
+        """Each instance together with the shared context; their paths are those of a /predict."""
+        shared = self.encode_context(context)
+        return [
+            self.encode_within(shared, features, ("instances", i, "features"))
+            for i, features in enumerate(instances)
+        ]
+
+    def encode_context(self, features: Mapping[str, Any], path: Path = ("context",)) -> Context:
+        """For any number of encode_within: these features are hashed once."""
+        draft = Draft([], [], [])
+        self._check_count(len(features), path)
+        self._add(draft, features.items(), path)
+        return Context(features.keys(), draft, self._crosses.texts(features.items()))
+
+    def encode_within(
+        self, context: Context, features: Mapping[str, Any], path: Path = ("features",)
+    ) -> Encoded:
+        """Order: the context's features, the example's own, then the crosses, which may span both."""
+        if not context.names.isdisjoint(features):
+            both = next(name for name in features if name in context.names)
+            raise InvalidInput((*path, both), "in the context already: send it in one of the two")
+        return self._encode_onto(context.draft.copy(), features.items(), len(features), context.texts, path)
+
+    def _encode_onto(
+        self,
+        draft: Draft,
+        items: Iterable[tuple[str, Any]],
+        count: int,
+        shared_texts: Mapping[str, Sequence[str]],
+        path: Path,
+    ) -> Encoded:
+        """Add features and then crosses to what a context has made; `items` is iterated twice."""
+        self._check_count(count, path)
+        self._add(draft, items, path)
+        if self.contract.crosses:
+            self._add_crosses(draft, {**shared_texts, **self._crosses.texts(items)}, path)
+        self._check_count(len(draft.hashes), path)
+        return draft.finish()
+
+    def _add(self, draft: Draft, items: Iterable[tuple[str, Any]], path: Path) -> None:
+        """The hot loop: one branch for each type that JSON has, the commonest first."""
+        seed, hashes, prefixes = self.contract.seed, draft.hashes, self._prefixes
+        murmur = self._murmur
+        name = ""
+        try:
+            for name, value in items:
+                kind = type(value)
+                if kind is str:
+                    prefix = prefixes.get(name)
+                    if prefix is None:
+                        prefix = self._admit_text(name, path)
+                    hashes.append(murmur((prefix + value).encode(), seed))
+                elif kind is float or kind is int:
+                    self._add_number(draft, name, value, path)
+                elif kind is bool:
+                    prefix = prefixes.get(name) or self._admit_text(name, path)
+                    hashes.append(murmur((prefix + ("true" if value else "false")).encode(), seed))
+                elif value is None:
+                    self._add_missing(draft, name, path)
+                elif kind is list:
+                    self._add_list(draft, name, value, path)
+                elif kind is Scaled:
+                    self._add_scaled(draft, name, value, path)
+                else:
+                    allowed = "a string, a number, a boolean, null or a list of strings"
+                    raise InvalidInput((*path, str(name)), f"must be {allowed}")
+        except UnicodeEncodeError:
+            raise InvalidInput((*path, name), "must be valid Unicode, without lone surrogates") from None
+
+    def _add_number(self, draft: Draft, name: str, value: float, path: Path) -> None:
+        rule = self._number_rules.get(name)
+        if rule is None:
+            rule = self._admit_number(name, path)
+        kind, prefix, name_hash, scale = rule
+        if kind == "category":
+            text = decimal_text(value, (*path, name))
+            draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
+            return
+        bound = self.limits.value_magnitude
+        if not -bound <= value <= bound:
+            raise out_of_bounds(value, self.limits, (*path, name))
+        if kind == "bucket":
+            draft.hashes.append(self._murmur((prefix + bucket_text(value)).encode(), self.contract.seed))
+            return
+        if kind == "log":
+            value = signed_log1p(value)
+        elif kind == "scale":
+            value = value * scale
+            if not -bound <= value <= bound:
+                raise out_of_bounds(value, self.limits, (*path, name), "scaled ")
+        if value != 1:
+            draft.positions.append(len(draft.hashes))
+            draft.values.append(float(value))
+        draft.hashes.append(name_hash)
+
+    def _add_missing(self, draft: Draft, name: str, path: Path) -> None:
+        prefix = self._prefixes.get(name)
+        if prefix is None:
+            check_name(name, (*path, str(name)), self.limits.name_bytes)
+            prefix = name + "="
+        if self.contract.missing == "indicator":
+            draft.hashes.append(self._murmur(prefix.encode(), self.contract.seed))
+
+    def _add_list(self, draft: Draft, name: str, texts: list[Any], path: Path) -> None:
+        prefix = self._prefixes.get(name) or self._admit_text(name, path)
+        self._check_count(len(draft.hashes) + len(texts), path)
+        for i, text in enumerate(texts):
+            if type(text) is not str:
+                raise InvalidInput((*path, name, i), "a list holds only strings: send its numbers as strings")
+            draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
+
+    def _add_scaled(self, draft: Draft, name: str, scaled: Scaled, path: Path) -> None:
+        value, factor = 1.0, scaled.factor
+        if scaled.feature is None:
+            check_name(name, (*path, name), self.limits.name_bytes)
+            draft.hashes.append(self._murmur(name.encode(), self.contract.seed))
+        else:
+            self._add(draft, ((name, scaled.feature),), path)
+            if draft.positions and draft.positions[-1] == len(draft.hashes) - 1:
+                draft.positions.pop()
+                value = draft.values.pop()
+        value *= factor
+        if not -self.limits.value_magnitude <= value <= self.limits.value_magnitude:
+            raise out_of_bounds(value, self.limits, (*path, name))
+        if value != 1.0:
+            draft.positions.append(len(draft.hashes) - 1)
+            draft.values.append(value)
+
+    def _add_crosses(self, draft: Draft, texts: Mapping[str, Sequence[str]], path: Path) -> None:
+        self._check_count(len(draft.hashes) + self._crosses.count(texts), path)
+        murmur, seed = self._murmur, self.contract.seed
+        draft.hashes.extend(murmur(category.encode(), seed) for category in self._crosses.categories(texts))
+
+    def _admit_text(self, name: str, path: Path) -> str:
+        """The prefix `name=` of a feature that may be text, remembered."""
+        check_name(name, (*path, str(name)), self.limits.name_bytes)
+        if self.contract.types.get(name) == "number":
+            raise InvalidInput((*path, name), "declared a number by the model: send it without quotes")
+        self._note(name, False, self._number_rules)
+        if len(self._prefixes) >= _REMEMBERED_NAMES:
+            self._prefixes.clear()
+        self._prefixes[name] = prefix = name + "="
+        return prefix
+
+    def _admit_number(self, name: str, path: Path) -> _NumberRule:
+        """What becomes of the numbers of this feature, remembered."""
+        check_name(name, (*path, str(name)), self.limits.name_bytes)
+        declared = self.contract.types.get(name)
+        if declared is None and self.contract.strict:
+            detail = (
+                "the model is strict and its `types` do not declare this number: declare it, or send text"
+            )
+            raise InvalidInput((*path, name), detail)
+        self._note(name, True, self._prefixes)
+        transform = self.contract.transform_of(name)
+        scale = scale_of(transform)
+        kind = "category" if declared == "category" else "scale" if scale is not None else str(transform)
+        rule = _NumberRule(kind, name + "=", self._murmur(name.encode(), self.contract.seed), scale or 0.0)
+        if len(self._number_rules) >= _REMEMBERED_NAMES:
+            self._number_rules.clear()
+        self._number_rules[name] = rule
+        return rule
+
+    def _note(self, name: str, is_number: bool, other_kind: Mapping[str, object]) -> None:
+        if self._met is not None:
+            self._met(name, is_number)
+        is_mixed = name in other_kind and name not in self.contract.types
+        if is_mixed and len(self.mixed_names) < _REPORTED_MIXED_NAMES:
+            self.mixed_names.add(name)
+
+    def _check_count(self, count: int, path: Path) -> None:
+        if count > self.limits.features_per_example:
+            limit = self.limits.features_per_example
+            raise InvalidInput(
+                path, f"an example has at most {limit} features, its lists and crosses included"
+            )

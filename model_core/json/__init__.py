@@ -1,0 +1,1 @@
+"""Compiled reader of JSON requests."""

@@ -1,0 +1,171 @@
+"""An object of features to hashes and values, as FeatureEncoder makes them of it, compiled.
+
+Only for contracts by which names alone decide nothing (text_formats.is_plain).  Positions and REFUSED as in
+json_scan.
+"""
+
+import math
+
+import numpy as np
+
+from model_core.hashing.feature_text import BUCKET_TEXTS
+from model_core.json.columns import (
+    CONTEXT_STAMP,
+    FEATURES,
+    FULL,
+    MISSING_INDICATOR,
+    MOST_FEATURES,
+    MOST_NAME_BYTES,
+    MOST_VALUE,
+    NUMBER_KIND,
+    SCALE,
+    SEED,
+    STAMP,
+    Columns,
+    add_feature,
+)
+from model_core.json.names import AS_NUMBER, AS_TEXT, is_known, is_new
+from model_core.json.scan import (
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    QUOTE,
+    REFUSED,
+    after_blanks,
+    at,
+    boolean_end,
+    name_end,
+    next_item,
+    null_end,
+    read_number,
+    text_end,
+    value_after_colon,
+)
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.murmur import Partial, begun, extended, extended_by_equals, finished
+from model_core.kernels.numerics import log1p
+from model_core.text.columns import BUCKET, LOG
+from model_core.text.columns import SCALE as SCALED
+
+_BUCKET_COUNT = len(BUCKET_TEXTS)
+_BUCKET_CELLS = 12  # the text of a bucket, room to read ahead, and its length
+_BUCKETS = np.frombuffer(
+    b"".join(text.encode().ljust(_BUCKET_CELLS - 1, b"\0") + bytes([len(text)]) for text in BUCKET_TEXTS),
+    np.uint8,
+)
+
+
+@kernel
+def read_features(columns: Columns, i: int, first: int) -> int:
+    """Add the features of the object that begins at `i` to a row whose features begin at `first`."""
+    text = columns.text
+    if i == REFUSED or at(text, i) != OPEN_OBJECT:
+        return REFUSED
+    i = after_blanks(text, i + 1)
+    names = 0
+    while at(text, i) != CLOSE_OBJECT:
+        names += 1
+        i = _feature(columns, i)
+        if i != REFUSED:
+            i = next_item(text, i, CLOSE_OBJECT)
+        if i == REFUSED:
+            return REFUSED
+    most = columns.options[MOST_FEATURES]
+    too_many = names > most or columns.state[FEATURES] - first > most or columns.state[FULL]
+    return REFUSED if too_many else i + 1
+
+
+@inlined_kernel
+def _feature(columns: Columns, i: int) -> int:
+    text, options, state = columns.text, columns.options, columns.state
+    if at(text, i) != QUOTE:
+        return REFUSED
+    stop = name_end(text, i + 1)
+    if not 0 < stop - i - 1 <= options[MOST_NAME_BYTES]:
+        return REFUSED
+    name = extended(begun(options[SEED]), text, i + 1, stop)
+    name_hash = finished(name)
+    if not is_new(columns.seen, name_hash, state[STAMP], state[CONTEXT_STAMP]):
+        return REFUSED
+    i = value_after_colon(text, stop + 1)
+    return REFUSED if i == REFUSED else _add_value(columns, name, name_hash, i)
+
+
+@inlined_kernel
+def _add_value(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
+    """What the value at `i` makes of a name; first asked for the commonest kind of value."""
+    text = columns.text
+    first = at(text, i)
+    if first == QUOTE:
+        stop = text_end(text, i + 1)
+        if stop == REFUSED or not is_known(columns.kinds, name_hash, AS_TEXT):
+            return REFUSED
+        _add_category(columns, name, i + 1, stop)
+        return stop + 1
+    if first == ord("n"):
+        if columns.options[MISSING_INDICATOR]:
+            add_feature(columns, finished(extended_by_equals(name)), 1.0)
+        return null_end(text, i)
+    if first == OPEN_LIST:
+        return _add_list(columns, name, i) if is_known(columns.kinds, name_hash, AS_TEXT) else REFUSED
+    if first == ord("t") or first == ord("f"):
+        stop = boolean_end(text, i)
+        if stop == REFUSED or not is_known(columns.kinds, name_hash, AS_TEXT):
+            return REFUSED
+        _add_category(columns, name, i, stop)
+        return stop
+    return _add_number(columns, name, name_hash, i)
+
+
+@inlined_kernel
+def _add_category(columns: Columns, name: Partial, start: int, stop: int) -> None:
+    """The category `name=text[start:stop]`."""
+    category = extended(extended_by_equals(name), columns.text, start, stop)
+    add_feature(columns, finished(category), 1.0)
+
+
+@kernel
+def _add_list(columns: Columns, name: Partial, i: int) -> int:
+    text = columns.text
+    i = after_blanks(text, i + 1)
+    while at(text, i) != CLOSE_LIST:
+        if at(text, i) != QUOTE:
+            return REFUSED
+        stop = text_end(text, i + 1)
+        if stop == REFUSED:
+            return REFUSED
+        _add_category(columns, name, i + 1, stop)
+        i = next_item(text, stop + 1, CLOSE_LIST)
+        if i == REFUSED:
+            return REFUSED
+    return i + 1
+
+
+@inlined_kernel
+def _add_number(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
+    i, value = read_number(columns.text, i)
+    most, kind = columns.bounds[MOST_VALUE], columns.options[NUMBER_KIND]
+    if i == REFUSED or not -most <= value <= most or not is_known(columns.kinds, name_hash, AS_NUMBER):
+        return REFUSED
+    if kind == BUCKET:
+        start, stop = _bucket(value)
+        name_hash = finished(extended(extended_by_equals(name), _BUCKETS, start, stop))
+        value = 1.0
+    elif kind == LOG:
+        value = log1p(value) if value >= 0.0 else -log1p(-value)
+    elif kind == SCALED:
+        value *= columns.bounds[SCALE]
+        if not -most <= value <= most:
+            return REFUSED
+    add_feature(columns, name_hash, value)
+    return i
+
+
+@inlined_kernel
+def _bucket(value: float) -> tuple[int, int]:
+    """Where feature_text.bucket_text(value) stands in _BUCKETS."""
+    # Beyond 2**53 the sum loses its 1, which moves no number across a power of two.
+    index = 0 if value == 0.0 else math.frexp(np.floor(abs(value)) + 1.0)[1]
+    start = _BUCKET_CELLS * (index if value >= 0.0 else _BUCKET_COUNT - index)
+    return start, start + _BUCKETS[start + _BUCKET_CELLS - 1]

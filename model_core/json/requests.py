@@ -1,0 +1,183 @@
+"""Requests of /predict and /update, straight from the bytes of their bodies to batches of hashed examples.
+
+A fast path for what is entirely ordinary: where it gives a batch, that is the one which a careful reading of
+the JSON and FeatureEncoder would give, bit for bit.  It gives none, and no reason, for everything that is
+wrong, and also for some of what is fine: strings with escapes, a name twice in an object, integers of more
+than 15 digits, numbers that take more than one rounding to read, leap seconds, and whatever brings a name
+that FeatureEncoder has not said to have met, as text or as number.  The last is so that it meets every name,
+and can report those of mixed kinds.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from mmh3 import mmh3_32_uintdigest as murmur
+
+from model_core.examples.batch import NO_FLOATS, NO_INTEGERS, ExampleBatch
+from model_core.hashing.contract import HashContract, Limits, scale_of
+from model_core.json.columns import (
+    DONE,
+    MISSING_INDICATOR,
+    MOST_EXAMPLES,
+    MOST_FEATURES,
+    MOST_INSTANCES,
+    MOST_NAME_BYTES,
+    NO_ROOM,
+    NUMBER_KIND,
+    OPTION_CELLS,
+    SEED,
+    STATE_CELLS,
+    Columns,
+)
+from model_core.json.kernel import parse
+from model_core.json.names import AS_NUMBER, AS_TEXT, KNOWN_NAMES, enter
+from model_core.json.rows import AN_EXAMPLE, AN_INSTANCE
+from model_core.json.scan import PADDING
+from model_core.text.columns import BUCKET, LOG, RAW, Integers
+from model_core.text.columns import SCALE as SCALED
+from model_core.text.parser import is_plain
+
+_NUMBER_KINDS = {"raw": RAW, "log": LOG, "bucket": BUCKET}
+_DEFAULT_LIMITS = Limits()
+_FIRST_FEATURES = 8192
+_MOST_FEATURES = 8192  # of an example that is still ordinary
+_KEPT_FEATURES = 1 << 18  # room that a parser keeps from one request to the next
+
+
+class ParsedUpdate(NamedTuple):
+    """The examples of a body, without event ids; `many`: whether they came as a list."""
+
+    many: bool
+    batch: ExampleBatch
+    event_ids: Sequence[str | None] | None
+
+
+class ParsedPredict(NamedTuple):
+    """The instances of a body, context included; `many`: whether they came as a list."""
+
+    many: bool
+    batch: ExampleBatch
+    ids: Sequence[str | None] | None
+
+
+class RequestParser:
+    """Parses the requests of one model, one at a time."""
+
+    def __init__(
+        self,
+        contract: HashContract,
+        limits: Limits = _DEFAULT_LIMITS,
+        max_examples: int = 10_000,
+        max_instances: int = 1000,
+    ) -> None:
+        self._is_usable = is_plain(contract)
+        self._columns = _columns(contract, limits, max_examples, max_instances)
+
+    def update(self, body: bytes) -> ParsedUpdate | None:
+        """The examples of an /update, or None."""
+        many = self._parse(body, AN_EXAMPLE)
+        return None if many is None else ParsedUpdate(many, *self._taken(body))
+
+    def predict(self, body: bytes) -> ParsedPredict | None:
+        """The instances of a /predict, or None."""
+        many = self._parse(body, AN_INSTANCE)
+        return None if many is None else ParsedPredict(many, *self._taken(body))
+
+    def met(self, name: str, is_number: bool) -> None:
+        """From now on, bodies with this name as a text, or as a number, are ordinary."""
+        name_hash = np.uint32(murmur(name.encode(), int(self._columns.options[SEED])))
+        enter(self._columns.kinds, name_hash, AS_NUMBER if is_number else AS_TEXT)
+
+    def _parse(self, body: bytes, what: int) -> bool | None:
+        """Fill the columns; whether the body has many rows, or None."""
+        if not self._is_usable or not _is_utf8(body):
+            return None
+        text: Any = body + PADDING
+        while True:
+            answer, many = parse(what, len(body), text, *self._columns[1:])
+            if answer != NO_ROOM:
+                return many if answer == DONE else None
+            self._make_room(max(4 * self._columns.hashes.size, len(body) // 4))
+
+    def _taken(self, body: bytes) -> tuple[ExampleBatch, Sequence[str | None] | None]:
+        """Copies of what the columns hold, and the ids."""
+        columns = self._columns
+        stop, rows, start, has_values, has_weights, has_times, has_ids, *_ = columns.state.tolist()
+        batch = ExampleBatch(
+            columns.row_ptr[: rows + 1].copy(),
+            columns.hashes[start:stop].copy(),
+            columns.values[start:stop].copy() if has_values else NO_FLOATS,
+            columns.labels[:rows].copy(),
+            columns.weights[:rows].copy() if has_weights else NO_FLOATS,
+            columns.times[:rows].copy() if has_times else NO_INTEGERS,
+        )
+        if columns.hashes.size > _KEPT_FEATURES:
+            self._make_room(_FIRST_FEATURES)
+        return batch, _texts(body, columns.ids[:rows].tolist()) if has_ids else None
+
+    def _make_room(self, features: int) -> None:
+        self._columns = self._columns._replace(
+            hashes=np.empty(features, np.uint32), values=np.empty(features, np.float64)
+        )
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache."""
+    parser = RequestParser(HashContract())
+    parser.update(b"{}")
+    parser.predict(b"{}")
+    parser.met("a", True)
+
+
+def _columns(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Columns:
+    """Empty ones; only pages that are touched cost memory."""
+    rows = max(max_examples, max_instances, 1)
+    options = _options(contract, limits, max_examples, max_instances)
+    return Columns(
+        text=np.empty(0, np.uint8),
+        options=options,
+        bounds=np.array((scale_of(contract.numeric) or 0.0, limits.value_magnitude, limits.weight)),
+        state=np.zeros(STATE_CELLS, np.int64),
+        hashes=np.empty(_FIRST_FEATURES, np.uint32),
+        values=np.empty(_FIRST_FEATURES, np.float64),
+        row_ptr=np.empty(rows + 1, np.int64),
+        labels=np.empty(rows, np.uint8),
+        weights=np.empty(rows, np.float64),
+        times=np.empty(rows, np.int64),
+        ids=np.empty((rows, 2), np.int64),
+        # A power of two, a quarter of it for the names of a context and an instance.
+        seen=np.zeros(1 << (8 * int(options[MOST_FEATURES])).bit_length(), np.int64),
+        kinds=np.zeros(KNOWN_NAMES, np.int64),
+    )
+
+
+def _options(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Integers:
+    options = np.zeros(OPTION_CELLS, np.int64)
+    options[SEED] = contract.seed
+    options[NUMBER_KIND] = (
+        SCALED if scale_of(contract.numeric) is not None else _NUMBER_KINDS[str(contract.numeric)]
+    )
+    options[MISSING_INDICATOR] = contract.missing == "indicator"
+    options[MOST_NAME_BYTES] = limits.name_bytes
+    options[MOST_FEATURES] = min(limits.features_per_example, _MOST_FEATURES)
+    options[MOST_EXAMPLES] = max_examples
+    options[MOST_INSTANCES] = max_instances
+    return options
+
+
+def _is_utf8(body: bytes) -> bool:
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _texts(body: bytes, spans: list[list[int]]) -> list[str | None]:
+    if body.isascii():
+        text = body.decode("ascii")
+        return [text[start:stop] if stop else None for start, stop in spans]
+    return [body[start:stop].decode() if stop else None for start, stop in spans]

@@ -1,0 +1,205 @@
+"""One example or instance of a request to a row of the columns, compiled.
+
+Positions and REFUSED as in json_scan.
+"""
+
+import numpy as np
+
+from model_core.examples.records import NO_TIME
+from model_core.json.columns import (
+    CONTEXT,
+    FEATURES,
+    HAS_IDS,
+    HAS_TIMES,
+    HAS_WEIGHTS,
+    MOST_WEIGHT,
+    ROWS,
+    STAMP,
+    Columns,
+    add_context,
+)
+from model_core.json.features import read_features
+from model_core.json.scan import (
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    QUOTE,
+    REFUSED,
+    after_blanks,
+    at,
+    boolean_end,
+    next_item,
+    null_end,
+    read_number,
+    text_end,
+    value_after_colon,
+)
+from model_core.json.times import read_time
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.text.columns import Bytes
+
+_KEYS = (
+    b"features",
+    b"label",
+    b"weight",
+    b"sample_rate",
+    b"event_id",
+    b"event_time",
+    b"id",
+    b"context",
+    b"instances",
+    b"examples",
+)
+_FEATURES, _LABEL, _WEIGHT, _RATE, _EVENT_ID, _EVENT_TIME, _ID, KEY_CONTEXT, KEY_INSTANCES, KEY_EXAMPLES = (
+    1 << position for position in range(len(_KEYS))
+)
+_KEY_CELLS = 16
+_KEY_BYTES = np.frombuffer(b"".join((key + b'"').ljust(_KEY_CELLS, b"\0") for key in _KEYS), np.uint8)
+
+AN_EXAMPLE, AN_INSTANCE = 0, 1  # what a row is
+_ALLOWED = (_FEATURES | _LABEL | _WEIGHT | _RATE | _EVENT_ID | _EVENT_TIME, _FEATURES | _ID)
+_NEEDED = (_FEATURES | _LABEL, _FEATURES)
+_MOST_ID_BYTES = 256
+
+
+@kernel
+def read_key(text: Bytes, i: int) -> tuple[int, int]:
+    """(one bit for the key that begins at `i` with its quote, its end), or (0, REFUSED) for any other."""
+    if at(text, i) != QUOTE:
+        return 0, REFUSED
+    for position in range(len(_KEYS)):
+        cell, end = _KEY_CELLS * position, i + 1
+        while _KEY_BYTES[cell] and at(text, end) == _KEY_BYTES[cell]:
+            cell += 1
+            end += 1
+        if _KEY_BYTES[cell] == 0:
+            return 1 << position, end
+    return 0, REFUSED
+
+
+@kernel
+def read_rows(columns: Columns, i: int, what: int, most: int) -> int:
+    """Add a row for each item of a list."""
+    text = columns.text
+    if i == REFUSED or at(text, i) != OPEN_LIST:
+        return REFUSED
+    i = after_blanks(text, i + 1)
+    while at(text, i) != CLOSE_LIST:
+        if columns.state[ROWS] == most:
+            return REFUSED
+        i = read_row(columns, i, what)
+        if i != REFUSED:
+            i = next_item(text, i, CLOSE_LIST)
+        if i == REFUSED:
+            return REFUSED
+    return i + 1
+
+
+@kernel
+def read_row(columns: Columns, i: int, what: int) -> int:
+    """Add the row that an object is; the context's features come before its own."""
+    text = columns.text
+    if at(text, i) != OPEN_OBJECT:
+        return REFUSED
+    first = _begin_row(columns)
+    found, weight, rate = 0, 1.0, 1.0
+    i = after_blanks(text, i + 1)
+    while at(text, i) != CLOSE_OBJECT:
+        key, i = read_key(text, i)
+        if key & _ALLOWED[what] & ~found == 0:
+            return REFUSED
+        found |= key
+        i = value_after_colon(text, i)
+        if i == REFUSED:
+            return REFUSED
+        if key == _FEATURES:
+            i = read_features(columns, i, first)
+        elif key == _WEIGHT:
+            i, weight = _read_factor(text, i)
+        elif key == _RATE:
+            i, rate = _read_factor(text, i)
+        else:
+            i = _read_field(columns, i, key)
+        if i != REFUSED:
+            i = next_item(text, i, CLOSE_OBJECT)
+        if i == REFUSED:
+            return REFUSED
+    fine = found & _NEEDED[what] == _NEEDED[what] and _end_row(columns, weight, rate)
+    return i + 1 if fine else REFUSED
+
+
+@inlined_kernel
+def _begin_row(columns: Columns) -> int:
+    """The row's first feature; the fields that it may lack are as if it lacked them."""
+    state = columns.state
+    row, first = state[ROWS], state[FEATURES]
+    state[STAMP] += 1
+    columns.labels[row] = 0
+    columns.times[row] = NO_TIME
+    columns.ids[row, 0] = columns.ids[row, 1] = 0
+    add_context(columns)
+    return first
+
+
+@inlined_kernel
+def _end_row(columns: Columns, weight: float, rate: float) -> bool:
+    """False where the weight or the sample rate is out of bounds."""
+    state, most = columns.state, columns.bounds[MOST_WEIGHT]
+    row = state[ROWS]
+    if not (0.0 <= weight <= most and 0.0 < rate <= 1.0 and rate * most >= 1.0):
+        return False
+    columns.weights[row] = weight / rate
+    if columns.weights[row] != 1.0:
+        state[HAS_WEIGHTS] = 1
+    state[ROWS] = row + 1
+    columns.row_ptr[row + 1] = state[FEATURES] - state[CONTEXT]
+    return True
+
+
+@inlined_kernel
+def _read_factor(text: Bytes, i: int) -> tuple[int, float]:
+    """A number, or 1 for null."""
+    if at(text, i) == ord("n"):
+        return null_end(text, i), 1.0
+    return read_number(text, i)
+
+
+@kernel
+def _read_field(columns: Columns, i: int, key: int) -> int:
+    """A label, an identifier or the time of an event into the row."""
+    if key == _LABEL:
+        return _read_label(columns, i)
+    if at(columns.text, i) == ord("n"):
+        return null_end(columns.text, i)
+    if key != _EVENT_TIME:
+        return _read_id(columns, i)
+    i, time = read_time(columns.text, i)
+    columns.times[columns.state[ROWS]] = time
+    columns.state[HAS_TIMES] = 1
+    return i
+
+
+@inlined_kernel
+def _read_label(columns: Columns, i: int) -> int:
+    text = columns.text
+    if at(text, i) == ord("t") or at(text, i) == ord("f"):
+        columns.labels[columns.state[ROWS]] = at(text, i) == ord("t")
+        return boolean_end(text, i)
+    i, label = read_number(text, i)
+    columns.labels[columns.state[ROWS]] = label == 1.0
+    return i if label == 0.0 or label == 1.0 else REFUSED
+
+
+@inlined_kernel
+def _read_id(columns: Columns, i: int) -> int:
+    text, state = columns.text, columns.state
+    if at(text, i) != QUOTE:
+        return REFUSED
+    stop = text_end(text, i + 1)
+    if not 0 < stop - i - 1 <= _MOST_ID_BYTES:
+        return REFUSED
+    columns.ids[state[ROWS], 0] = i + 1
+    columns.ids[state[ROWS], 1] = stop
+    state[HAS_IDS] = 1
+    return stop + 1

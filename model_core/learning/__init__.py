@@ -1,0 +1,1 @@
+"""State, hyperparameters and the rounds of online learning."""

@@ -1,0 +1,145 @@
+"""What a model's state looks like: density, load, norms; counted a stretch of slots at a time."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from model_core.learning.hyperparameters import Hyperparameters
+from model_core.learning.state import SEEN, ModelState
+from model_core.learning.updates.coefficients import Coefficients, coefficients
+from model_core.learning.updates.coordinate import curvature, prox, psi_in_force
+
+SLOTS_A_STEP = 65_536
+
+_SEEN, _NONZERO, _BROKEN, _SQUARES, _LARGEST, _GRADIENTS = range(6)
+
+
+@dataclass(frozen=True)
+class Census:
+    """Of the features of a model; its bias counts only where it is not finite.
+
+    t: rounds completed when the count ended.
+    features_seen: slots in use.  nonzero: those whose weight is not 0.  nonfinite: those whose z or n is no
+        finite number; they count as seen, and in nothing else.
+    weight_norm: the Euclidean norm of the weights; largest_weight: the largest of their sizes.
+    gradient_norm: the square root of the sum of all squared gradients of all rounds.
+    """
+
+    slots: int
+    t: int
+    features_seen: int
+    nonzero: int
+    nonfinite: int
+    weight_norm: float
+    largest_weight: float
+    gradient_norm: float
+
+    @property
+    def density(self) -> float:
+        """Non-zero weights over features seen, as in the paper's experiments; 0 before the first feature."""
+        return self.nonzero / self.features_seen if self.features_seen else 0.0
+
+    @property
+    def slot_load(self) -> float:
+        """The share of slots in use: also the chance that the next new feature meets another in its slot."""
+        return self.features_seen / self.slots
+
+    @property
+    def expected_collision_rate(self) -> float:
+        """The share of features that have no slot of their own, as hashing leads to expect at this load.
+
+        n features thrown into m slots fill m (1 - e^(-n/m)) of them, so this load means n = -m ln(1 - load).
+        """
+        free = 1.0 - self.slot_load
+        if free == 1.0:
+            return 0.0
+        return 1.0 - self.slot_load / -math.log(free) if free > 0.0 else 1.0
+
+
+class CensusTaker:
+    """Counts a model's features, `slots_a_step` slots a call, so that nobody waits for the whole.
+
+    Each slot is read as of the call that reaches it: its weight after the rounds completed by then, under
+    whatever schedule, although rounds may have made it zero without touching it.
+    """
+
+    def __init__(self, slots_a_step: int = SLOTS_A_STEP) -> None:
+        self._slots_a_step = slots_a_step
+        self._state: ModelState | None = None
+        self._next = 0
+        self._totals: NDArray[np.float64] = np.zeros(6)
+
+    def step(self, state: ModelState, hyper: Hyperparameters) -> Census | None:
+        """The census, at the step that completes it.  Begins anew when the state is another object."""
+        if state is not self._state:
+            self._begin(state)
+        stop = min(self._next + self._slots_a_step, state.size)
+        _count(
+            state.rows, state.marks, coefficients(hyper, False, 0.0), state.t, self._next, stop, self._totals
+        )
+        self._next = stop
+        if stop < state.size:
+            return None
+        census = _census(state, self._totals)
+        self._begin(state)
+        return census
+
+    def _begin(self, state: ModelState) -> None:
+        self._state, self._next, self._totals = state, 0, np.zeros(6)
+
+
+def take_census(state: ModelState, hyper: Hyperparameters) -> Census:
+    """Of the whole state at once."""
+    census = CensusTaker(state.size).step(state, hyper)
+    assert census is not None
+    return census
+
+
+def warm_up() -> None:
+    """Compile the kernel on a tiny model, or load it from the cache."""
+    take_census(ModelState.empty(1), Hyperparameters())
+
+
+def _census(state: ModelState, totals: NDArray[np.float64]) -> Census:
+    seen, nonzero, broken, squares, largest, gradients = totals.tolist()
+    broken += not np.isfinite(state.rows[-1]).all()
+    return Census(
+        state.size,
+        state.t,
+        int(seen),
+        int(nonzero),
+        int(broken),
+        math.sqrt(squares),
+        largest,
+        math.sqrt(gradients),
+    )
+
+
+@njit(nogil=True, cache=True)
+def _count(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    c: Coefficients,
+    t: int,
+    start: int,
+    stop: int,
+    totals: NDArray[np.float64],
+) -> None:
+    """Add slots start .. stop - 1 to totals float64[6]."""
+    psi = psi_in_force(c, t)
+    for slot in range(start, stop):
+        if not marks[slot] & SEEN:
+            continue
+        totals[_SEEN] += 1.0
+        z, n = rows[slot, 0], rows[slot, 1]
+        if not (abs(z) < math.inf and n < math.inf):
+            totals[_BROKEN] += 1.0
+            continue
+        x = prox(z, curvature(c, psi, n), psi)
+        totals[_NONZERO] += x != 0.0
+        totals[_SQUARES] += x * x
+        totals[_LARGEST] = max(totals[_LARGEST], abs(x))
+        totals[_GRADIENTS] += n

@@ -1,0 +1,244 @@
+"""What a model is configured with (family, update, learning rate, schedule, penalties) and what is allowed.
+
+Psi(x) = l1 |x|_1 + (psi_l2 / 2) |x|^2 + indicator of [-box, box]^n is weighted by the schedule's alpha_t;
+l2 adds (l2 / 2) |x|^2 once, for good.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as fields_of
+from typing import Any, Literal, TypeVar, get_args
+
+from model_core.errors import InvalidInput
+from model_core.learning.schedules import Constant, Custom, InvSqrt, Once, OverT, Schedule, Xiao
+
+Family = Literal["ftrl", "rda", "comid", "aogd"]
+Update = Literal["first_order", "implicit"]
+
+SMALLEST, LARGEST = 1e-9, 1e6
+LONGEST_SCHEDULE = 10_000
+LARGEST_T = 10**15
+
+
+@dataclass(frozen=True)
+class AdaptiveRate:
+    """Q_{1:t} = (beta + sqrt(n_t)) / alpha per coordinate (McMahan et al. 2013)."""
+
+    alpha: float = 0.1
+    beta: float = 1.0
+
+
+@dataclass(frozen=True)
+class GammaRate:
+    """Q_{1:t} = max(floor, sqrt(n_t) / gamma) per coordinate (the paper's experiments)."""
+
+    gamma: float
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScalarRate:
+    """Q_{1:t} = factor G sqrt(2 t) / D for all coordinates (Corollary 1; factor 2 for rda and aogd)."""
+
+    G: float
+    D: float
+    factor: float = 1.0
+
+
+Rate = AdaptiveRate | GammaRate | ScalarRate
+
+_RATES: dict[type[Any], str] = {AdaptiveRate: "adaptive", GammaRate: "gamma", ScalarRate: "scalar"}
+_SCHEDULES: dict[type[Any], str] = {
+    Constant: "constant",
+    OverT: "over_T",
+    Once: "once",
+    InvSqrt: "inv_sqrt",
+    Xiao: "xiao",
+    Custom: "custom",
+}
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The defaults are those of a new model.  from_json validates; the constructor trusts its caller."""
+
+    family: Family = "ftrl"
+    update: Update = "first_order"
+    rate: Rate = AdaptiveRate()
+    schedule: Schedule = field(default_factory=Once)
+    l1: float = 0.5
+    l2: float = 0.0
+    psi_l2: float = 0.0
+    box: float | None = None
+
+    @classmethod
+    def from_json(cls, obj: object) -> "Hyperparameters":
+        """Parsed JSON, as to_json writes it; what is left out takes its default.
+
+        InvalidInput names the path of the first thing that is wrong, and says what is allowed and why.
+        """
+        fields = _object(obj, (), {"family", "update", "rate", "schedule", "l1", "l2", "psi_l2", "box"})
+        default = cls()
+        family = _choice(fields.get("family", default.family), ("family",), get_args(Family))
+        update = _choice(fields.get("update", default.update), ("update",), get_args(Update))
+        box = fields.get("box")
+        return cls(
+            family,
+            update,
+            _rate(fields["rate"], family) if "rate" in fields else default.rate,
+            _schedule(fields["schedule"]) if "schedule" in fields else default.schedule,
+            _number(fields.get("l1", default.l1), ("l1",), 0.0, "l1 times |x| is a penalty"),
+            _number(fields.get("l2", default.l2), ("l2",), 0.0, "l2/2 times x squared is a penalty"),
+            _number(fields.get("psi_l2", 0.0), ("psi_l2",), 0.0, "psi_l2/2 times x squared is a penalty"),
+            None
+            if box is None
+            else _number(box, ("box",), SMALLEST, "weights stay in [-box, box]; null: no box"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, every field written out."""
+        schedule = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.schedule).items()}
+        return {
+            "family": self.family,
+            "update": self.update,
+            "rate": {"kind": _RATES[type(self.rate)], **asdict(self.rate)},
+            "schedule": {"kind": _SCHEDULES[type(self.schedule)], **schedule},
+            "l1": self.l1,
+            "l2": self.l2,
+            "psi_l2": self.psi_l2,
+            "box": self.box,
+        }
+
+
+def moves_untouched_weights(hyper: Hyperparameters) -> bool:
+    """Do rounds change the state of features that are not in the example?  They cost all features then."""
+    if isinstance(hyper.rate, ScalarRate) and hyper.family in ("ftrl", "comid"):
+        return True
+    return hyper.family in ("comid", "aogd") and hyper.psi_l2 > 0
+
+
+def refusal(hyper: Hyperparameters) -> str | None:
+    """Why these hyperparameters, though mathematically sound, are not served; None where they are.
+
+    A served model keeps (z, n) per feature, and reads a weight from them and the number of rounds alone.
+    """
+    mirror_descent = hyper.family in ("comid", "aogd")
+    if isinstance(hyper.rate, ScalarRate) and hyper.family != "rda":
+        return (
+            f"the scalar rate with family {hyper.family} moves every weight on every round, also those of "
+            "features that are not in the example; use the adaptive or the gamma rate, or family rda"
+        )
+    if mirror_descent and hyper.psi_l2 > 0:
+        return (
+            f"psi_l2 with family {hyper.family} shrinks the weights of features that are not in the example "
+            "by a product without a shared closed form; use l2, or family ftrl or rda"
+        )
+    if mirror_descent and isinstance(hyper.schedule, Once):
+        return (
+            f"schedule once with family {hyper.family} applies l1 on round 1 only: features first seen later "
+            "are never regularised; use another schedule, or family ftrl or rda"
+        )
+    return None
+
+
+def _names(kinds: dict[type[Any], str]) -> dict[str, set[str]]:
+    """kind -> the names of its fields."""
+    return {name: {f.name for f in fields_of(kind)} for kind, name in kinds.items()}
+
+
+Path = tuple[str | int, ...]
+Choice = TypeVar("Choice", bound=str)
+
+
+def _rate(obj: object, family: Family) -> Rate:
+    kind, fields = _kind(obj, ("rate",), _names(_RATES))
+
+    def number(name: str, default: float | None, smallest: float, why: str) -> float:
+        return _number(_required(fields, name, ("rate",), default), ("rate", name), smallest, why)
+
+    if kind == "adaptive":
+        return AdaptiveRate(
+            number("alpha", 0.1, SMALLEST, "learning rates are alpha / (beta + sqrt(n))"),
+            number("beta", 1.0, 0.0, "learning rates are alpha / (beta + sqrt(n))"),
+        )
+    if kind == "gamma":
+        return GammaRate(
+            number("gamma", None, SMALLEST, "learning rates are gamma / sqrt(n), at most 1 / floor"),
+            number("floor", 0.0, 0.0, "learning rates are gamma / sqrt(n), at most 1 / floor"),
+        )
+    return ScalarRate(
+        number("G", None, SMALLEST, "it bounds the gradients"),
+        number("D", None, SMALLEST, "it bounds the weights"),
+        number(
+            "factor", 2.0 if family in ("rda", "aogd") else 1.0, SMALLEST, "it multiplies the inverse rate"
+        ),
+    )
+
+
+def _schedule(obj: object) -> Schedule:
+    kind, fields = _kind(obj, ("schedule",), _names(_SCHEDULES))
+    if kind == "over_T":
+        return OverT(_rounds(_required(fields, "T", ("schedule",))))
+    if kind == "xiao":
+        why = "alpha_t = 1 + rho (sqrt(t) - sqrt(t-1)) must not increase"
+        return Xiao(_number(_required(fields, "rho", ("schedule",)), ("schedule", "rho"), 0.0, why))
+    if kind == "custom":
+        return Custom(_alphas(_required(fields, "values", ("schedule",))))
+    return Constant() if kind == "constant" else Once() if kind == "once" else InvSqrt()
+
+
+def _rounds(value: object) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_T:
+        raise InvalidInput(("schedule", "T"), f"must be a whole number of rounds from 1 to {LARGEST_T}")
+    return value
+
+
+def _alphas(value: object) -> tuple[float, ...]:
+    path: Path = ("schedule", "values")
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= LONGEST_SCHEDULE:
+        raise InvalidInput(path, f"must be a list of 1 to {LONGEST_SCHEDULE} numbers: alpha_1, alpha_2, ...")
+    alphas = tuple(_number(v, (*path, i), 0.0, "alpha_t must not be negative") for i, v in enumerate(value))
+    for i in range(1, len(alphas)):
+        if alphas[i] > alphas[i - 1]:
+            detail = f"{alphas[i]:g} is above the {alphas[i - 1]:g} before it: alpha_t must not increase"
+            raise InvalidInput((*path, i), detail)
+    return alphas
+
+
+def _object(obj: object, path: Path, allowed: set[str]) -> Mapping[str, object]:
+    if not isinstance(obj, Mapping):
+        raise InvalidInput(path, f"must be an object with {', '.join(sorted(allowed)) or 'no fields'}")
+    for key in obj:
+        if key not in allowed:
+            raise InvalidInput(
+                (*path, str(key)), f"unknown; allowed: {', '.join(sorted(allowed)) or 'nothing'}"
+            )
+    return obj
+
+
+def _kind(obj: object, path: Path, kinds: dict[str, set[str]]) -> tuple[str, Mapping[str, object]]:
+    if not isinstance(obj, Mapping):
+        raise InvalidInput(path, f'must be an object with a "kind" of {", ".join(kinds)}')
+    kind = _choice(_required(obj, "kind", path), (*path, "kind"), tuple(kinds))
+    return kind, _object(obj, path, {"kind", *kinds[kind]})
+
+
+def _required(fields: Mapping[str, object], name: str, path: Path, default: object = None) -> object:
+    if name not in fields and default is None:
+        raise InvalidInput((*path, name), "is missing")
+    return fields.get(name, default)
+
+
+def _choice(value: object, path: Path, choices: tuple[Choice, ...]) -> Choice:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InvalidInput(path, f"must be one of {', '.join(choices)}")
+
+
+def _number(value: object, path: Path, smallest: float, why: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and smallest <= value <= LARGEST:
+        return float(value)
+    raise InvalidInput(path, f"must be a number from {smallest:g} to {LARGEST:g}: {why}")

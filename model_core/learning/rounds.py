@@ -1,0 +1,240 @@
+"""Prediction and learning: the rounds of online learning, one example after the other.
+
+    margin m = offset + theta . x_t        read with the state after t - 1 rounds (progressive prediction)
+    r0       = weight (sigmoid(m) - y)
+    n'       = n + (r0 theta)^2            and with it the learning rate of round t
+    z'       by the family's line of the table; x_{t+1} is read from (z', n') when it is needed
+
+The result of a batch is, bit for bit, that of its examples one by one: nothing is carried between them but
+the state, and every sum has one order.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from model_core.examples.batch import ExampleBatch
+from model_core.kernels.numerics import log_losses, residual, sigmoid, sigmoids
+from model_core.learning.coordinates import (
+    Features,
+    Scratch,
+    gather,
+    gather_untouched,
+    prefetch_example,
+    scratch_for,
+)
+from model_core.learning.hyperparameters import Hyperparameters
+from model_core.learning.state import CHANGED, SEEN, ModelState
+from model_core.learning.updates.coefficients import Coefficients, coefficients
+from model_core.learning.updates.coordinate import (
+    Psi,
+    curvature,
+    prox,
+    psi_in_force,
+    psi_of_coordinate,
+    psi_of_round,
+    state_of_point,
+)
+from model_core.learning.updates.families import keeps_gradients, linear
+from model_core.learning.updates.implicit import implicit_residual
+
+
+class Learned(NamedTuple):
+    """margins float64[r], before each example's update; skipped uint8[r].
+
+    skipped is 1 where the update would not have been finite, or the weight is no number >= 0.  Such an
+    example is a round like any other, but it changes and marks no feature, and its margin may be inf or NaN.
+    """
+
+    margins: NDArray[np.float64]
+    skipped: NDArray[np.uint8]
+
+
+def predict_batch(
+    state: ModelState, hyper: Hyperparameters, bias: bool, offset: float, batch: ExampleBatch
+) -> NDArray[np.float64]:
+    """Margins float64[r], read at the state's t.  offset: the logit of the prior probability, or 0."""
+    return margins_with(state, coefficients(hyper, bias, offset), batch)
+
+
+def margins_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
+    """The same for who keeps the coefficients: looking them up takes a sixth of one small prediction."""
+    return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, False)
+
+
+def probabilities_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
+    """Probabilities float64[r]: the sigmoids of margins_with."""
+    return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, True)
+
+
+def learn_batch(
+    state: ModelState, hyper: Hyperparameters, bias: bool, offset: float, batch: ExampleBatch
+) -> Learned:
+    """Play one round per example, in order, and change the state in place."""
+    c = coefficients(hyper, bias, offset)
+    learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
+    untouched = state.features_seen if c.dense else 0
+    state.make_room_for_changes(batch.hashes.size + 1 + untouched)
+    state.changes, features_seen = _learn(
+        state.rows,
+        state.marks,
+        state.changed,
+        state.changes,
+        state.features_seen,
+        c,
+        state.t,
+        batch.row_ptr,
+        batch.hashes,
+        batch.values,
+        batch.labels,
+        batch.weights,
+        *learned,
+    )
+    state.now_seen(features_seen)
+    state.t += len(batch)
+    return learned
+
+
+def warm_up() -> None:
+    """Compile every kernel of prediction, learning and records on a tiny model, or load it from the cache."""
+    hyper = Hyperparameters()
+    batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
+    batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
+    state = ModelState.empty(1)
+    margins = learn_batch(state, hyper, True, 0.0, batch).margins
+    predict_batch(state, hyper, True, 0.0, batch)
+    state.weights(state.take_changed()[0], hyper)
+    state.nonzero(hyper)
+    sigmoids(margins)
+    log_losses(margins, batch.labels)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _predict(
+    rows: NDArray[np.float64],
+    c: Coefficients,
+    t: int,
+    row_ptr: NDArray[np.int64],
+    hashes: NDArray[np.uint32],
+    values: NDArray[np.float64],
+    as_probability: bool,
+) -> NDArray[np.float64]:
+    features = Features(row_ptr, hashes, values)
+    s = scratch_for(row_ptr, 0)
+    out = np.empty(row_ptr.size - 1)
+    psi = psi_in_force(c, t)
+    for i in range(out.size):
+        prefetch_example(features, i + 1, rows)
+        k = gather(features, i, rows.shape[0] - 1, c, s)
+        margin = _read(rows, c, psi, s, k)
+        out[i] = sigmoid(margin) if as_probability else margin
+    return out
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _learn(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    changed: NDArray[np.uint32],
+    changes: int,
+    features_seen: int,
+    c: Coefficients,
+    t: int,
+    row_ptr: NDArray[np.int64],
+    hashes: NDArray[np.uint32],
+    values: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    weights: NDArray[np.float64],
+    margins: NDArray[np.float64],
+    skipped: NDArray[np.uint8],
+) -> tuple[int, int]:
+    features = Features(row_ptr, hashes, values)
+    size = rows.shape[0] - 1
+    s = scratch_for(row_ptr, size if c.dense else 0)
+    psi = psi_in_force(c, t)
+    for i in range(margins.size):
+        t += 1
+        prefetch_example(features, i + 1, rows)
+        k = gather(features, i, size, c, s)
+        if c.dense:
+            k = gather_untouched(marks, i, s, k)
+        margins[i] = _read(rows, c, psi, s, k)
+        psi_next = psi_in_force(c, t)
+        weight = weights[i] if weights.size else 1.0
+        if _step(c, t, psi_next, s, k, margins[i], labels[i], weight):
+            changes, features_seen = _store(rows, marks, changed, changes, features_seen, s, k)
+        else:
+            skipped[i] = 1
+        psi = psi_next
+    return changes, features_seen
+
+
+@njit(cache=True, error_model="numpy")
+def _store(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    changed: NDArray[np.uint32],
+    changes: int,
+    features_seen: int,
+    s: Scratch,
+    k: int,
+) -> tuple[int, int]:
+    """Keep the new state of every coordinate in s, and mark it."""
+    for j in range(k):
+        slot = s.slots[j]
+        rows[slot, 0] = s.z_new[j]
+        rows[slot, 1] = s.n_new[j]
+        mark = marks[slot]
+        if mark != SEEN | CHANGED:
+            if not mark & SEEN and slot != rows.shape[0] - 1:
+                features_seen += 1
+            if not mark & CHANGED:
+                changed[changes] = slot
+                changes += 1
+            marks[slot] = SEEN | CHANGED
+    return changes, features_seen
+
+
+@njit(cache=True, error_model="numpy")
+def _read(rows: NDArray[np.float64], c: Coefficients, psi: Psi, s: Scratch, k: int) -> float:
+    """The margin; leaves state, curvature and weight of every coordinate in s."""
+    for j in range(k):
+        s.z[j] = rows[s.slots[j], 0]
+        s.n[j] = rows[s.slots[j], 1]
+    for j in range(k):
+        s.q[j] = curvature(c, psi, s.n[j])
+        s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
+    margin = c.offset
+    for j in range(k):
+        margin += s.theta[j] * s.x[j]
+    return margin
+
+
+@njit(cache=True, error_model="numpy")
+def _step(
+    c: Coefficients, t: int, psi_next: Psi, s: Scratch, k: int, margin: float, label: int, weight: float
+) -> bool:
+    """Round t for the coordinates in s: fills s.z_new and s.n_new, and says whether all of it is finite."""
+    psi = psi_of_round(c, t)
+    r = weight * residual(margin, label)
+    for j in range(k):
+        g = r * s.theta[j]
+        s.n_new[j] = s.n[j] + g * g
+        s.q_new[j] = curvature(c, psi, s.n_new[j])
+        own = psi_of_coordinate(c, psi, j)
+        s.z_new[j] = linear(c.family, s.z[j], s.x[j], s.q[j], s.q_new[j], own.l2)
+    if c.implicit:
+        r = implicit_residual(c, psi, s, k, label, weight)
+    finite = weight >= 0.0 and abs(margin) < math.inf
+    for j in range(k):
+        s.z_new[j] += r * s.theta[j]
+        finite &= abs(s.z_new[j]) < math.inf and s.n_new[j] < math.inf
+    if not keeps_gradients(c.family):
+        for j in range(k):
+            x = prox(s.z_new[j], s.q_new[j], psi_of_coordinate(c, psi, j))
+            s.z_new[j] = state_of_point(x, s.q_new[j], psi_of_coordinate(c, psi_next, j))
+            finite &= abs(s.z_new[j]) < math.inf
+    return finite

@@ -1,0 +1,176 @@
+"""What a model has learned: two numbers per feature, and the number of rounds."""
+
+import hashlib
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from model_core.kernels.compiled import kernel
+from model_core.kernels.prefetch import prefetch_row
+from model_core.kernels.table_memory import TableMemory
+from model_core.learning.hyperparameters import Hyperparameters
+from model_core.learning.updates.coefficients import Coefficients, coefficients
+from model_core.learning.updates.coordinate import Psi, curvature, prox, psi_in_force, without_penalty
+
+SEEN, CHANGED = 1, 2
+AHEAD = 16
+"""How many slots ahead memory is asked for a row: writing rows in random order is waiting for them."""
+
+
+class ModelState:
+    """The arrays of a model of 2**bits slots.
+
+    rows float64[2**bits + 1, 2]: z and n of every slot, in one cache line.  The last row is the bias.
+        z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
+        n: the sum of squared gradients, which sets the learning rate.
+    marks uint8[2**bits + 1]: SEEN, the feature occurred, with a value; CHANGED since take_changed.
+    t: completed rounds.
+    features_seen: slots marked SEEN, without the bias.
+    changed uint32[], changes: the slots marked CHANGED, each once, in the order of change, and their number.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self._memory = TableMemory(2**bits)
+        self.rows: NDArray[np.float64] = self._memory.rows
+        self.marks: NDArray[np.uint8] = self._memory.marks
+        self.t = 0
+        self.features_seen = 0
+        self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
+        self.changes = 0
+
+    @classmethod
+    def empty(cls, bits: int) -> "ModelState":
+        """The state before the first round."""
+        return cls(bits)
+
+    def use_large_pages(self) -> None:
+        """For who is about to learn much: memory is touched in fewer, larger pieces."""
+        self._memory.use_large_pages()
+
+    @property
+    def size(self) -> int:
+        """The number of slots, and the index of the bias's row."""
+        return self.marks.size - 1
+
+    def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
+        """Take over rows float64[k, 2] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
+        self.now_seen(
+            self.features_seen + _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+        )
+
+    def now_seen(self, features: int) -> None:
+        """Note how many slots are marked SEEN."""
+        self.features_seen = features
+        self._memory.settle(features)
+
+    def make_room_for_changes(self, more: int) -> None:
+        """Let `changed` take this many more slots: it grows by doubling, to the size of the model at most."""
+        needed = min(self.changes + more, self.marks.size)
+        if needed > self.changed.size:
+            grown = np.empty(min(max(needed, 2 * self.changed.size), self.marks.size), np.uint32)
+            grown[: self.changes] = self.changed[: self.changes]
+            self.changed = grown
+
+    def take_changed(self) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
+        """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2]."""
+        slots = self.changed[: self.changes].copy()
+        rows = np.empty((slots.size, 2))
+        _take_out(self.rows, self.marks, slots, rows)
+        self.changes = 0
+        return slots, rows
+
+    def seen_slots(self) -> NDArray[np.uint32]:
+        """uint32[k]: all slots marked SEEN, ascending; the bias's comes last."""
+        return np.flatnonzero(self.marks & SEEN).astype(np.uint32)
+
+    def weights(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[k]: the weights of these slots after t rounds; the bias's slot is read without penalty."""
+        return self.readings(slots, hyper)[0]
+
+    def readings(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[2, k]: weight and curvature Q_{1:t}, the inverse learning rate, of these slots."""
+        return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
+
+    def nonzero(self, hyper: Hyperparameters) -> int:
+        """How many features have a weight other than 0 after t rounds, without the bias.  Reads every row."""
+        return _count_nonzero(self.rows, self.marks, coefficients(hyper, False, 0.0), self.t)
+
+    def density(self, hyper: Hyperparameters) -> float:
+        """nonzero / features_seen; 0 before the first feature."""
+        return self.nonzero(hyper) / self.features_seen if self.features_seen else 0.0
+
+    def digest(self) -> str:
+        """Hex digest of t and of the seen slots with their z and n: equal states, equal digests."""
+        slots = self.seen_slots()
+        content = hashlib.sha256(self.t.to_bytes(8, "little"))
+        content.update(slots.astype("<u4").tobytes())
+        content.update(self.rows[slots].astype("<f8").tobytes())
+        return content.hexdigest()
+
+
+@kernel
+def _take_over(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    slots: NDArray[np.uint32],
+    stored: NDArray[np.float64],
+) -> int:
+    """Returns how many features had not been seen before."""
+    bias, fresh = marks.size - 1, 0
+    for j in range(slots.size):
+        if j + AHEAD < slots.size:
+            prefetch_row(rows, slots[j + AHEAD])
+        slot = slots[j]
+        if not marks[slot] & SEEN and slot != bias:
+            fresh += 1
+        rows[slot, 0] = stored[j, 0]
+        rows[slot, 1] = stored[j, 1]
+        marks[slot] |= SEEN
+    return fresh
+
+
+@kernel
+def _take_out(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    slots: NDArray[np.uint32],
+    taken: NDArray[np.float64],
+) -> None:
+    for j in range(slots.size):
+        if j + AHEAD < slots.size:
+            prefetch_row(rows, slots[j + AHEAD])
+        slot = slots[j]
+        taken[j, 0] = rows[slot, 0]
+        taken[j, 1] = rows[slot, 1]
+        marks[slot] &= SEEN
+
+
+@njit(nogil=True, cache=True)
+def _readings(
+    rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int
+) -> NDArray[np.float64]:
+    out = np.empty((2, slots.size))
+    penalised = psi_in_force(c, t)
+    free = without_penalty(penalised)
+    for j in range(slots.size):
+        psi = free if slots[j] == rows.shape[0] - 1 else penalised
+        out[0, j] = _weight(rows[slots[j]], c, psi)
+        out[1, j] = curvature(c, psi, rows[slots[j], 1])
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _count_nonzero(rows: NDArray[np.float64], marks: NDArray[np.uint8], c: Coefficients, t: int) -> int:
+    psi = psi_in_force(c, t)
+    count = 0
+    for slot in range(marks.size - 1):
+        if marks[slot] & SEEN and _weight(rows[slot], c, psi) != 0.0:
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def _weight(row: NDArray[np.float64], c: Coefficients, psi: Psi) -> float:
+    return prox(row[0], curvature(c, psi, row[1]), psi)

@@ -1,0 +1,1 @@
+"""The unified update: one coordinate, four families, the implicit step."""

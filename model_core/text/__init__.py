@@ -1,0 +1,1 @@
+"""Compiled readers of Vowpal Wabbit and libsvm text."""

@@ -1,0 +1,226 @@
+"""What the kernels of all text formats share: where they write, and how a number becomes a feature.
+
+Kernels return codes of text_problems and note the bytes at fault in `state`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.murmur import murmur3_32
+from model_core.kernels.number_text import EXACT, HARD, scan_number
+from model_core.kernels.numerics import log1p
+from model_core.text.problems import BLANK_LINE, CONTROL_CHARACTER, NOT_A_NUMBER, NOT_UTF8, OK
+
+Bytes = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+RAW, LOG, SCALE, BUCKET = 0, 1, 2, 3
+
+# Cells of `state`: how much of the columns is filled, where the last fault is, the next known number, and how
+# many bytes at the start of scratch go before each name.
+FEATURES, ROWS, PROBLEMS, HARD_NUMBERS, HAS_VALUES, HAS_WEIGHTS, FAULT_START, FAULT_STOP, CURSOR, PREFIX = (
+    range(10)
+)
+STATE_CELLS = 10
+
+_NEWLINE, _RETURN = ord("\n"), ord("\r")
+
+
+class KernelOptions(NamedTuple):
+    """The contract and the options, as plain numbers."""
+
+    seed: int
+    number_kind: int
+    number_scale: float
+    prefix_names: bool
+    minus_plus: bool
+    value_limit: float
+    weight_limit: float
+    name_limit: int
+    feature_limit: int
+
+
+class Columns(NamedTuple):
+    """What a kernel reads and writes; room for the worst case, of which only touched pages cost memory.
+
+    text uint8: whole lines, then padding.  state int64: the cells above.  scratch uint8: to build names in.
+    hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels uint8[r], weights
+    float64[r], problems int64[lines, 4] (line, code, start and stop of the fault).
+    hard_numbers int64[h, 2]: start and stop of numbers that only float() can read, and that it has not read
+    yet; those that it has are known_values float64, at the ascending positions known_starts int64.
+    """
+
+    text: Bytes
+    state: Integers
+    scratch: Bytes
+    hashes: NDArray[np.uint32]
+    values: Floats
+    row_ends: Integers
+    labels: NDArray[np.uint8]
+    weights: Floats
+    problems: Integers
+    hard_numbers: Integers
+    known_starts: Integers
+    known_values: Floats
+
+
+@kernel
+def fail(state: Integers, code: int, start: int, stop: int) -> int:
+    """Note where the fault is, and return the code."""
+    state[FAULT_START] = start
+    state[FAULT_STOP] = stop
+    return code
+
+
+@inlined_kernel
+def at_line_end(text: Bytes, i: int) -> bool:
+    """At a newline, or at the return of a CRLF."""
+    return bool(text[i] == _NEWLINE or (text[i] == _RETURN and text[i + 1] == _NEWLINE))
+
+
+@kernel
+def check_characters(text: Bytes, i: int, state: Integers) -> int:
+    """Whether a line is UTF-8 without C1 control characters; for lines that are not ASCII.  (RFC 3629)"""
+    while text[i] != _NEWLINE:
+        lead = text[i]
+        if lead < 0x80:
+            i += 1
+            continue
+        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+        if lead < 0xC2 or lead > 0xF4:
+            return NOT_UTF8
+        point = lead & (0x3F >> more)
+        for j in range(1, more + 1):
+            if text[i + j] & 0xC0 != 0x80:
+                return NOT_UTF8
+            point = (point << 6) | (text[i + j] & 0x3F)
+        if point < (0x80, 0x800, 0x10000)[more - 1] or 0xD800 <= point <= 0xDFFF or point > 0x10FFFF:
+            return NOT_UTF8
+        if point < 0xA0:
+            return fail(state, CONTROL_CHARACTER, i, i + 2)
+        i += more + 1
+    return OK
+
+
+@inlined_kernel
+def read_number(columns: Columns, start: int, stop: int) -> tuple[int, float]:
+    """(code, number); a hard number that is not known yet is noted, and 0 for now."""
+    status, value = scan_number(columns.text, start, stop)
+    if status == EXACT:
+        return OK, value
+    return _known_number(columns, status, start, stop)
+
+
+@kernel
+def _known_number(columns: Columns, status: int, start: int, stop: int) -> tuple[int, float]:
+    state, known = columns.state, columns.known_starts
+    if status != HARD:
+        return fail(state, NOT_A_NUMBER, start, stop), 0.0
+    while state[CURSOR] < known.size and known[state[CURSOR]] < start:
+        state[CURSOR] += 1
+    if state[CURSOR] < known.size and known[state[CURSOR]] == start:
+        return OK, columns.known_values[state[CURSOR]]
+    columns.hard_numbers[state[HARD_NUMBERS], 0] = start
+    columns.hard_numbers[state[HARD_NUMBERS], 1] = stop
+    state[HARD_NUMBERS] += 1
+    return OK, 0.0
+
+
+@kernel
+def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) -> bool:
+    """The label into the columns' next row; False unless it is one of the two numbers."""
+    code, label = read_number(columns, start, stop)
+    if code != OK or (label != 1.0 and label != (-1.0 if options.minus_plus else 0.0)):
+        return False
+    columns.labels[columns.state[ROWS]] = label == 1.0
+    return True
+
+
+@inlined_kernel
+def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int) -> int:
+    """Keep the row, or take back its features and note the problem; returns the start of the next line."""
+    text, state = columns.text, columns.state
+    if code == OK:
+        columns.row_ends[state[ROWS]] = state[FEATURES]
+        state[ROWS] += 1
+    else:
+        state[FEATURES] = first_feature
+        if code != BLANK_LINE:
+            problem = columns.problems[state[PROBLEMS]]
+            problem[0], problem[1] = line, code
+            problem[2], problem[3] = state[FAULT_START], state[FAULT_STOP]
+            state[PROBLEMS] += 1
+    while text[i] != _NEWLINE:
+        i += 1
+    return i + 1
+
+
+@inlined_kernel
+def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None:
+    """One more feature of the row; the column of values begins with the first that is not 1."""
+    state, values = columns.state, columns.values
+    k = state[FEATURES]
+    columns.hashes[k] = feature_hash
+    if state[HAS_VALUES]:
+        values[k] = value
+    elif value != 1.0:
+        values[:k] = 1.0
+        values[k] = value
+        state[HAS_VALUES] = 1
+    state[FEATURES] = k + 1
+
+
+@inlined_kernel
+def add_number(
+    columns: Columns,
+    options: KernelOptions,
+    name: Bytes,
+    start: int,
+    stop: int,
+    value: float,
+    factor: float,
+) -> bool:
+    """The feature of a number by its transform, times `factor`; False where it is out of bounds.
+
+    Its name is name[start:stop], where `name` is the text, or the scratch with start 0.
+    """
+    limit = options.value_limit
+    if not -limit <= value <= limit:
+        return False
+    if options.number_kind == BUCKET:
+        stop = _write_bucket(name, start, stop, value, columns.scratch)
+        name, start, value = columns.scratch, 0, 1.0
+    elif options.number_kind == LOG:
+        value = log1p(value) if value >= 0.0 else -log1p(-value)
+    elif options.number_kind == SCALE:
+        value *= options.number_scale
+    if not -limit <= value <= limit:
+        return False
+    value *= factor
+    add_feature(columns, murmur3_32(name, start, stop, options.seed), value)
+    return -limit <= value <= limit
+
+
+@kernel
+def _write_bucket(name: Bytes, start: int, stop: int, value: float, scratch: Bytes) -> int:
+    """Write `name=` and feature_text.bucket_text(value) into scratch; returns where they end."""
+    end = stop - start
+    for j in range(end):
+        scratch[j] = name[start + j]
+    scratch[end] = ord("=")
+    if value == 0.0:
+        scratch[end + 1] = ord("0")
+        return end + 2
+    scratch[end + 1] = ord("+") if value > 0.0 else ord("-")
+    # Beyond 2**53 the sum loses its 1, which moves no number across a power of two.
+    bucket = math.frexp(np.floor(abs(value)) + 1.0)[1] - 1
+    digits = 1 if bucket < 10 else 2 if bucket < 100 else 3 if bucket < 1000 else 4
+    for j in range(digits):
+        scratch[end + 1 + digits - j] = ord("0") + bucket % 10
+        bucket //= 10
+    return end + 2 + digits

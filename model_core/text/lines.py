@@ -1,0 +1,187 @@
+"""One line of text to names and values: the way for contracts that the kernels do not know, and for HTTP.
+
+The grammar is that of vw_kernel and libsvm_kernel; the tests hold them together.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from model_core.errors import InvalidInput
+from model_core.hashing.contract import HashContract
+from model_core.hashing.feature_text import Scaled
+from model_core.kernels.number_text import DECIMAL, INTEGER
+from model_core.text import problems
+from model_core.text.problems import LineProblem, TextOptions
+
+_WORD = re.compile("[^ \t]+")
+_C0 = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+_C1 = re.compile("[\x80-\x9f]")
+_MOST_INTEGER_CHARACTERS = 100
+
+
+class TextRow(NamedTuple):
+    """label 0 or 1; pairs of name and value as FeatureEncoder.encode_pairs takes them."""
+
+    label: int
+    weight: float
+    pairs: list[tuple[str, Any]]
+
+
+def read_vw_line(line: bytes, options: TextOptions) -> TextRow | None:
+    """The row of a line of Vowpal Wabbit text without its newline, None for a blank one; or LineProblem."""
+    text = _decoded(line)
+    _refuse_control_characters(text)
+    if not _WORD.search(text):
+        return None
+    header, bar, rest = text.partition("|")
+    if not bar:
+        raise LineProblem(problems.NO_BAR)
+    label, weight = _read_header(header, options)
+    pairs: list[tuple[str, Any]] = []
+    for namespace in rest.split("|"):
+        prefix, factor, words = _read_namespace(namespace, options)
+        pairs.extend(_read_word(word, prefix, factor, options) for word in words)
+    return TextRow(label, weight, pairs)
+
+
+def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
+    """The row of a libsvm line without its newline, None for a blank one or a comment; or LineProblem."""
+    text = _decoded(line).partition("#")[0]
+    _refuse_control_characters(text)
+    words = _WORD.findall(text)
+    if not words:
+        return None
+    label = read_label(words[0], options)
+    return TextRow(label, 1.0, [_read_index(word, options) for word in words[1:]])
+
+
+def features_of(pairs: Iterable[tuple[str, Any]], contract: HashContract) -> dict[str, Any]:
+    """The pairs as the JSON object that encodes to the same features; InvalidInput where there is none."""
+    features: dict[str, Any] = {}
+    for name, value in pairs:
+        plain = _without_scale(name, value, contract) if isinstance(value, Scaled) else value
+        if name not in features:
+            features[name] = plain
+        elif isinstance(plain, str) and isinstance(features[name], str | list):
+            before = features[name]
+            features[name] = [*before, plain] if isinstance(before, list) else [before, plain]
+        else:
+            raise InvalidInput((name,), "stands in the line twice, which JSON can say of texts only")
+    return features
+
+
+def _without_scale(name: str, scaled: Scaled, contract: HashContract) -> str | float:
+    feature, factor = scaled
+    if isinstance(feature, str) and factor == 1.0:
+        return feature
+    is_raw = contract.types.get(name) != "category" and contract.transform_of(name) == "raw"
+    if isinstance(feature, str) or not is_raw:
+        raise InvalidInput((name,), "this value cannot be sent as JSON: there, a category has the value 1")
+    return factor if feature is None else feature * factor
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        text = line.removesuffix(b"\r").decode()
+    except UnicodeDecodeError:
+        raise LineProblem(problems.NOT_UTF8) from None
+    found = _C1.search(text)
+    if found:
+        raise LineProblem(problems.CONTROL_CHARACTER, found[0])
+    return text
+
+
+def _refuse_control_characters(text: str) -> None:
+    found = _C0.search(text)
+    if found:
+        raise LineProblem(problems.CONTROL_CHARACTER, found[0])
+
+
+def _read_header(header: str, options: TextOptions) -> tuple[int, float]:
+    words = _WORD.findall(header)
+    if words and (words[-1].startswith("'") or header[-1] not in " \t"):
+        words.pop()
+    if not words:
+        raise LineProblem(problems.NO_LABEL)
+    if len(words) > 2:
+        raise LineProblem(problems.EXTRA_WORD, words[2])
+    label = read_label(words[0], options)
+    return label, read_weight(words[1], options) if len(words) == 2 else 1.0
+
+
+def read_label(word: str, options: TextOptions) -> int:
+    """0 or 1, or LineProblem."""
+    value = float(word) if DECIMAL.fullmatch(word) else None
+    if value == 1.0:
+        return 1
+    if value == (-1.0 if options.labels == "minus_plus" else 0.0):
+        return 0
+    raise LineProblem(problems.BAD_LABEL, word)
+
+
+def read_weight(word: str, options: TextOptions) -> float:
+    """An importance weight, or LineProblem."""
+    weight = float(word) if DECIMAL.fullmatch(word) else -1.0
+    if not 0.0 <= weight <= options.limits.weight:
+        raise LineProblem(problems.BAD_WEIGHT, word)
+    return weight
+
+
+def _read_namespace(namespace: str, options: TextOptions) -> tuple[str, float, list[str]]:
+    """The prefix of its names, its factor and its words."""
+    words = _WORD.findall(namespace)
+    if not words or namespace[0] in " \t":
+        return "", 1.0, words
+    name, colon, number = words[0].partition(":")
+    factor = read_number(number) if colon else 1.0
+    if abs(factor) > options.limits.value_magnitude:
+        raise LineProblem(problems.OUT_OF_BOUNDS, number)
+    if not name or options.namespaces == "ignore":
+        return "", factor, words[1:]
+    if "=" in name:
+        raise LineProblem(problems.EQUALS_IN_NAMESPACE, name)
+    if len(name.encode()) >= options.limits.name_bytes:
+        raise LineProblem(problems.LONG_NAME, name)
+    return f"{name}^", factor, words[1:]
+
+
+def _read_word(word: str, prefix: str, factor: float, options: TextOptions) -> tuple[str, Any]:
+    head, colon, number = word.partition(":")
+    bare_name, equals, category = head.partition("=")
+    if not bare_name:
+        raise LineProblem(problems.NO_NAME, word)
+    name = prefix + bare_name
+    if len(name.encode()) > options.limits.name_bytes:
+        raise LineProblem(problems.LONG_NAME, word)
+    if not colon:
+        feature: str | float | None = category if equals else None
+    elif equals:
+        feature, value = category, read_number(number)
+        if abs(value) > options.limits.value_magnitude:
+            raise LineProblem(problems.OUT_OF_BOUNDS, word)
+        factor *= value
+    else:
+        feature = read_number(number)
+    return name, (feature if factor == 1.0 and feature is not None else Scaled(feature, factor))
+
+
+def _read_index(word: str, options: TextOptions) -> tuple[str, float]:
+    index, colon, number = word.partition(":")
+    if not (index.isascii() and index.isdigit()):
+        raise LineProblem(problems.BAD_INDEX, word)
+    if not colon:
+        raise LineProblem(problems.NO_VALUE, word)
+    name = index.lstrip("0") or "0"
+    if len(name) > options.limits.name_bytes:
+        raise LineProblem(problems.LONG_NAME, word)
+    return name, read_number(number)
+
+
+def read_number(word: str) -> float:
+    """An int where it is written as one: a number that is a category keeps all its digits."""
+    if len(word) <= _MOST_INTEGER_CHARACTERS and INTEGER.fullmatch(word):
+        return int(word)
+    if not DECIMAL.fullmatch(word):
+        raise LineProblem(problems.NOT_A_NUMBER, word)
+    return float(word)

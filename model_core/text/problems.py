@@ -1,0 +1,69 @@
+"""What can be wrong with a line of text; the codes that kernels return, and the words for them."""
+
+from typing import Literal, NamedTuple
+
+from model_core.hashing.contract import Limits
+
+Labels = Literal["zero_one", "minus_plus"]
+Namespaces = Literal["ignore", "prefix"]
+
+OK, BLANK_LINE = 0, 1
+NO_BAR, NO_LABEL, BAD_LABEL, BAD_WEIGHT, EXTRA_WORD = 2, 3, 4, 5, 6
+CONTROL_CHARACTER, NOT_UTF8 = 7, 8
+NO_NAME, LONG_NAME, EQUALS_IN_NAMESPACE = 9, 10, 11
+NOT_A_NUMBER, OUT_OF_BOUNDS, TOO_MANY_FEATURES = 12, 13, 14
+BAD_INDEX, NO_VALUE = 15, 16
+
+_SHOWN = 60
+
+
+class TextOptions(NamedTuple):
+    """How to read lines of text.
+
+    labels: "minus_plus" takes 1 for a click and -1 for none, "zero_one" 1 and 0; any other is an error.
+    namespaces: "prefix" puts `f^` before each name in the Vowpal Wabbit namespace f; "ignore" does not.
+    """
+
+    labels: Labels = "minus_plus"
+    namespaces: Namespaces = "ignore"
+    limits: Limits = Limits()
+
+
+class LineError(NamedTuple):
+    """A line that was left out, counted from 1, and why."""
+
+    line_number: int
+    reason: str
+
+
+class LineProblem(ValueError):
+    """One of the codes, with the word that is at fault."""
+
+    def __init__(self, code: int, word: str = "") -> None:
+        super().__init__(code, word)
+        self.code = code
+        self.word = word
+
+
+def explain(code: int, word: str, options: TextOptions) -> str:
+    """The reason to give a person; `word` is the part of the line that is at fault."""
+    limits, bound = options.limits, options.limits.value_magnitude
+    negative = "-1" if options.labels == "minus_plus" else "0"
+    shown = repr(word if len(word) <= _SHOWN else word[: _SHOWN - 3] + "...")
+    return {
+        NO_BAR: "no '|' before the features",
+        NO_LABEL: "no label (a word that touches the first '|' is a tag)",
+        BAD_LABEL: f"the label {shown} is neither 1 nor {negative}",
+        BAD_WEIGHT: f"the weight {shown} is not a number from 0 to {limits.weight:g}",
+        EXTRA_WORD: f"{shown} follows label and weight: initial predictions are not supported",
+        CONTROL_CHARACTER: f"the control character {shown}",
+        NOT_UTF8: "not valid UTF-8",
+        NO_NAME: f"{shown}: a feature needs a name",
+        LONG_NAME: f"{shown}: a feature's name takes at most {limits.name_bytes} bytes",
+        EQUALS_IN_NAMESPACE: f"{shown}: a feature's name, the namespace before it, cannot contain '='",
+        NOT_A_NUMBER: f"{shown} is not a decimal number",
+        OUT_OF_BOUNDS: f"{shown}: the value must be between -{bound:g} and {bound:g}",
+        TOO_MANY_FEATURES: f"more than {limits.features_per_example} features",
+        BAD_INDEX: f"{shown}: a feature's index must be a whole number of digits",
+        NO_VALUE: f"{shown}: a feature is written index:value",
+    }[code]

@@ -1,0 +1,236 @@
+"""Vowpal Wabbit text to columns, one pass over the bytes.
+
+    label [weight] ['tag]|namespace[:factor] word word ... |namespace ...
+
+    word    `C1=abc`      the category, hash of the word, value 1
+            `C1=abc:2`    the same, value 2
+            `age:0.3`     the number 0.3 of the feature `age`, through the contract's transform
+            `rare`        hash of the word, value 1, whatever the transform
+
+The factor of a namespace multiplies the value that a feature has in the end.  A `|` always begins a
+namespace, the first `:` of a word its number.
+"""
+
+import numpy as np
+
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.murmur import murmur3_32
+from model_core.text.columns import (
+    FEATURES,
+    HAS_WEIGHTS,
+    PREFIX,
+    ROWS,
+    Bytes,
+    Columns,
+    KernelOptions,
+    add_feature,
+    add_number,
+    at_line_end,
+    check_characters,
+    end_line,
+    fail,
+    read_label,
+    read_number,
+)
+from model_core.text.problems import (
+    BAD_LABEL,
+    BAD_WEIGHT,
+    BLANK_LINE,
+    CONTROL_CHARACTER,
+    EQUALS_IN_NAMESPACE,
+    EXTRA_WORD,
+    LONG_NAME,
+    NO_BAR,
+    NO_LABEL,
+    NO_NAME,
+    OK,
+    OUT_OF_BOUNDS,
+    TOO_MANY_FEATURES,
+)
+
+_WORD, _COLON, _BLANK, _BAR, _CONTROL = 0, 1, 2, 3, 4
+_CLASSES = np.zeros(256, np.uint8)
+_CLASSES[:32] = _CONTROL
+_CLASSES[127] = _CONTROL
+_CLASSES[[ord(" "), ord("\t")]] = _BLANK
+_CLASSES[ord("|")] = _BAR
+_CLASSES[ord(":")] = _COLON
+_EQUALS, _QUOTE, _CARET = ord("="), ord("'"), ord("^")
+
+
+@kernel
+def parse_lines(
+    columns: Columns, options: KernelOptions, i: int, stop: int, line: int, is_ascii: bool
+) -> None:
+    """Parse text[i:stop], whole lines that count from `line`; bad ones leave nothing but a problem."""
+    while i < stop:
+        first_feature = columns.state[FEATURES]
+        code = OK if is_ascii else check_characters(columns.text, i, columns.state)
+        if code == OK:
+            code, i = _line(columns, options, i)
+        i = end_line(columns, i, code, line, first_feature)
+        line += 1
+
+
+@kernel
+def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
+    """(code, where it was found); this and all below take and return positions `i` in the text."""
+    text, state = columns.text, columns.state
+    code, i = _header(columns, options, i)
+    first, factor = state[FEATURES], 1.0
+    while code == OK:
+        kind = _CLASSES[text[i]]
+        if kind <= _COLON:
+            code, i = _feature(columns, options, i, factor)
+        elif kind == _BLANK:
+            i += 1
+        elif kind == _BAR:
+            code, i, factor = _namespace(columns, options, i + 1)
+        else:
+            code = OK if at_line_end(text, i) else fail(state, CONTROL_CHARACTER, i, i + 1)
+            break
+    if code == OK and state[FEATURES] - first > options.feature_limit:
+        return TOO_MANY_FEATURES, i
+    return code, i
+
+
+@kernel
+def _header(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
+    """Label and weight into the columns' next row; ends at the first bar."""
+    text, state = columns.text, columns.state
+    starts, stops, words, last = (i, i, i), (i, i, i), 0, i
+    while _CLASSES[text[i]] != _BAR:
+        if at_line_end(text, i):
+            return (NO_BAR if words else BLANK_LINE), i
+        if _CLASSES[text[i]] == _CONTROL:
+            return fail(state, CONTROL_CHARACTER, i, i + 1), i
+        if _CLASSES[text[i]] == _BLANK:
+            i += 1
+            continue
+        last, i = i, _word_end(columns, i)
+        if words < 3:
+            starts, stops = (starts[1], starts[2], last), (stops[1], stops[2], i)
+        words += 1
+    first = 3 - min(words, 3)
+    if words and (text[last] == _QUOTE or _CLASSES[text[i - 1]] != _BLANK):
+        words -= 1
+    if words == 0:
+        return NO_LABEL, i
+    if words > 2:
+        return fail(state, EXTRA_WORD, starts[2], stops[2]), i
+    if not read_label(columns, options, starts[first], stops[first]):
+        return fail(state, BAD_LABEL, starts[first], stops[first]), i
+    columns.weights[state[ROWS]] = 1.0
+    return (_weight(columns, options, starts[first + 1], stops[first + 1]) if words == 2 else OK), i
+
+
+@kernel
+def _weight(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
+    code, weight = read_number(columns, start, stop)
+    if code != OK or not 0.0 <= weight <= options.weight_limit:
+        return fail(columns.state, BAD_WEIGHT, start, stop)
+    columns.weights[columns.state[ROWS]] = weight
+    if weight != 1.0:
+        columns.state[HAS_WEIGHTS] = 1
+    return OK
+
+
+@kernel
+def _namespace(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int, float]:
+    """(code, i, factor) of what follows a bar; the prefix of its names goes to scratch."""
+    text, state = columns.text, columns.state
+    start, code, factor = i, OK, 1.0
+    while _CLASSES[text[i]] == _WORD:
+        i += 1
+    state[PREFIX] = 0
+    if options.prefix_names and i > start:
+        code = _prefix(columns, options, start, i)
+    if code == OK and _CLASSES[text[i]] == _COLON:
+        start = i + 1
+        i = _word_end(columns, start)
+        code, factor = read_number(columns, start, i)
+        if code == OK and not -options.value_limit <= factor <= options.value_limit:
+            code = fail(state, OUT_OF_BOUNDS, start, i)
+    return code, i, factor
+
+
+@kernel
+def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
+    """Put a namespace and `^` before the names that follow."""
+    state = columns.state
+    if stop - start + 1 > options.name_limit:
+        return fail(state, LONG_NAME, start, stop)
+    for j in range(start, stop):
+        if columns.text[j] == _EQUALS:
+            return fail(state, EQUALS_IN_NAMESPACE, start, stop)
+        columns.scratch[j - start] = columns.text[j]
+    columns.scratch[stop - start] = _CARET
+    state[PREFIX] = stop - start + 1
+    return OK
+
+
+@kernel
+def _word_end(columns: Columns, i: int) -> int:
+    while _CLASSES[columns.text[i]] <= _COLON:
+        i += 1
+    return i
+
+
+@inlined_kernel
+def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
+    text, start = columns.text, i
+    while _CLASSES[text[i]] == _WORD:
+        i += 1
+    if i - start + columns.state[PREFIX] > options.name_limit or text[start] == _EQUALS or i == start:
+        code = _check_name(columns, options, start, i)
+        if code != OK:
+            return code, i
+    if _CLASSES[text[i]] == _COLON:
+        return _valued_feature(columns, options, start, i, factor)
+    name, first, stop = _full_name(columns, start, i)
+    add_feature(columns, murmur3_32(name, first, stop, options.seed), factor)
+    return OK, i
+
+
+@kernel
+def _check_name(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
+    """The name of a word, up to its first `=`."""
+    end = start
+    while end < stop and columns.text[end] != _EQUALS:
+        end += 1
+    if end == start:
+        return fail(columns.state, NO_NAME, start, stop)
+    if end - start + columns.state[PREFIX] > options.name_limit:
+        return fail(columns.state, LONG_NAME, start, stop)
+    return OK
+
+
+@inlined_kernel
+def _valued_feature(
+    columns: Columns, options: KernelOptions, start: int, colon: int, factor: float
+) -> tuple[int, int]:
+    i = _word_end(columns, colon + 1)
+    code, value = read_number(columns, colon + 1, i)
+    if code != OK:
+        return code, i
+    is_category = False
+    for j in range(start, colon):
+        is_category |= columns.text[j] == _EQUALS
+    name, first, stop = _full_name(columns, start, colon)
+    if not is_category:
+        fine = add_number(columns, options, name, first, stop, value, factor)
+    else:
+        fine = abs(value) <= options.value_limit and abs(value * factor) <= options.value_limit
+        add_feature(columns, murmur3_32(name, first, stop, options.seed), value * factor)
+    return (OK if fine else fail(columns.state, OUT_OF_BOUNDS, start, i)), i
+
+
+@kernel
+def _full_name(columns: Columns, start: int, stop: int) -> tuple[Bytes, int, int]:
+    """Where the bytes of text[start:stop] stand with the prefix before them: (buffer, start, stop)."""
+    prefix = columns.state[PREFIX]
+    if prefix == 0:
+        return columns.text, start, stop
+    for j in range(start, stop):
+        columns.scratch[prefix + j - start] = columns.text[j]
+    return columns.scratch, 0, prefix + stop - start

@@ -1,0 +1,1 @@
+"""HTTP: the server, the routes, who may call them, the page."""

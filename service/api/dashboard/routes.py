@@ -1,0 +1,44 @@
+"""`/`, the page's files below `/dashboard/`, and the stream of a model's live figures."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.api.dashboard.assets import Assets
+from service.api.dashboard.feed import Feed
+from service.api.dashboard.sampling import Sampler
+from service.api.dashboard.stream import EventStream
+from service.api.security.access import ANYBODY, READ
+from service.api.services import Backend
+from service.models.names import checked_name
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+
+def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> Feed:
+    """None of it is in the OpenAPI document: it is there for people."""
+    assets = Assets()
+    feed = Feed(lambda: Sampler(backend, settings, metrics), settings.max_live_streams)
+    metrics.look_with(lambda: metrics.live_streams.set(feed.listeners))
+
+    async def page(request: Request) -> Response:
+        return assets.page(request)
+
+    async def file(request: Request) -> Response:
+        return assets.file(request)
+
+    async def live(request: Request) -> Response:
+        name = checked_name(request.path_params["name"])
+        await backend.aliases.open(name)
+        return EventStream(feed, name)
+
+    for method, path, endpoint, access in (
+        ("GET", "/", page, ANYBODY),
+        ("HEAD", "/", page, ANYBODY),
+        ("GET", "/dashboard/{file:path}", file, ANYBODY),
+        ("GET", "/models/{name}/live", live, READ),
+    ):
+        app.add_api_route(path, endpoint, methods=[method], include_in_schema=False, **access.declared)
+    return feed

@@ -1,0 +1,201 @@
+"""What the page shows of the watched models, read once a second: from this process's own copies and
+instruments, and from Redis, of which a failure is told and not hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from redis.exceptions import ResponseError
+
+from service.api.dashboard.awaiting import Awaiting, read_awaiting
+from service.api.dashboard.feed import LAST
+from service.api.dashboard.figures import Evaluation, evaluation_of, read_field
+from service.api.dashboard.traffic import RATE_SECONDS, Rates, Traffic, read_totals
+from service.api.dashboard.verdict import Situation, verdict
+from service.api.routes.health import readiness
+from service.api.services import Backend
+from service.errors import ServiceError, UnknownModel
+from service.example_log.lag import LogLag
+from service.models.registry import OpenModel
+from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.keys import MODELS
+from service.storage.records import FIGURES, SHORT_SLICE_FIGURES
+from service.storage.scripts import read_lag
+from service.telemetry.metrics import Metrics
+
+
+class Watched:
+    """What is remembered of one model while somebody watches it; `channel` is its own, as in a cluster each
+    model may be elsewhere.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.lag: LogLag | None = None
+        self.learner: bool | None = None
+        self.awaiting: Awaiting | None = None
+        self.evaluation = Evaluation()
+        self._slices: bytes | None = b"{}"  # as it is to be sent; hundreds of them are not worth reading
+        self._slices_of: tuple[str, int | None] | None = None
+        self._stored: bytes | None = None
+        self._told: bytes | None = b"never"
+        self._rounds: deque[tuple[float, str, int]] = deque()
+
+    async def ask(self, model: OpenModel) -> None:
+        """Raises what Channel.call raises; what is not known any more is None then."""
+        keys, channel = model.mirror.replica.keys, self.channel
+        self.lag = self.learner = self.awaiting = None
+        self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
+        self.learner = bool(await channel.call("EXISTS", keys.lease))
+        self.awaiting = await read_awaiting(channel, keys)
+        stored = await read_field(channel, keys, FIGURES)
+        if stored != self._stored:
+            self._stored, self.evaluation = stored, evaluation_of(stored)
+        slices_of = (keys.incarnation, self.evaluation.slices_t)
+        if slices_of != self._slices_of:
+            self._slices = await read_field(channel, keys, SHORT_SLICE_FIGURES) or b"{}"
+            self._slices_of = slices_of
+
+    def learned_per_second(self, now: float, incarnation: str, rounds: int) -> float | None:
+        """Over RATE_SECONDS, by whichever learner."""
+        self._rounds.append((now, incarnation, rounds))
+        while self._rounds[0][0] < now - RATE_SECONDS or self._rounds[0][1] != incarnation:
+            self._rounds.popleft()
+        seconds = now - self._rounds[0][0]
+        return max(0, rounds - self._rounds[0][2]) / seconds if seconds > 0 else None
+
+    def figures_if_new(self) -> dict[str, bytes]:
+        found = {}
+        if self._told != self._stored:
+            self._told = self._stored
+            found["figures"] = event("figures", self.evaluation.json())
+        if self._slices is not None:
+            found["slices"], self._slices = event_of("slices", self._slices), None
+        return found
+
+
+class Sampler:
+    """One for as long as anybody listens."""
+
+    def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._metrics = metrics
+        self._channel = backend.channel()
+        self._traffic = Traffic()
+        self._watched: dict[str, Watched] = {}
+        self._names: list[str] | None = None
+
+    async def sample(self, models: Collection[str]) -> dict[str, dict[str, bytes]]:
+        """For each of the models, by their names or aliases, its events of this second."""
+        await self._watch(models)
+        self._traffic.add(await asyncio.to_thread(read_totals, self._metrics))
+        opened, said = {}, {}
+        for name in models:
+            try:
+                opened[name] = await self._backend.aliases.open(name)
+            except UnknownModel as gone:
+                said[name] = {LAST: event(LAST, {"detail": gone.detail})}
+            except ServiceError as trouble:
+                said[name] = {"trouble": event("trouble", {"detail": trouble.detail})}
+        answers = await self._ask(opened)
+        return said | {name: self._events_of(name, model, answers) for name, model in opened.items()}
+
+    async def _watch(self, models: Collection[str]) -> None:
+        for name in self._watched.keys() - set(models):
+            await self._watched.pop(name).channel.close()
+        for name in set(models) - self._watched.keys():
+            self._watched[name] = Watched(self._backend.channel())
+
+    async def _ask(self, opened: Mapping[str, OpenModel]) -> bool:
+        """Whether Redis answered; after one failure the others are not tried, as each may take a while."""
+        try:
+            self._names = sorted(name.decode() for name in await self._channel.call("SMEMBERS", MODELS))
+            for name, model in opened.items():
+                await self._watched[name].ask(model)
+        except (*CONNECTION_FAILURES, ResponseError):
+            return False
+        return True
+
+    def _events_of(self, name: str, model: OpenModel, answers: bool) -> dict[str, bytes]:
+        watched, mirror = self._watched[name], model.mirror
+        rates, rounds = self._traffic.of(model.name), mirror.replica.state.t
+        now = time.monotonic()
+        learned = watched.learned_per_second(now, mirror.replica.keys.incarnation, rounds)
+        report = readiness(self._backend, self._settings)
+        quiet = mirror.age_seconds
+        situation = Situation(
+            predict=self._freshness(report.predict != "unavailable", quiet),
+            update=report.update,
+            reasons=report.reasons,
+            quiet_seconds=quiet,
+            rates=rates,
+            learner=watched.learner if answers else None,
+            waiting=watched.lag.examples if watched.lag and answers else None,
+            lag_seconds=watched.lag.seconds if watched.lag and answers else None,
+            awaiting=watched.awaiting if answers else None,
+            learned_per_second=learned,
+            rounds=rounds,
+            nonfinite=watched.evaluation.measures.get("nonfinite"),
+            windows=watched.evaluation.headline,
+            ended_seconds=watched.evaluation.ended_seconds(time.time()),
+        )
+        live = self._live(model, situation, watched.lag if answers else None)
+        return {"live": event("live", live)} | watched.figures_if_new()
+
+    def _freshness(self, prepared: bool, quiet: float) -> Literal["fresh", "stale", "unavailable"]:
+        if not prepared:
+            return "unavailable"
+        return "stale" if quiet > self._settings.stale_after_seconds else "fresh"
+
+    def _live(self, model: OpenModel, now: Situation, lag: LogLag | None) -> dict[str, Any]:
+        replica = model.mirror.replica
+        found = verdict(now)
+        return {
+            "time": time.time(),
+            "model": model.name,
+            "models": self._names,
+            "aliases": self._backend.aliases.targets,
+            "revision": replica.revision,
+            "incarnation": replica.keys.incarnation,
+            "t": now.rounds,
+            "features_seen": replica.state.features_seen,
+            "verdict": found._asdict() | {"checks": [check._asdict() for check in found.checks]},
+            "predict": now.predict,
+            "update": now.update,
+            "mirror_age_seconds": now.quiet_seconds,
+            "learner": now.learner,
+            "lag": None if lag is None else {"examples": lag.examples, "seconds": lag.seconds},
+            "awaiting": now.awaiting.sentence if now.awaiting else "",
+            "rates": _rates(now.rates) | {"learned": now.learned_per_second},
+        }
+
+    async def close(self) -> None:
+        await self._watch(())
+        await self._channel.close()
+
+
+def event(kind: str, content: object) -> bytes:
+    return event_of(kind, json.dumps(content, allow_nan=False).encode())
+
+
+def event_of(kind: str, content: bytes) -> bytes:
+    """Of JSON, in one line."""
+    return b"event: " + kind.encode() + b"\ndata: " + content + b"\n\n"
+
+
+def _rates(rates: Rates) -> dict[str, Any]:
+    latencies = {"predict": rates.predict, "update": rates.update}
+    return {
+        "predictions": rates.predictions,
+        "requests": rates.requests,
+        "failures": rates.failures,
+        **{name: None if one is None else one._asdict() for name, one in latencies.items()},
+    }

@@ -1,0 +1,1 @@
+"""One file for each use case: HTTP in, HTTP out."""

@@ -1,0 +1,157 @@
+"""/aliases: other names for models, and a copy of a model to give one to."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Response
+from fastapi.openapi.models import Example
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from service.api.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
+from service.api.routes.models import described
+from service.api.schemas import ModelDescription, ModelName
+from service.api.security.access import ADMIN_ALL, READ_ALL
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.services import Backend
+from service.models.names import MODEL_NAME_PATTERN, checked_name
+from service.parsing.duplicate_names import refuse_repeated_names
+from service.settings import Settings
+from service.snapshots.restore.create import clone
+
+TAGS: list[str | Enum] = ["aliases"]
+
+
+class AliasRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str = Field(pattern=MODEL_NAME_PATTERN)
+
+
+class Alias(BaseModel):
+    alias: str
+    model: str
+
+
+class AliasList(BaseModel):
+    aliases: dict[str, str] = Field(description="The model of each.")
+
+
+class CloneRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(description="Of the new model.", pattern=MODEL_NAME_PATTERN)
+    hyper: dict[str, Any] | None = Field(
+        None, description="Other hyperparameters, of the same family; what is left out is as in the model."
+    )
+    feedback: dict[str, Any] | None = Field(
+        None, description="Another way to wait for labels; what is left out is as in the model."
+    )
+
+    @property
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """By section of the model's configuration."""
+        return {"hyper": self.hyper or {}, "feedback": self.feedback or {}}
+
+
+_parse_alias = TypeAdapter(AliasRequest).validate_json
+_parse_clone = TypeAdapter(CloneRequest).validate_json
+_ALIAS_EXAMPLES: dict[str, Example] = {"default": Example(summary="One model", value={"model": "default"})}
+_CLONE_EXAMPLES: dict[str, Example] = {
+    "sparser": Example(
+        summary="A copy that goes on with more l1", value={"name": "challenger", "hyper": {"l1": 1.0}}
+    ),
+    "patient": Example(
+        summary="A copy that waits longer for clicks",
+        value={"name": "patient", "feedback": {"window_seconds": 7200, "max_bytes": 1 << 30}},
+    ),
+}
+_AWAY = {"_503": "Redis is away."}
+_PROBLEMS = {
+    "_404": "There is no such alias or model.",
+    "_422": "The request is not valid; `errors` says where and why.",
+    **_AWAY,
+}
+
+
+def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+    @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY), **READ_ALL.declared)
+    async def list_aliases() -> AliasList:
+        """All aliases, and the model of each."""
+        return AliasList(aliases=await backend.aliases.all())
+
+    @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS), **READ_ALL.declared)
+    async def describe_alias(name: ModelName) -> Alias:
+        """The model of an alias."""
+        return Alias(alias=name, model=await backend.aliases.model_of(checked_name(name)))
+
+    @app.delete(
+        "/aliases/{name}",
+        tags=TAGS,
+        status_code=204,
+        responses=problems(**_PROBLEMS | AT_ITS_LIMIT),
+        **ADMIN_ALL.declared,
+    )
+    async def delete_alias(name: ModelName) -> Response:
+        """Delete an alias, and no model."""
+        await backend.aliases.remove(checked_name(name))
+        return Response(status_code=204)
+
+    raw = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
+    app.router.routes.extend([_setting_route(backend, raw), _cloning_route(backend, raw)])
+
+
+def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
+    async def set_alias(call: RawRequest) -> RawReply:
+        name, model = checked_name(call.model), _parse_alias(call.body).model
+        refuse_repeated_names(call.body)
+        await backend.aliases.set(name, model)
+        return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
+
+    return RawRoute(
+        *("PUT", "/aliases/{name}", _set_alias, set_alias),
+        **raw,
+        tags=TAGS,
+        access=ADMIN_ALL,
+        responses=CREATE_PROBLEMS
+        | problems(_409="It is the name of a model, or the model's that of an alias."),
+    )
+
+
+def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
+    async def copy(call: RawRequest) -> RawReply:
+        asked = _parse_clone(call.body)
+        refuse_repeated_names(call.body)
+        await backend.aliases.refuse(checked_name(call.model))
+        async with backend.models.channel() as channel:
+            await clone(channel, backend.snapshots, call.model, asked.name, asked.changes)
+        description = await described(await backend.models.get(asked.name))
+        return RawReply(201, description.model_dump_json().encode())
+
+    return RawRoute(
+        *("POST", "/models/{name}/clone", _clone, copy),
+        **raw,
+        status_code=201,
+        tags=["models"],
+        access=ADMIN_ALL,
+        responses=CREATE_PROBLEMS | problems(_409="The name is taken, or the family another."),
+    )
+
+
+async def _set_alias(
+    name: ModelName, body: Annotated[AliasRequest, Body(openapi_examples=_ALIAS_EXAMPLES)]
+) -> Alias:
+    """Make a name mean a model, or another model from now on: for predict and update, and within a second in
+    every process.
+    """
+    raise NotImplementedError
+
+
+async def _clone(
+    name: ModelName, body: Annotated[CloneRequest, Body(openapi_examples=_CLONE_EXAMPLES)]
+) -> ModelDescription:
+    """Make a new model of all that this one has learned. Its log begins empty, and predictions that wait for
+    their labels stay with the model that logged them.
+    """
+    raise NotImplementedError

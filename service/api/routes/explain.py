@@ -1,0 +1,91 @@
+"""/explain: which features made a prediction what it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+from fastapi import Body
+from pydantic import TypeAdapter
+
+from model_core.errors import InvalidInput
+from model_core.hashing.contract import Limits
+from model_core.learning.explanation import Explanation, Part, explain, naming_encoder
+from service.api.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
+from service.api.routes.hot import HotRoutes
+from service.api.schemas import ExplainReply, ModelName
+from service.api.security.access import PREDICT
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.models.config.model import limits_of
+from service.models.registry import OpenModel
+from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.schemas import ExplainRequest, refuse_unknown
+from service.settings import Settings
+
+_KNOWN = frozenset({"context", "features"})
+_parse = TypeAdapter[ExplainRequest](ExplainRequest).validator.validate_json
+
+ExplainBody = Annotated[ExplainRequest, Body(openapi_examples=EXPLAIN_EXAMPLES)]
+
+
+def explain_routes(handlers: HotRoutes, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+    """/explain of the default model and of any other."""
+    limits = limits_of(settings)
+
+    async def answer(call: RawRequest) -> RawReply:
+        model = await handlers.model(call.model)
+        return RawReply(200, _reply(model, explained(model, call.body, limits)))
+
+    options: dict[str, Any] = {
+        "handler": answer,
+        "bodies": bodies,
+        "most_bytes": settings.max_body_bytes,
+        "responses": MODEL_PROBLEMS | problems(**OF_A_BODY),
+        "tags": ["predict"],
+        "access": PREDICT,
+    }
+    return [
+        RawRoute("POST", "/explain", _explain, **options),
+        RawRoute("POST", "/models/{name}/explain", _explain_of, **options),
+    ]
+
+
+async def _explain(body: ExplainBody) -> ExplainReply:
+    """Take a prediction of the model `default` apart: what each feature adds to the log-odds."""
+    raise NotImplementedError
+
+
+async def _explain_of(name: ModelName, body: ExplainBody) -> ExplainReply:
+    """Take a prediction apart: what each feature adds to the log-odds."""
+    raise NotImplementedError
+
+
+def explained(model: OpenModel, body: bytes, limits: Limits) -> Explanation:
+    """Raises pydantic.ValidationError, InvalidInput."""
+    request = _parse(body)
+    refuse_unknown(request, _KNOWN)
+    refuse_repeated_names(body)
+    if "features" not in request:
+        raise InvalidInput(("features",), "this field is required")
+    config = model.config
+    encoder = naming_encoder(config.hashing, limits)
+    encoded = encoder.encode_within(encoder.encode_context(request.get("context", {})), request["features"])
+    return explain(model.mirror.replica.state, config.hyper, config.hashing, encoded)
+
+
+def _reply(model: OpenModel, explanation: Explanation) -> bytes:
+    reply = explanation._asdict()
+    reply["features"] = [_feature(part) for part in reply.pop("parts")]
+    reply["shared_slots"] = [shared._asdict() for shared in explanation.shared_slots]
+    reply["uncertainty"] = _finite(explanation.uncertainty)
+    reply |= {"model": model.name, "revision": model.revision}
+    return json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _feature(part: Part) -> dict[str, Any]:
+    return part._asdict() | {"learning_rate": _finite(part.learning_rate)}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

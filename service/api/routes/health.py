@@ -1,0 +1,107 @@
+"""/livez, /readyz and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import PlainTextResponse
+
+from service.api.openapi import Responses, problems
+from service.api.schemas import Readiness
+from service.api.security.access import ANYBODY, PUBLIC
+from service.api.services import Backend
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+
+def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> None:
+    metrics.look_with(functools.partial(look_at, backend, settings, metrics))
+
+    async def livez() -> dict[str, str]:
+        """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
+        return {"status": "alive"}
+
+    async def readyz(
+        response: Response, purpose: Annotated[Literal["predict", "update"], Query(alias="for")] = "predict"
+    ) -> Readiness:
+        """200 while predictions can be answered, from a stale copy too; `?for=update` while updates can."""
+        report = readiness(backend, settings)
+        wanted = report.predict if purpose == "predict" else report.update
+        if wanted == "unavailable":
+            response.status_code = 503
+        return report
+
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, **ANYBODY.declared)
+    async def prometheus() -> Response:
+        """Prometheus instruments: of the whole service where several API processes share a port."""
+        metrics.look()
+        if metrics.shared is None:  # in a thread it would wait for the interpreter longer than it works
+            text = metrics.render()
+        else:
+            text = await asyncio.to_thread(metrics.render)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    replies: Responses = problems(_422="The request is not valid.") | {
+        503: {"model": Readiness, "description": "Not ready."}
+    }
+    app.get("/livez", tags=["health"], **PUBLIC.declared)(livez)
+    app.get("/readyz", tags=["health"], responses=replies, **PUBLIC.declared)(readyz)
+    for path, handler in (("/livez", livez), ("/readyz", readyz)):  # some load balancers ask with HEAD
+        app.head(path, include_in_schema=False, **PUBLIC.declared)(handler)
+
+
+def readiness(backend: Backend, settings: Settings) -> Readiness:
+    """The oldest mirror counts. Without a loaded one there is nothing to be stale."""
+    health = backend.health
+    age = max((model.mirror.age_seconds for model in backend.models.opened()), default=None)
+    reasons = []
+    if not backend.prepared:
+        reasons.append("Redis has not answered since the start, or is not fit for models.")
+    if not health.up:
+        reasons.append("Redis does not answer.")
+    if health.shedding:
+        reasons.append("Redis is nearly full; examples are refused.")
+    if health.may_evict:
+        reasons.append(f"Redis may evict models (maxmemory-policy {health.policy}).")
+    if health.persists is False:
+        reasons.append("Redis persists nothing; a restart of it loses every model.")
+    if backend.stopping:
+        reasons.append("This process is stopping.")
+    serving = backend.prepared and not backend.stopping
+    fresh = health.up if age is None else age <= settings.stale_after_seconds
+    return Readiness(
+        predict=("fresh" if fresh else "stale") if serving else "unavailable",
+        mirror_age_seconds=age,
+        update="available" if serving and health.up and not health.shedding else "unavailable",
+        reasons=reasons,
+    )
+
+
+def look_at(backend: Backend, settings: Settings, metrics: Metrics) -> None:
+    """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
+    health = backend.health
+    report = readiness(backend, settings)
+    metrics.ready.labels("predict").set(report.predict != "unavailable")
+    metrics.ready.labels("update").set(report.update != "unavailable")
+    metrics.redis_up.set(health.up)
+    metrics.redis_memory_used_bytes.set(health.used_bytes)
+    metrics.redis_memory_limit_bytes.set(health.limit_bytes)
+    metrics.redis_policy_ok.set(not health.may_evict)
+    metrics.redis_persists.set(health.persists is not False)
+    metrics.redis_persistence_ok.set(health.persistence_ok)
+    metrics.redis_shedding.set(health.shedding)
+    opened = backend.models.opened()
+    metrics.mirrors_are_of(model.name for model in opened)
+    for model in opened:
+        mirror = model.mirror
+        metrics.mirrored(
+            model.name,
+            age_seconds=mirror.age_seconds,
+            rounds=mirror.replica.state.t,
+            loads=mirror.loads,
+            mixed_names=len(model.encoder.mixed_names),
+        )

@@ -1,0 +1,156 @@
+"""/models: which there are, and how to make, describe, change and delete one."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Response
+from pydantic import TypeAdapter
+
+from service.api.openapi import (
+    CHANGE_EXAMPLES,
+    CHANGE_PROBLEMS,
+    CREATE_PROBLEMS,
+    MODEL_EXAMPLES,
+    MODEL_PROBLEMS,
+    problems,
+)
+from service.api.schemas import ModelDescription, ModelName, ModelNames
+from service.api.security.access import ADMIN, READ, READ_ALL
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.services import Backend
+from service.errors import StateUnavailable
+from service.feedback.reconfigure import Changed, change_feedback, refuse_other_sections
+from service.models.config.model import ModelConfig
+from service.models.names import checked_name
+from service.models.registry import OpenModel
+from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.schemas import ModelChange, ModelSpecification
+from service.settings import Settings
+
+TAGS: list[str | Enum] = ["models"]
+
+_parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).validator.validate_json
+_parse_change = TypeAdapter[ModelChange](ModelChange).validator.validate_json
+
+
+def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+    @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."), **READ_ALL.declared)
+    async def list_models() -> ModelNames:
+        """Names of all models."""
+        return ModelNames(models=await backend.models.names())
+
+    @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS, **READ.declared)
+    async def describe_model(name: ModelName) -> ModelDescription:
+        """A model's configuration and how much it has learned, as this process's copy has it."""
+        return await described(await backend.aliases.open(checked_name(name)))
+
+    @app.delete(
+        "/models/{name}",
+        tags=TAGS,
+        status_code=204,
+        responses=MODEL_PROBLEMS | problems(_409="It is the name of an alias."),
+        **ADMIN.declared,
+    )
+    async def delete_model(name: ModelName) -> Response:
+        """Delete a model and all that it has learned. There is no way back."""
+        await backend.aliases.refuse(checked_name(name))
+        await backend.models.delete(name)
+        return Response(status_code=204)
+
+    async def create(call: RawRequest) -> RawReply:
+        name = checked_name(call.model)
+        config = ModelConfig.from_json(_parse_specification(call.body))
+        refuse_repeated_names(call.body)
+        model, created = await backend.models.create(name, config)
+        description = await described(model)
+        return RawReply(201 if created else 200, description.model_dump_json().encode())
+
+    app.router.routes.append(
+        RawRoute(
+            "PUT",
+            "/models/{name}",
+            _create_model,
+            create,
+            bodies=bodies,
+            most_bytes=settings.max_body_bytes,
+            tags=TAGS,
+            responses=CREATE_PROBLEMS | {201: {"model": ModelDescription, "description": "It was created."}},
+            response_description="It existed already, with this configuration.",
+            access=ADMIN,
+        )
+    )
+    app.router.routes.append(_change_route(backend, bodies, settings))
+
+
+def _change_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
+    async def handler(call: RawRequest) -> RawReply:
+        name = checked_name(call.model)
+        asked = _parse_change(call.body)
+        refuse_repeated_names(call.body)
+        refuse_other_sections(asked)
+        await backend.aliases.refuse(name)
+        try:
+            changed = await _change(backend, name, asked.get("feedback", {}))
+        except StateUnavailable as away:
+            raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
+        model = await backend.models.get(name)
+        replica = model.mirror.replica
+        if replica.keys.incarnation == changed.incarnation:
+            replica.take_feedback(changed.stored, changed.config)
+        return RawReply(200, (await described(model)).model_dump_json().encode())
+
+    return RawRoute(
+        "PATCH",
+        "/models/{name}",
+        _change_model,
+        handler,
+        bodies=bodies,
+        most_bytes=settings.max_body_bytes,
+        tags=TAGS,
+        responses=CHANGE_PROBLEMS,
+        response_description="It is so from now on, in every process.",
+        access=ADMIN,
+    )
+
+
+async def _change(backend: Backend, name: str, fields: dict[str, Any]) -> Changed:
+    """Raises what change_feedback raises; StateUnavailable where Redis is away."""
+    async with backend.models.channel() as channel:
+        changed = await change_feedback(channel, name, fields)
+    await backend.aliases.remember_former(name, changed.config.longest_wait_seconds)
+    return changed
+
+
+async def _change_model(
+    name: ModelName, body: Annotated[ModelChange, Body(openapi_examples=CHANGE_EXAMPLES)]
+) -> ModelDescription:
+    """Change how a model waits for the labels of its predictions, while it is asked and learns."""
+    raise NotImplementedError
+
+
+async def _create_model(
+    name: ModelName, body: Annotated[ModelSpecification, Body(openapi_examples=MODEL_EXAMPLES)]
+) -> ModelDescription:
+    """Create a model. The same request again changes nothing; a different one is refused."""
+    raise NotImplementedError
+
+
+async def described(model: OpenModel) -> ModelDescription:
+    """All figures of one commit but `nonzero`, which is counted while the model may learn on."""
+    replica = model.mirror.replica
+    state = replica.state
+    revision, t, features_seen = replica.revision, state.t, state.features_seen
+    nonzero = await asyncio.to_thread(state.nonzero, replica.config.hyper)
+    return ModelDescription(
+        name=model.name,
+        **replica.config.to_json(),
+        t=t,
+        revision=revision,
+        features_seen=features_seen,
+        nonzero=nonzero,
+        density=min(nonzero / features_seen, 1.0) if features_seen else 0.0,
+        mixed_names=sorted(model.encoder.mixed_names),
+    )

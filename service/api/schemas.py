@@ -1,0 +1,150 @@
+"""What replies look like, once, for OpenAPI and for the tests that check them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.example_log.results import UpdateStatus
+from service.models.names import MODEL_NAME_PATTERN
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
+ImpressionStatus = Literal["shown", "duplicate", "unknown"]
+
+
+class Reply(BaseModel):
+    """Only documents and checks: the hot replies are written as bytes by `replies.py`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Prediction(Reply):
+    probability: Probability
+    id: str | None = None
+    logged: bool | None = Field(
+        None, description="Whether it waits for its label now; there where not all of the request do."
+    )
+
+
+class PredictReply(Reply):
+    probability: Probability
+    model: str
+    revision: str = Field(description="State that was read: incarnation, generation, commit number, mark.")
+    id: str | None = None
+    logged: bool | None = Field(None, description="Whether it waits for its label now.")
+
+
+class PredictInstancesReply(Reply):
+    predictions: list[Prediction]
+    model: str
+    revision: str
+    logged: bool | None = Field(None, description="Whether all of them wait for their labels now.")
+
+
+class ExplainedFeature(Reply):
+    name: str = Field(description="The text that was hashed, `name=value`; `bias` where `slot` is null.")
+    hash: int | None
+    slot: int | None
+    value: float
+    weight: float
+    contribution: float = Field(description="Value times weight: its part of the margin.")
+    learning_rate: float | None = Field(description="Of its next update; null where it has no bound yet.")
+    z: float
+    n: float
+
+
+class SharedSlot(Reply):
+    slot: int
+    names: list[str] = Field(description="Features of this example that the slot cannot tell apart.")
+    value: float
+    contribution: float
+
+
+class ExplainReply(Reply):
+    probability: Probability
+    margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
+    offset: float = Field(description="The log-odds of the model's prior probability.")
+    uncertainty: float | None = Field(
+        description="Sum of learning rate times |value|: large where little was learned; null: no bound."
+    )
+    features: list[ExplainedFeature]
+    shared_slots: list[SharedSlot]
+    model: str
+    revision: str
+
+
+class UpdateReply(Reply):
+    status: UpdateStatus = Field(
+        description=(
+            "`appended`: durable, not yet learned. `skipped`: would have made the state non-finite. Of"
+            " labels: `waiting`: durable, learned when its window closes. `sampled_out`: not among the labels"
+            " 0 that are learned. `late`: after its window, not learned. In lists also `conflict`, `unknown`."
+        )
+    )
+    probability: Probability | None = Field(description="What was predicted just before learning.")
+    loss: float | None
+    revision: str | None
+    event_id: str | None = Field(None, description="Of an example with features.")
+    id: str | None = Field(None, description="Of a label for a logged prediction.")
+
+
+class UpdateExamplesReply(Reply):
+    results: list[UpdateReply]
+
+
+class Impression(Reply):
+    id: str
+    status: ImpressionStatus
+
+
+class ImpressionsReply(Reply):
+    results: list[Impression]
+
+
+class ModelDescription(Reply):
+    name: str
+    hyper: dict[str, Any]
+    hashing: dict[str, Any]
+    evaluation: dict[str, Any]
+    feedback: dict[str, Any]
+    snapshots: dict[str, Any]
+    t: int = Field(description="Completed rounds.")
+    revision: str
+    features_seen: int
+    nonzero: int = Field(description="Weights other than zero.")
+    density: float = Field(description="Share of the features seen whose weight is not zero.")
+    mixed_names: list[str] = Field(
+        description="Undeclared names that came to this process both as text and as a number, at most 1,000."
+    )
+
+
+class ModelNames(Reply):
+    models: list[str]
+
+
+class Readiness(Reply):
+    predict: Literal["fresh", "stale", "unavailable"]
+    mirror_age_seconds: float | None = Field(description="Null: nothing is loaded yet.")
+    update: Literal["available", "unavailable"]
+    reasons: list[str] = Field(description="Why something is stale or unavailable.")
+
+
+class ErrorItem(BaseModel):
+    path: str = Field(description="Part of the body, as `examples[3].label`; empty for the whole.")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[ErrorItem] | None = None

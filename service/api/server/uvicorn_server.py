@@ -1,0 +1,152 @@
+"""uvicorn's server, which says when it answers, and can end streams when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from service.api.server.connections import Connections, affordable_connections, bounded_protocol
+from service.settings import Settings
+
+
+class HttpServer(uvicorn.Server):
+    """Calls `on_start` when it answers, and `on_stop` before it waits for the replies that have begun.
+
+    uvicorn tells an application of its end only after that wait, and a stream would make it last for the
+    whole of the grace.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_stop: Callable[[], None],
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stop()
+        await super().shutdown(sockets)
+
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+# Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
+KEEP_ALIVE_SECONDS = 75
+
+
+class DrainingServer(HttpServer):
+    """At the first signal it says that it is not ready, and goes on answering for `drain_seconds`, each
+    answer the last of its connection; then it stops listening and finishes what is in flight. A second signal
+    ends the waiting.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: Connections,
+        drain_seconds: float,
+        on_signal: Callable[[], None],
+        on_stop: Callable[[], None],
+        on_start: Callable[[], None],
+    ) -> None:
+        super().__init__(config, on_stop, on_start)
+        self._connections = connections
+        self._drain_seconds = drain_seconds
+        self._on_signal = on_signal
+        self._stop_at = math.inf
+        self._signal = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._connections.draining or not self._drain_seconds:
+            super().handle_exit(sig, frame)
+        else:
+            log.info("no longer ready; requests are answered for %g s more", self._drain_seconds)
+            self._signal = sig
+            self._stop_at = time.monotonic() + self._drain_seconds
+        self._connections.draining = True
+        self._on_signal()
+
+    async def on_tick(self, counter: int) -> bool:
+        if time.monotonic() >= self._stop_at and not self.should_exit:
+            super().handle_exit(self._signal, None)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Whoever has connected and was not accepted yet is answered too: closing would reset them."""
+        pending = [connection for listener in sockets or [] for connection in _pending(listener)]
+        answering = asyncio.create_task(self._answer(pending))
+        await super().shutdown(sockets)
+        await answering
+
+    async def _answer(self, pending: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        for connection in pending:
+            protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+            with contextlib.suppress(OSError):  # gone already
+                await loop.connect_accepted_socket(lambda made=protocol: made, connection)  # type: ignore[misc]
+                protocol.shutdown()  # type: ignore[attr-defined]
+
+
+def _pending(listener: socket.socket) -> list[socket.socket]:
+    """What waits to be accepted right now."""
+    listener.setblocking(False)
+    accepted: list[socket.socket] = []
+    with contextlib.suppress(OSError):  # until there is none
+        while len(accepted) < BACKLOG:
+            connection = listener.accept()[0]
+            connection.setblocking(False)
+            accepted.append(connection)
+    return accepted
+
+
+def server_of(
+    app: FastAPI,
+    settings: Settings,
+    on_signal: Callable[[], None],
+    on_stop: Callable[[], None],
+    on_start: Callable[[], None],
+) -> DrainingServer:
+    connections = Connections(
+        affordable_connections(settings.max_connections),
+        settings.header_timeout_seconds,
+        settings.header_timeout_seconds + 2 * settings.body_timeout_seconds,
+        settings.send_timeout_seconds,
+    )
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=bounded_protocol(connections),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
+    )
+    return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop, on_start)

@@ -1,0 +1,1 @@
+"""The `ftrl` command, one module for each subcommand."""

@@ -1,0 +1,34 @@
+"""Exits with 0 while this host's process is ready to predict, else 1: `python -m service.cli.probe [PORT]`.
+
+Without a port it asks where FTRL_HEALTH_PORT says, or else FTRL_PORT. For the health check of a container,
+every few seconds: it imports nothing of what it asks.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+
+TIMEOUT_SECONDS = 2.0
+
+
+def main() -> int:
+    settings_port = os.environ.get("FTRL_HEALTH_PORT") or os.environ.get("FTRL_PORT") or "8000"
+    port = sys.argv[1] if len(sys.argv) > 1 else settings_port
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        reply = connection.getresponse()
+        text = reply.read().decode()
+    except (OSError, http.client.HTTPException) as failure:
+        sys.stdout.write(f"port {port}: {failure}\n")
+        return 1
+    finally:
+        connection.close()
+    sys.stdout.write(f"{text}\n")
+    return 0 if reply.status == http.client.OK else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

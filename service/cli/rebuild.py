@@ -1,0 +1,62 @@
+"""`ftrl rebuild`: prove that the state in Redis is what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.file_flags import format_of
+from service.cli.model_option import checked_model_name
+from service.cli.serve import with_redis_url
+from service.cli.setting_flags import with_settings
+from service.errors import CommandFailure
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.snapshots.restore.rebuild import FileToLearn, Rebuilt
+
+
+@with_settings
+def rebuild(
+    settings: Settings,
+    model: Annotated[str, typer.Option(help="Which model.", callback=checked_model_name)] = "default",
+    snapshot: Annotated[
+        str | None,
+        typer.Option(help="Begin with this one, or with `nothing`; by default as early as the log reaches."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="Learn this file (vw, libsvm, csv, tsv or jsonl) in place of the log.")
+    ] = None,
+) -> None:
+    """Learn the log again, on top of a snapshot or of nothing, and compare the state with that in Redis.
+
+    Prints that they are equal, or the first difference, with exit code 1. It needs the data directory (or the
+    snapshot store) and the Redis of the service.
+    """
+    from service.models.config.model import limits_of
+    from service.parsing.files.rows import ReadOptions
+    from service.snapshots.restore.rebuild import FileToLearn
+
+    learned = None
+    if file is not None:
+        learned = FileToLearn(file, format_of(file), ReadOptions(limits=limits_of(settings)))
+    with with_redis_url(settings, errand=True) as found:
+        rebuilt = asyncio.run(_run(found, model, snapshot, learned))
+    made = f"{rebuilt.start} and {rebuilt.examples:,} examples"
+    if rebuilt.difference:
+        raise CommandFailure(f"{model} differs from what {made} make: {rebuilt.difference}")
+    sys.stdout.write(
+        f"equal: {made} make the state of {model} bit for bit (t = {rebuilt.t:,}, {rebuilt.slots:,} slots)\n"
+    )
+
+
+async def _run(settings: Settings, model: str, snapshot: str | None, file: FileToLearn | None) -> Rebuilt:
+    from service.snapshots.restore.rebuild import rebuild as run
+    from service.snapshots.store.catalogue import SnapshotStore
+    from service.storage.client import one_errand
+
+    async with one_errand(settings) as channel:
+        return await run(channel, SnapshotStore(settings).of(model), snapshot, file)

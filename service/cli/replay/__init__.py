@@ -1,0 +1,1 @@
+"""`ftrl replay`: a file of examples, learned offline or over HTTP."""

@@ -1,0 +1,161 @@
+"""`ftrl replay --url`: a file as update requests to a running service, in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from model_core.evaluation.exact import summarize
+from model_core.hashing.contract import HashContract
+from model_core.text.problems import LineError
+from service.cli.http_client import Refused, ServiceClient
+from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
+from service.errors import CommandFailure
+from service.parsing.files.reader import read_rows
+from service.parsing.files.rows import Row
+from service.parsing.files.source import TextSource, UnreadableFile
+from service.runtime.kernels import interrupts_held
+
+EXAMPLES_A_REQUEST = 500
+_EXACT = (1e-300, 0.999)  # outside these probabilities, the loss tells the margin better
+_SATURATED = 745.2  # the margin above which a loss is 0
+
+
+def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
+    """Raises CommandFailure, UnreadableFile. What was learned until then stays learned."""
+    path = f"/models/{quote(plan.model, safe='')}"
+    with interrupts_held():
+        summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
+    with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:
+        contract = _contract(service, path, plan)
+        with Tally(plan, source) as tally:
+            rows = read_rows(source, plan.file_format, contract, plan.options)
+            _Sender(service, f"{path}/update", source, tally).send_all(rows)
+        described = service.call("GET", path)
+    return tally.summary(described["features_seen"], described["nonzero"])
+
+
+def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
+    described = _described(service, path, plan.config)
+    if "hashing" not in described:
+        raise CommandFailure(f"what answers there is no ftrl service: {str(described)[:80]}")
+    return HashContract.from_json(described["hashing"])
+
+
+def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The model, which is made where it is not there."""
+    if not config:
+        try:
+            return service.call("GET", path)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+    return service.call("PUT", path, config)
+
+
+class _Sender:
+    """Sends rows in order, and tells the tally what became of them."""
+
+    def __init__(self, service: ServiceClient, path: str, source: TextSource, tally: Tally) -> None:
+        self._service = service
+        self._path = path
+        self._source = source
+        self._tally = tally
+        self._most_examples = EXAMPLES_A_REQUEST
+
+    def send_all(self, items: Iterable[Row | LineError]) -> None:
+        """Raises CommandFailure; where that is for a line of the file, all lines before it are learned."""
+        try:
+            for rows in self._batches(items):
+                self._send(rows)
+        except (CommandFailure, UnreadableFile) as failure:
+            raise CommandFailure(f"{failure}; {self._tally.rows:,} rows were learned before") from failure
+
+    def _batches(self, items: Iterable[Row | LineError]) -> Iterator[list[Row]]:
+        rows: list[Row] = []
+        try:
+            for item in items:
+                if isinstance(item, LineError):
+                    self._tally.bad_line(item)
+                else:
+                    rows.append(item)
+                if len(rows) >= self._most_examples:
+                    yield rows
+                    rows = []
+        except (CommandFailure, UnreadableFile):
+            yield rows
+            raise
+        yield rows
+
+    def _send(self, rows: list[Row]) -> None:
+        if not rows:
+            return
+        try:
+            reply = self._service.call("POST", self._path, {"examples": [_example(row) for row in rows]})
+        except Refused as refused:
+            for part in self._acceptable(rows, refused):
+                self._send(part)
+        else:
+            _count(self._tally, rows, reply["results"], self._source.bytes_read)
+
+    def _acceptable(self, rows: list[Row], refused: Refused) -> Iterator[list[Row]]:
+        """Halves of what was too much at once, or what is not wrong: first all before, then all after."""
+        if refused.too_large and len(rows) > 1:
+            half = len(rows) // 2
+            if refused.too_many:
+                self._most_examples = half  # always so, while a body may be too large by chance
+            yield rows[:half]
+            yield rows[half:]
+            return
+        wrong = refused.wrong_examples()
+        if not wrong:
+            raise refused
+        first = min(wrong)
+        yield rows[:first]
+        for position, reason in sorted(wrong.items()):
+            self._tally.bad_line(LineError(rows[position].line_number, reason))
+        yield [row for position, row in enumerate(rows) if position > first and position not in wrong]
+
+
+def _example(row: Row) -> dict[str, Any]:
+    example: dict[str, Any] = {"features": row.features, "label": row.label}
+    if row.weight != 1.0:
+        example["weight"] = row.weight
+    if row.event_id is not None:
+        example["event_id"] = row.event_id
+    if row.event_time_ms is not None:
+        example["event_time"] = row.event_time_ms / 1000
+    return example
+
+
+def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_read: int) -> None:
+    scored: list[tuple[float, int, float]] = []
+    for row, result in zip(rows, results, strict=True):
+        if result["status"] == "duplicate" and row.event_id is not None:
+            tally.duplicates += 1
+        elif result["status"] == "skipped" or result["loss"] is not None:
+            scored.append((_margin(result, row.label), row.label, row.weight))
+        else:
+            tally.unscored += 1
+    table = np.array(scored, float).reshape(-1, 3)
+    weights = table[:, 2] if (table[:, 2] != 1.0).any() else np.empty(0)
+    tally.learned(table[:, 0].copy(), table[:, 1].astype(np.uint8), weights.copy(), bytes_read)
+
+
+def _margin(result: dict[str, Any], label: int) -> float:
+    """The margin behind a result; NaN where there is none, of an example that was skipped.
+
+    Equal probabilities give equal margins whatever their labels, or ties would count in the AUC as ranked.
+    """
+    if result["loss"] is None:
+        return math.nan
+    probability, loss = result["probability"], result["loss"]
+    if _EXACT[0] < probability < _EXACT[1]:
+        return math.log(probability) - math.log1p(-probability)
+    against = loss + math.log(-math.expm1(-loss)) if loss > 0.0 else -_SATURATED
+    return -against if label else against

@@ -1,0 +1,99 @@
+"""`ftrl replay --offline`: a file straight into the kernels, then the whole state into Redis at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import closing
+from dataclasses import replace
+
+from model_core.learning.state import ModelState
+from model_core.warm_up import warm_up
+from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
+from service.models.bulk_load import bulk_load
+from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
+from service.models.registry import ensure_model
+from service.models.replica import ModelGone, Replica, load_replica
+from service.parsing.files.reader import read_examples
+from service.parsing.files.source import TextSource
+from service.runtime.kernels import interrupts_held
+from service.settings import Settings
+from service.storage.client import connect, one_errand
+from service.storage.health import ServerHealth
+
+log = logging.getLogger(__name__)
+
+
+def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
+    """From an empty state, and nothing is kept. Raises InvalidInput, CommandFailure, UnreadableFile."""
+    config = _config_of_new(plan, settings)
+    with TextSource(plan.file) as source:
+        return _one_pass(plan, source, config, ModelState.empty(config.hashing.bits))
+
+
+def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
+    """From the model's present state, which the result replaces unless the model learned meanwhile.
+
+    `settings` name the server. Raises UnfitServer, ModelConflict, ContractMismatch, InvalidInput,
+    CommandFailure, UnreadableFile, and what bulk_load and Channel.call raise; then the model is as it was.
+    """
+    with TextSource(plan.file) as source:  # before anything is created
+        base = asyncio.run(_present_state(plan, settings))
+        rounds_before = base.state.t
+        summary = _one_pass(plan, source, base.config, base.state)
+    if base.state.t == rounds_before:
+        return summary
+    log.info("loading %d features into Redis", base.state.features_seen)
+    started = time.perf_counter()
+    asyncio.run(_load(base, settings))
+    return replace(summary, load_seconds=time.perf_counter() - started)
+
+
+def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
+    state.use_large_pages()
+    with interrupts_held():
+        warm_up()  # the figures are those of the pass, not of loading the kernels
+    examples = read_examples(source, plan.file_format, config.hashing, plan.options)
+    with closing(examples), Tally(plan, source) as tally:
+        for chunk in examples:
+            for error in chunk.errors:
+                tally.bad_line(error)
+            learned = config.learn(state, chunk.batch)
+            tally.learned(learned.margins, chunk.batch.labels, chunk.batch.weights, chunk.bytes_read)
+    return tally.summary(state.features_seen, state.nonzero(config.hyper))
+
+
+async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
+    await _check_server(settings)
+    async with one_errand(settings) as channel:
+        if plan.config:
+            await ensure_model(channel, plan.model, _config_of_new(plan, settings))
+        try:
+            return await load_replica(channel, plan.model)
+        except ModelGone:
+            await ensure_model(channel, plan.model, _config_of_new(plan, settings))
+            return await load_replica(channel, plan.model)
+
+
+async def _check_server(settings: Settings) -> None:
+    """Raises UnfitServer where the service would not start on it."""
+    client = connect(settings, str(settings.redis_url))
+    health = ServerHealth(client, settings)
+    try:
+        await health.check()
+    finally:
+        await health.close()
+        await client.aclose()
+
+
+def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
+    """What the plan says, or else what the service itself would take."""
+    if plan.model == DEFAULT_MODEL and not plan.config:
+        return default_config(settings)
+    return ModelConfig.from_json(plan.config)
+
+
+async def _load(base: Replica, settings: Settings) -> None:
+    async with one_errand(settings) as channel:
+        await bulk_load(channel, base, base.state)

@@ -1,0 +1,199 @@
+"""What `ftrl replay` has in common whichever way the examples go: its plan, its progress, its summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from model_core.evaluation.exact import Measures, summarize
+from model_core.kernels.numerics import log_losses
+from model_core.text.problems import LineError
+from service.errors import CommandFailure
+from service.parsing.files.rows import Format, ReadOptions
+from service.parsing.files.source import TextSource
+
+MOST_ERRORS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """`config` is as in the body of PUT /models/{name}; empty: that of the model, or the default."""
+
+    file: str
+    file_format: Format
+    options: ReadOptions
+    model: str
+    config: dict[str, Any]
+    on_error: Literal["skip", "fail"] = "fail"
+
+
+@dataclass(frozen=True)
+class ReplaySummary:
+    """The figures count every example once; `weighted` has those by importance where there are weights.
+
+    rows: examples that were learned, those included whose update was not finite and so skipped.
+    bad_lines: left out. duplicates: left out by the service, which knew their event ids already.
+    unscored: taken by the service, which did not tell a prediction in time; the figures leave them out.
+    seconds: of the pass over the file; loading the result into Redis, if any, took `load_seconds` more.
+    """
+
+    rows: int
+    positives: int
+    log_loss: float | None
+    auc: float | None
+    normalized_entropy: float | None
+    calibration_ratio: float | None
+    density: float
+    features_seen: int
+    nonzero: int
+    seconds: float
+    rows_per_second: float
+    bad_lines: int
+    duplicates: int
+    unscored: int
+    weighted: Measures
+    load_seconds: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Tally:
+    """Counts what was learned, shows how far it is, and reports bad lines; all on standard error.
+
+    9 bytes an example are kept for the exact AUC, 17 where they have weights; while `summary` works they are
+    20, and 95 with weights.
+    """
+
+    def __init__(self, plan: ReplayPlan, source: TextSource) -> None:
+        self.rows = 0
+        self.duplicates = 0
+        self.unscored = 0
+        self._file = source.name
+        self._stops_at_bad_lines = plan.on_error == "fail"
+        self._margins: list[npt.NDArray[np.float64]] = []
+        self._labels: list[npt.NDArray[np.uint8]] = []
+        self._weights: list[npt.NDArray[np.float64]] = []
+        self._loss = 0.0
+        self._bad_lines = 0
+        self._started = time.perf_counter()
+        self._seconds = 0.0
+        self._progress = _progress_bar()
+        self._task = self._progress.add_task("", total=source.size, rows=0, rate=0.0, loss=0.0)
+
+    def __enter__(self) -> Tally:
+        self._progress.start()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds = time.perf_counter() - self._started
+        self._progress.stop()
+
+    def learned(
+        self,
+        margins: npt.NDArray[np.float64],
+        labels: npt.NDArray[np.uint8],
+        weights: npt.NDArray[np.float64],
+        bytes_read: int,
+    ) -> None:
+        """margins float64[r] before the updates (not finite: skipped), labels uint8[r], weights float64[r]
+        or empty (all 1).
+        """
+        self._margins.append(margins)
+        self._labels.append(labels)
+        self._weights.append(weights)
+        self.rows += len(margins)
+        finite = np.isfinite(margins)
+        self._loss += float(log_losses(margins[finite], labels[finite]).sum())
+        rate = self.rows / max(time.perf_counter() - self._started, 1e-9)
+        loss = self._loss / max(self.rows, 1)
+        self._progress.update(self._task, completed=bytes_read, rows=self.rows, rate=rate, loss=loss)
+
+    def bad_line(self, error: LineError) -> None:
+        """Raises CommandFailure where the plan is to stop at one."""
+        text = f"{self._file}:{error.line_number}: {error.reason}"
+        if self._stops_at_bad_lines:
+            raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
+        self._bad_lines += 1
+        if self._bad_lines <= MOST_ERRORS_SHOWN:
+            self._say(text)
+        elif self._bad_lines == MOST_ERRORS_SHOWN + 1:
+            self._say("further bad lines are counted, not shown")
+
+    def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:
+        """To be called once, after the block."""
+        weights = self._all_weights()
+        margins = np.concatenate([np.empty(0), *self._margins])
+        self._margins.clear()
+        labels = np.concatenate([np.empty(0, np.uint8), *self._labels])
+        found = summarize(margins, labels, weights)
+        return ReplaySummary(
+            rows=self.rows,
+            positives=int(labels.sum()),
+            **asdict(found.plain),
+            density=nonzero / features_seen if features_seen else 0.0,
+            features_seen=features_seen,
+            nonzero=nonzero,
+            seconds=self._seconds,
+            rows_per_second=self.rows / self._seconds if self._seconds else 0.0,
+            bad_lines=self._bad_lines,
+            duplicates=self.duplicates,
+            unscored=self.unscored,
+            weighted=found.weighted,
+        )
+
+    def _all_weights(self) -> npt.NDArray[np.float64] | None:
+        if not any(weights.size for weights in self._weights):
+            return None
+        pairs = zip(self._weights, self._margins, strict=True)
+        return np.concatenate([weights if weights.size else np.ones(len(m)) for weights, m in pairs])
+
+    def _say(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_summary(summary: ReplaySummary) -> None:
+    """For people, on standard output."""
+    shown: dict[str, tuple[Any, Callable[[Any], str]]] = {
+        "rows": (summary.rows, "{:,}".format),
+        "click rate": (summary.positives / max(summary.rows, 1), "{:.4f}".format),
+        "log loss": (summary.log_loss, "{:.5f}".format),
+        "AUC": (summary.auc, "{:.5f}".format),
+        "normalized entropy": (summary.normalized_entropy, "{:.5f}".format),
+        "calibration ratio": (summary.calibration_ratio, "{:.4f}".format),
+        "density": (summary.density, "{:.4f}".format),
+        "features seen": (summary.features_seen, "{:,}".format),
+        "non-zero weights": (summary.nonzero, "{:,}".format),
+        "bad lines": (summary.bad_lines, "{:,}".format),
+        "duplicates": (summary.duplicates or None, "{:,}".format),
+        "not scored": (summary.unscored or None, "{:,}".format),
+        "seconds": (summary.seconds, "{:.2f}".format),
+        "rows per second": (summary.rows_per_second, "{:,.0f}".format),
+        "seconds to load": (summary.load_seconds, "{:.2f}".format),
+    }
+    for name, (value, form) in shown.items():
+        if value is not None:
+            sys.stdout.write(f"{name:<20}{form(value):>14}\n")
+
+
+def _progress_bar() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        BarColumn(),
+        TextColumn("{task.fields[rows]:>12,} rows"),
+        TextColumn("{task.fields[rate]:>10,.0f} rows/s"),
+        TextColumn("log loss {task.fields[loss]:.5f}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

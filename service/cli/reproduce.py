@@ -1,0 +1,67 @@
+"""The commands `ftrl reproduce table1`, `pareto` and `weights`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    Path,
+    typer.Option(
+        envvar="FTRL_DATA",
+        help="Directory with the data; docs/experiments.md says which files.",
+        metavar="DIR",
+    ),
+]
+Out = Annotated[
+    Path, typer.Option(help="Where reports go, and what is finished, so that a rerun goes on.", metavar="DIR")
+]
+Only = Annotated[str, typer.Option(help="Names of data sets, comma-separated; all by default.")]
+Jobs = Annotated[int | None, typer.Option(help="Passes at once; by default one for each processor.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
+
+app = typer.Typer(help="Run the paper's experiments again. Needs the extra `experiments`.")
+
+
+@app.command()
+def table1(
+    data: Data,
+    out: Out = Path("reproduction"),
+    only: Only = "",
+    jobs: Jobs = None,
+    as_json: AsJson = False,
+) -> None:
+    """AUC and density of every algorithm on every data set, beside the paper's figures."""
+    _run("table1", data, out, only, jobs, as_json)
+
+
+@app.command()
+def pareto(
+    data: Data,
+    out: Out = Path("reproduction"),
+    only: Only = "",
+    jobs: Jobs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sparsity against accuracy over a range of lambda, as tables and as plots (PNG and SVG)."""
+    _run("pareto", data, out, only, jobs, as_json)
+
+
+@app.command()
+def weights(data: Data, out: Out = Path("reproduction"), jobs: Jobs = None, as_json: AsJson = False) -> None:
+    """Implicit against first-order updates, with importance weights from 1 to 1,000."""
+    _run("weights", data, out, "", jobs, as_json)
+
+
+def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, as_json: bool) -> None:
+    from lab.experiments.reproduction import EXPERIMENTS, ReproductionPlan
+
+    chosen = tuple(filter(None, only.split(",")))
+    if jobs is not None and jobs < 1:
+        raise typer.BadParameter("must be at least 1", param_hint="--jobs")
+    report = EXPERIMENTS[name](ReproductionPlan(data, out, chosen, -1 if jobs is None else jobs))
+    sys.stdout.write(json.dumps(report.figures) + "\n" if as_json else report.markdown)

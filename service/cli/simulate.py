@@ -1,0 +1,160 @@
+"""The command `ftrl simulate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.model_option import checked_model_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lab.simulation.figures import Report
+
+
+def simulate(
+    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="The model, which is created anew; one that is no simulation's is left alone.",
+            callback=checked_model_name,
+        ),
+    ] = "simulated",
+    policies: Annotated[
+        str, typer.Option(help="One or more feedback policies, comma-separated, or `all` of them.")
+    ] = "close",
+    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Impressions a second.")] = 100,
+    seconds: Annotated[float, typer.Option(min=1, help="How long impressions are sent.")] = 60,
+    window: Annotated[float, typer.Option(min=1, help="The attribution window, in seconds.")] = 10,
+    delay: Annotated[
+        float, typer.Option(min=0, help="From an impression to its click in the mean, in windows.")
+    ] = 0.25,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed is the same world.")] = 1,
+    click_rate: Annotated[float, typer.Option(min=0.001, max=0.5, help="Of the world, about.")] = 0.05,
+    candidates: Annotated[int, typer.Option(min=1, max=50, help="Ads predicted for one impression.")] = 5,
+    lost: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks never sent.")] = 0.01,
+    repeated: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks sent twice.")] = 0.05,
+    early: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of clicks sent before their impression is.")
+    ] = 0.01,
+    retried: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of impressions all of whose requests are sent twice.")
+    ] = 0.02,
+    shock_at: Annotated[
+        float, typer.Option(min=0, max=1, help="When tastes change all at once, as a share of the time.")
+    ] = 0.5,
+    negative_sample_rate: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            max=1,
+            help="Share of the labels 0 that is learned, where the policy says nothing of it.",
+        ),
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a policy.")] = False,
+) -> None:
+    """Send a service impressions, and clicks that come later, from a world whose truth is known."""
+    from lab.simulation.policies import POLICIES, Plan
+    from lab.simulation.policies import simulate as run
+
+    names = list(POLICIES) if policies == "all" else policies.split(",")
+    if unknown := [name for name in names if name not in POLICIES]:
+        raise typer.BadParameter(f"no policy {unknown[0]!r}; there are {', '.join(POLICIES)} and all")
+    _refuse_two_rates(names, negative_sample_rate)
+    plan = Plan(
+        url,
+        model,
+        rate,
+        seconds,
+        window,
+        delay,
+        seed,
+        click_rate,
+        candidates,
+        lost,
+        repeated,
+        early,
+        retried,
+        shock_at,
+        negative_sample_rate,
+    )
+    reports = []
+    for name in names:
+        reports.append(run(plan, name))
+        if as_json:
+            sys.stdout.write(json.dumps(reports[-1].to_json(), allow_nan=False) + "\n")
+            sys.stdout.flush()
+    if not as_json:
+        print_reports(reports)
+
+
+def _refuse_two_rates(policies: list[str], negative_sample_rate: float) -> None:
+    from lab.simulation.policies import POLICIES
+
+    own = [name for name in policies if "negative_sample_rate" in POLICIES[name]]
+    if own and negative_sample_rate != 1:
+        raise typer.BadParameter(
+            f"the policy {own[0]} has a --negative-sample-rate of its own,"
+            f" {POLICIES[own[0]]['negative_sample_rate']}: leave out one of the two"
+        )
+
+
+def print_reports(reports: list[Report]) -> None:
+    """Each by itself, then the policies side by side."""
+    from rich.console import Console
+
+    console = Console()
+    for report in reports:
+        console.print(_phases_of(report))
+        events = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.events.items())
+        console.print(events)
+        console.print(str(report.accounts), soft_wrap=True)
+    if len(reports) > 1:
+        console.print(_compared(reports))
+
+
+def _phases_of(report: Report) -> Table:
+    rate, seconds = report.requests_per_second, report.seconds
+    table = _table(
+        f"{report.policy}: {rate:g} impressions/s, {seconds:g} s",
+        *("phase", "predictions", "calibration", "log loss", "beyond the truth's", "regret"),
+    )
+    for phase, quality in report.phases.items():
+        figures = (quality.calibration, quality.log_loss, quality.excess_log_loss, quality.regret)
+        table.add_row(phase.replace("_", " "), str(quality.predictions), *map(_text, figures))
+    return table
+
+
+def _compared(reports: list[Report]) -> Table:
+    """A column for each policy: with a row for each, a terminal is too narrow for the figures."""
+    table = _table(
+        "Calibration of what was served; log loss and regret before the shock",
+        *("", *(report.policy.replace("-", "-\n") for report in reports)),
+    )
+    for phase in reports[0].phases:
+        figures = [_text(report.phases[phase].calibration) for report in reports]
+        table.add_row(phase.replace("_", " "), *figures)
+    before = [report.phases["before_shock"] for report in reports]
+    table.add_row("log loss", *(_text(quality.log_loss) for quality in before))
+    table.add_row("regret", *(_text(quality.regret) for quality in before))
+    for count in ("learned", "lost", "lost_clicks", "doubled", "doubled_clicks", "foreign"):
+        table.add_row(count.replace("_", " "), *(str(getattr(report.accounts, count)) for report in reports))
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
+
+
+def _text(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.4f}"

@@ -1,0 +1,118 @@
+"""The command `ftrl tune`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from service.cli.file_flags import FileFlags, with_file_flags
+from service.cli.replay.command import json_or_file
+from service.cli.setting_flags import with_settings
+from service.settings import Settings
+from service.telemetry.logs import configure_logging
+
+if TYPE_CHECKING:
+    from lab.experiments.space import Space
+    from lab.experiments.tuning import Ranking
+
+Number = TypeVar("Number", int, float)
+
+
+@with_settings
+@with_file_flags
+def tune(
+    settings: Settings,
+    flags: FileFlags,
+    file: Annotated[str, typer.Argument(help="Examples, in any format of `ftrl replay`.")],
+    families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl,rda.")] = "",
+    updates: Annotated[str, typer.Option(help="first_order, implicit; default first_order.")] = "",
+    alphas: Annotated[str, typer.Option(help="Of the adaptive rate; default 0.02,0.05,0.1,0.2.")] = "",
+    gammas: Annotated[str, typer.Option(help="Of the rate gamma.")] = "",
+    l1: Annotated[str, typer.Option(help="Default 0,0.5,2.")] = "",
+    l2: Annotated[str, typer.Option(help="Default 0.")] = "",
+    bits: Annotated[str, typer.Option(help="Slots are 2^bits; default 22.")] = "",
+    numeric: Annotated[str, typer.Option(help="bucket, log, raw: what numbers become; default bucket.")] = "",
+    hyper: Annotated[
+        str | None, typer.Option(help="Hyperparameters that all have: JSON, or a file of it.")
+    ] = None,
+    hashing: Annotated[
+        list[str] | None, typer.Option(help="A hash contract: JSON, or a file of it. Repeat to try several.")
+    ] = None,
+    search: Annotated[
+        Literal["grid", "halving"],
+        typer.Option(help="All through the whole file, or a third stays after 1/9 and after 1/3 of it."),
+    ] = "grid",
+    memory: Annotated[str, typer.Option(help="What the candidates may take at once.")] = "2GiB",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Candidates at once; default: processors.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many candidates the table shows.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The ranking as one JSON object.")] = False,
+) -> None:
+    """Try many models on a log of your own, side by side in one pass, and rank them by progressive log loss.
+
+    Lists are separated by commas; every combination is tried. The result is the body of a PUT
+    /models/{name} that makes the best one.
+    """
+    from lab.experiments.race import RacePlan
+    from lab.experiments.space import Space
+
+    configure_logging(settings.log_level, settings.log_format)
+    space = Space(
+        json_or_file(hyper, "--hyper") or {},
+        tuple(json_or_file(text, "--hashing") or {} for text in hashing or ()) or ({},),
+        _words(families),
+        _words(updates),
+        _numbers(alphas, float, "--alphas"),
+        _numbers(gammas, float, "--gammas"),
+        _numbers(l1, float, "--l1"),
+        _numbers(l2, float, "--l2"),
+        _numbers(bits, int, "--bits"),
+        _words(numeric),
+    )
+    kind, options = flags.format_of(file), flags.options(settings)
+    plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
+    _tell(_ranked(plan, space), top, out, as_json)
+
+
+def _ranked(plan: Any, space: Space) -> Ranking:
+    from lab.experiments.tuning import tune as run
+    from model_core.errors import InvalidInput
+
+    try:
+        return run(plan, space)
+    except InvalidInput as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+
+
+def _tell(ranking: Ranking, top: int, out: Path | None, as_json: bool) -> None:
+    from lab.experiments.tuning import print_ranking
+
+    if out is not None:
+        out.write_text(json.dumps(ranking.body, indent=2) + "\n")
+    if as_json:
+        sys.stdout.write(json.dumps(ranking.to_json(), allow_nan=False) + "\n")
+    else:
+        print_ranking(ranking, top)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+def _numbers(text: str, kind: type[Number], flag: str) -> tuple[Number, ...]:
+    try:
+        return tuple(kind(word) for word in _words(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint=flag) from None
+
+
+def _bytes(text: str) -> int:
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        raise typer.BadParameter(f"{text!r} is no size, such as 2GiB", param_hint="--memory") from None

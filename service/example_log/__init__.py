@@ -1,0 +1,1 @@
+"""The example log: append, ids, results, decoding, lag, inspection."""

@@ -1,0 +1,183 @@
+"""New examples on their way into the log: requests that arrive together share an append."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+
+from model_core.examples.batch import ExampleBatch
+from service.errors import NO_ANSWER, AppendOutcome, LogFull, StateUnavailable, UpdateUnavailable
+from service.example_log.incoming import NewExamples
+from service.example_log.stream import ExampleLog, MicroBatch, Place, share_out
+from service.models.registry import OpenModel
+from service.models.replica import ModelGone
+from service.runtime.coalescer import STOPPING, Asked, Coalescer
+from service.settings import Settings
+from service.storage.health import ServerHealth
+from service.storage.keys import ModelKeys
+from service.telemetry.metrics import Metrics
+
+MOST_EXAMPLES_AN_APPEND = 4096
+A_MOMENT_SECONDS = 0.1
+"""Requests whose deadlines are so close fail together, a little early: what is left is then built anew."""
+
+
+class Placed(NamedTuple):
+    """Where the examples of a request stand in the log, and the event ids under which a retry finds them."""
+
+    places: list[Place]
+    event_ids: list[str]
+
+
+class _Request(NamedTuple):
+    examples: NewExamples
+    deadline: float
+
+
+_Asked = Asked[_Request, Placed]
+
+
+class Appender:
+    """Requests that arrive while an append is under way share the next one."""
+
+    def __init__(self, client: Redis, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
+        self._log = ExampleLog(client, keys, settings, partial(metrics.lost_examples, keys.model))
+        self._model = keys.model
+        self._metrics = metrics
+        self._requests = Coalescer[_Request, Placed](self._append_together, MOST_EXAMPLES_AN_APPEND)
+
+    async def append(self, examples: NewExamples, deadline: float) -> Placed:
+        """Raises what ExampleLog.append raises."""
+        return await self._requests.submit(_Request(examples, deadline), len(examples.batch))
+
+    async def _append_together(self, requests: list[_Asked]) -> None:
+        """Each fails at its own deadline only, whatever it shares an append with."""
+        while requests:
+            micro_batch = MicroBatch()
+            for examples, size in ((asked.request.examples, asked.size) for asked in requests):
+                micro_batch.extend(examples.event_ids or [None] * size)
+                micro_batch.slice_names.update(examples.slice_names)
+            batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
+            records = replace(batch, event_ids=micro_batch.digests).to_records()
+            try:
+                requests = await self._append(requests, micro_batch, records)
+            except asyncio.CancelledError:  # the service stops while the server may be appending
+                _refuse(requests, micro_batch, "unknown", why=STOPPING)
+                raise
+
+    async def _append(
+        self, requests: list[_Asked], micro_batch: MicroBatch, records: list[bytes]
+    ) -> list[_Asked]:
+        """Returns those that certainly are not in the log and still have time. Where it is not known, the
+        micro-batch is tried again as it is.
+        """
+        started = time.monotonic()
+        while pending := [asked for asked in requests if asked.waits]:
+            deadline = pending[0].request.deadline
+            try:
+                places = await self._log.append(micro_batch, records, deadline)
+            except UpdateUnavailable as failure:
+                _refuse(requests, micro_batch, failure.outcome, deadline + A_MOMENT_SECONDS)
+                if failure.outcome == "not_appended":
+                    return [asked for asked in pending if asked.waits]
+            else:
+                self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
+                _answer(requests, places, micro_batch)
+                break
+        return []
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until all requests are answered, at most so long."""
+        await self._requests.drain(seconds)
+
+    async def close(self) -> None:
+        await self._requests.close(UpdateUnavailable("not_appended", [], STOPPING))
+        await self._log.close()
+
+
+def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:
+    """Which examples of the append are those of each request."""
+    return pairwise(accumulate((asked.size for asked in requests), initial=0))
+
+
+def _answer(requests: list[_Asked], places: list[Place], micro_batch: MicroBatch) -> None:
+    shares = share_out(places, (asked.size for asked in requests))
+    for asked, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
+        asked.answer(Placed(share, micro_batch.event_ids[start:stop]))
+
+
+def _refuse(
+    requests: list[_Asked],
+    micro_batch: MicroBatch,
+    outcome: AppendOutcome,
+    latest: float = math.inf,
+    why: str = NO_ANSWER,
+) -> None:
+    """Those whose deadline is not after `latest`, each told its own event ids."""
+    for asked, (start, stop) in zip(requests, _bounds(requests), strict=True):
+        if asked.request.deadline <= latest:
+            asked.refuse(UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], why))
+
+
+class Updates:
+    def __init__(self, client: Redis, settings: Settings, health: ServerHealth, metrics: Metrics) -> None:
+        self._client = client
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._appenders: dict[str, Appender] = {}  # by incarnation
+
+    async def append(self, model: OpenModel, examples: NewExamples, deadline: float) -> Placed:
+        """Durable when it returns.
+
+        Raises LogFull, UpdateUnavailable, StateUnavailable (the model was deleted meanwhile).
+        """
+        if not len(examples.batch):
+            return Placed([], [])
+        if self._health.shedding:
+            raise LogFull(
+                f"Redis uses {self._health.used_share:.0%} of its memory limit; examples are refused above"
+                f" {self._settings.memory_share_limit:.0%}, so that what is in the log can still be learned."
+            )
+        try:
+            placed = await self._appender(model).append(examples, deadline)
+        except ModelGone:
+            raise StateUnavailable(
+                f"Model {model.name!r} was deleted or created anew; nothing was appended."
+            ) from None
+        model.slices.told(examples.slice_names)
+        return placed
+
+    def _appender(self, model: OpenModel) -> Appender:
+        keys = model.mirror.replica.keys
+        appender = self._appenders.get(keys.incarnation)
+        if appender is None:
+            model.belongs(self._retire_appender, keys.incarnation)
+            appender = Appender(self._client, keys, self._settings, self._metrics)
+            self._appenders[keys.incarnation] = appender
+        return appender
+
+    async def _retire_appender(self, incarnation: str) -> None:
+        """Of a model that was deleted: what is under way is answered first, as the server knows what became
+        of it.
+        """
+        if incarnation in self._appenders:
+            await self._appenders[incarnation].drain(self._settings.update_timeout_seconds)
+            await self._close_appender(incarnation)
+
+    async def _close_appender(self, incarnation: str) -> None:
+        appender = self._appenders.pop(incarnation, None)
+        if appender is not None:
+            await appender.close()
+
+    async def close(self) -> None:
+        for incarnation in list(self._appenders):
+            await self._close_appender(incarnation)

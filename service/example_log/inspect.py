@@ -1,0 +1,168 @@
+"""An operator's view of the example log, and the way past an entry that no learner can read."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+from model_core.errors import FormatError
+from model_core.examples.batch import ExampleBatch
+from service.errors import CommandFailure
+from service.example_log.decode import examples_of, gap_before
+from service.example_log.ids import event_digest, packed_id
+from service.models.replica import gone_is_unknown, read_meta
+from service.storage.client import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import LOG_START, LogEntry, LogId, Meta
+from service.storage.scripts import commit_learned
+
+_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
+_ENTRIES_A_LOOK = 100
+_TRIM_NOTHING = (str(LOG_START), str(LOG_START), 10**15)
+
+
+async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> list[str]:
+    """Lines for people. Raises UnknownModel, CommandFailure."""
+    meta = await _meta(channel, model)
+    keys = ModelKeys(model, meta.incarnation)
+    first = f"({meta.applied}" if start is None else str(_log_id(start))
+    entries = await _entries(channel, keys, first, count)
+    length = await channel.call("XLEN", keys.log)
+    lines = [f"model {model}: {length} entries; learned through {meta.applied}, {meta.backlog} examples wait"]
+    number = meta.applied_number if start is None else None
+    for entry in entries:
+        described, number = _described(entry, number)
+        lines += described
+    if len(entries) < count and number is not None and number < meta.appended:
+        missing = meta.appended - number
+        lines.append(f"{await _end(channel, keys)}  GAP: the last {missing} examples are not in the log")
+    return lines
+
+
+async def skip_through(channel: Channel, model: str, entry: str) -> int:
+    """How many examples were left out. Raises UnknownModel, CommandFailure."""
+    target = _log_id(entry)
+    await _require_in_log(channel, model, target)
+    while True:
+        meta = await _meta(channel, model)
+        if target <= meta.applied:
+            raise CommandFailure(f"the log of {model} is learned or skipped through {meta.applied} already")
+        keys = ModelKeys(model, meta.incarnation)
+        number = await _number_after(channel, keys, meta, target)
+        status, *_ = await commit_learned(channel, *_skipping(keys, meta, target, number))
+        if status == b"COMMITTED":
+            return number - meta.applied_number
+
+
+def _described(entry: LogEntry, number: int | None) -> tuple[list[str], int | None]:
+    """Its lines, and the number that comes after it. `number`: with which it is to begin; None: with any."""
+    gap = "" if number is None else gap_before(entry, number)
+    lines = [f"{entry.id.before()}  GAP: {gap}"] if gap else []
+    try:
+        batch = examples_of(entry)
+    except FormatError as wrong:
+        return [*lines, f"{entry.id}  UNREADABLE: {wrong}"], None
+    first = entry.first_number or 0
+    after = first + len(batch)
+    content = f"{batch.labels.sum()} clicks, {len(batch.hashes)} features"
+    return [*lines, f"{entry.id}  examples {first}..{after - 1}  {content}"], after
+
+
+async def _require_in_log(channel: Channel, model: str, target: LogId) -> None:
+    """An id beyond the end would leave out examples that are yet to come."""
+    end = await _end(channel, ModelKeys(model, (await _meta(channel, model)).incarnation))
+    if target > end:
+        raise CommandFailure(f"the log of {model} ends at {end}: there is nothing to skip at {target}")
+
+
+async def _end(channel: Channel, keys: ModelKeys) -> LogId:
+    """The last id that the log ever had, also where that entry is gone."""
+    if not await channel.call("EXISTS", keys.log):
+        return LOG_START
+    told = await channel.call("XINFO", "STREAM", keys.log)
+    return LogId.parse(told[told.index(b"last-generated-id") + 1])
+
+
+async def _number_after(channel: Channel, keys: ModelKeys, meta: Meta, target: LogId) -> int:
+    """The dense number of the first example after `target`. `meta` is from before, but from after the
+    target was appended.
+    """
+    position = target
+    while entries := await _entries(channel, keys, f"({position}", _ENTRIES_A_LOOK):
+        for entry in entries:
+            if entry.first_number is not None:
+                return entry.first_number
+        position = entries[-1].id
+    return meta.appended
+
+
+async def _entries(channel: Channel, keys: ModelKeys, start: str, count: int) -> list[LogEntry]:
+    found = await channel.call("XRANGE", keys.log, start, "+", "COUNT", count)
+    return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+def _skipping(keys: ModelKeys, meta: Meta, target: LogId, number: int) -> list[str | bytes | int | float]:
+    """Arguments of a commit that changes no slot and moves on in the log."""
+    return [
+        *(keys.meta, keys.state(meta.generation), keys.commits, keys.log, keys.evaluation),
+        *(meta.incarnation, meta.generation, meta.token, secrets.token_bytes(8)),
+        *(str(target), number, meta.t, meta.commit + 1, meta.skipped),
+        *(b"", b"", b"", b""),
+        *(*_TRIM_NOTHING, 0),
+    ]
+
+
+async def _meta(channel: Channel, model: str) -> Meta:
+    with gone_is_unknown():
+        return await read_meta(channel, model)
+
+
+def _log_id(text: str) -> LogId:
+    parsed = LogId.parse(text) if _ID.fullmatch(text) else None
+    if parsed is None or max(parsed) >= 2**64:
+        raise CommandFailure(f"{text!r} is no log entry's id; it looks like 1700000000000-0")
+    return parsed
+
+
+ENTRIES_A_LOOK = 100
+
+
+async def find_examples(channel: Channel, model: str, identifier: str) -> list[str]:
+    """A line for each example of a logged prediction of that id, or of that event id.
+
+    Raises UnknownModel, and CommandFailure where there is none.
+    """
+    with gone_is_unknown():
+        meta = await read_meta(channel, model)
+    wanted = {packed_id(identifier), event_digest(identifier)}
+    keys = ModelKeys(model, meta.incarnation)
+    lines = [line async for entry in _all_entries(channel, keys) for line in _found(entry, wanted, meta)]
+    if not lines:
+        raise CommandFailure(f"the log of {model} has no example of {identifier!r}, not any more or not yet")
+    return lines
+
+
+def _found(entry: LogEntry, wanted: set[bytes], meta: Meta) -> Iterator[str]:
+    try:
+        batch = examples_of(entry)
+    except FormatError:
+        return
+    state = "learned" if entry.id <= meta.applied else "waits to be learned"
+    for k in range(len(batch)):
+        if not wanted.isdisjoint(_ids(batch, k)):
+            weight = batch.weights[k] if batch.weights.size else 1
+            number = (entry.first_number or 0) + k
+            yield f"{entry.id}  example {number}  label {batch.labels[k]}  weight {weight:g}  {state}"
+
+
+def _ids(batch: ExampleBatch, k: int) -> list[bytes]:
+    return [ids[k] for ids in (batch.prediction_ids, batch.event_ids) if ids is not None]
+
+
+async def _all_entries(channel: Channel, keys: ModelKeys) -> AsyncIterator[LogEntry]:
+    after = "-"
+    while found := await channel.call("XRANGE", keys.log, after, "+", "COUNT", ENTRIES_A_LOOK):
+        for entry, fields in found:
+            yield LogEntry.parse(entry, fields)
+        after = f"({found[-1][0].decode()}"

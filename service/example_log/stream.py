@@ -1,0 +1,210 @@
+"""Appending to a model's example log: the moment an update becomes durable, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ResponseError
+
+from service.errors import LogFull, UpdateUnavailable
+from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
+from service.example_log.lost import AcknowledgedEntries, Appended
+from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
+from service.models.replica import ModelGone
+from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel, NotSent
+from service.storage.errors import raise_unless_transient
+from service.storage.keys import ModelKeys
+from service.storage.records import LogId
+from service.storage.scripts import append_examples
+
+MOST_ENTRY_BYTES = 32 * 1024
+MOST_ENTRY_EXAMPLES = 1_000
+
+
+class Place(NamedTuple):
+    """Where an example stands in the log, or several that follow each other. `entry` is None for a duplicate
+    whose first place is not known.
+    """
+
+    entry: LogId | None
+    offset: int
+    duplicate: bool
+    examples: int = 1
+
+
+class MicroBatch:
+    """What one append carries; all attempts to append it go under its own id, so they append it once.
+
+    event_ids: for callers, one an example. digests: the same as the log's records carry them, 16 bytes each.
+    claims: of each example whose id was not made here (the batch's own claim covers those): its index, its
+    digest, and the id of an earlier micro-batch that it may repeat.
+    slice_names: values of sliced features that the examples have and that were not told before.
+    may_be_sent: whether an attempt may have reached the server and may yet succeed, or has.
+    """
+
+    def __init__(self) -> None:
+        self.batch_id = new_batch_id()
+        self.event_ids: list[str] = []
+        self.digests: list[bytes] = []
+        self.claims: list[int | bytes] = []
+        self.slice_names: dict[int, SliceName] = {}
+        self.may_be_sent = False
+
+    def extend(self, event_ids: Sequence[str | None]) -> None:
+        """Takes the callers' event ids; where there is none, makes one that a retry can give."""
+        start = len(self.digests)
+        self.digests += [
+            made_digest(self.batch_id, index) if event_id is None else event_digest(event_id)
+            for index, event_id in enumerate(event_ids, start)
+        ]
+        self.event_ids += [
+            made_text(digest) if event_id is None else event_id
+            for event_id, digest in zip(event_ids, self.digests[start:], strict=True)
+        ]
+        for index, event_id in enumerate(event_ids, start):
+            if event_id is not None:
+                self.claims += (index, self.digests[index], batch_of(event_id))
+
+
+class ExampleLog:
+    """Appends of one model from one process. Calls must not overlap."""
+
+    def __init__(
+        self,
+        client: Redis,
+        keys: ModelKeys,
+        settings: Settings,
+        on_lost: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._channel = Channel(client, follow=False)
+        self._keys = keys
+        self._settings = settings
+        self._clock_offset_ms: float | None = None  # server's clock less our monotonic one
+        self._asked_connection = 0  # the number of the connection that was asked for it
+        self._acknowledged = AcknowledgedEntries(keys, on_lost)
+
+    async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
+        """Tries until time.monotonic() is `deadline`; for a batch that was tried before, a later one. Returns
+        the places of all records, in order.
+
+        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
+        certain.
+        """
+        tail = [len(records), *records, *batch.claims]
+        pause = 0.01
+        while True:
+            try:
+                reply = await self._attempt(batch, tail, deadline)
+                if reply[0] != b"LATE":
+                    return self._remembered(self._places(reply, len(records)))
+                # No attempt so far can succeed any more. Time left here means that the server's clock jumped.
+                batch.may_be_sent, self._clock_offset_ms = False, None
+            except (NotSent, BusyLoadingError):
+                pass
+            except ResponseError as refusal:
+                raise_unless_transient(refusal)
+            except CONNECTION_FAILURES:
+                batch.may_be_sent = True
+            if time.monotonic() + pause >= deadline:
+                raise UpdateUnavailable("unknown" if batch.may_be_sent else "not_appended", batch.event_ids)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.2)
+
+    async def _attempt(
+        self, batch: MicroBatch, tail: list[int | bytes], deadline: float
+    ) -> list[bytes | int]:
+        offset = await self._offset_ms()
+        settings = self._settings
+        reply: list[bytes | int] = await append_examples(
+            self._channel,
+            *(self._keys.meta, self._keys.log, self._keys.slices),
+            *(self._keys.incarnation, round(deadline * 1000 + offset)),
+            *(settings.backlog_limit_examples, self._keys.events_prefix),
+            *(
+                round(settings.event_id_retention_seconds),
+                batch.batch_id,
+                MOST_ENTRY_BYTES,
+                MOST_ENTRY_EXAMPLES,
+            ),
+            *(pack_names(batch.slice_names), MOST_VALUES_A_FEATURE),
+            *tail,
+        )
+        return reply
+
+    async def _offset_ms(self) -> float:
+        """Asked anew on every connection, which may lead to another server, and after a jump."""
+        channel = self._channel
+        if self._clock_offset_ms is None or not channel.connected or channel.opened != self._asked_connection:
+            asked = time.monotonic()
+            try:
+                seconds, microseconds = await channel.call("TIME")
+                now = (asked + time.monotonic()) / 2
+                self._asked_connection = channel.opened
+                await self._acknowledged.look(channel)
+            except CONNECTION_FAILURES as failure:
+                self._clock_offset_ms = None
+                raise NotSent(str(failure)) from failure  # the append was not
+            self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
+        return self._clock_offset_ms
+
+    def _places(self, reply: list[bytes | int], count: int) -> list[Place]:
+        status, *rest = reply
+        if status == b"APPENDED":
+            return parse_receipt(bytes(rest[0]), count)
+        if status == b"GONE":
+            raise ModelGone(self._keys.model)
+        limit = self._settings.backlog_limit_examples  # FULL
+        raise LogFull(f"{int(rest[0])} examples wait to be learned; the limit is {limit}")
+
+    def _remembered(self, places: list[Place]) -> list[Place]:
+        self._acknowledged.add(
+            Appended(place.entry, place.examples) for place in places if place.entry and not place.duplicate
+        )
+        return places
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def parse_receipt(receipt: bytes, count: int) -> list[Place]:
+    """The places of `count` examples by the receipt of append.lua: new ones in order, duplicates by index."""
+    entries, _, duplicates = receipt.decode().partition("|")
+    sizes = [part.rsplit(":", 1) for part in entries.split(",") if part]
+    new = [Place(LogId.parse(entry), 0, duplicate=False, examples=int(size)) for entry, size in sizes]
+    if not duplicates:
+        return new
+    firsts = [part.split("=") for part in duplicates.split(",")]
+    indices = [int(index) for index, _ in firsts]
+    gaps = [after - before - 1 for before, after in pairwise([-1, *indices, count])]
+    first, *others = share_out(new, gaps)
+    between = zip(firsts, others, strict=True)
+    return first + [place for (_, position), some in between for place in (_first_place(position), *some)]
+
+
+def share_out(places: Sequence[Place], sizes: Iterable[int]) -> Iterator[list[Place]]:
+    """The places of the first so many examples, of the next so many, and so on."""
+    following = iter(places)
+    left = Place(None, 0, duplicate=False, examples=0)
+    for size in sizes:
+        shared: list[Place] = []
+        missing = size
+        while missing:
+            entry, offset, duplicate, examples = left if left.examples else next(following)
+            taken = min(missing, examples)
+            shared.append(Place(entry, offset, duplicate, taken))
+            left = Place(entry, offset + taken, duplicate, examples - taken)
+            missing -= taken
+        yield shared
+
+
+def _first_place(position: str) -> Place:
+    if not position:
+        return Place(None, 0, duplicate=True)
+    entry, _, offset = position.rpartition(":")
+    return Place(LogId.parse(entry), int(offset), duplicate=True)

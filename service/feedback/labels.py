@@ -1,0 +1,191 @@
+"""What /predict, /update and /impressions do about predictions that wait: from texts to texts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.examples.batch import ExampleBatch
+from service.errors import (
+    LabelConflict,
+    LabelsUnavailable,
+    ModelDeleted,
+    PredictionConflict,
+    StateUnavailable,
+    UnknownPrediction,
+)
+from service.example_log.appender import Placed
+from service.example_log.incoming import NewLabel
+from service.example_log.results import (
+    NO_RESULTS,
+    UpdateResults,
+    UpdateStatus,
+    results_of,
+    until_learned,
+)
+from service.example_log.stream import Place
+from service.feedback.recorder import Served
+from service.feedback.service import Feedback
+from service.feedback.store import Labelled
+from service.models.evaluation.slices import SliceName
+from service.models.registry import OpenModel
+
+SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
+_STATUS: Mapping[str, UpdateStatus] = {
+    "W": "waiting",
+    "G": "waiting",
+    "N": "sampled_out",
+    "T": "late",
+    "D": "duplicate",
+    "E": "duplicate",
+    "C": "conflict",
+    "U": "unknown",
+}
+_UNSHOWN = "GE"
+
+
+async def keep_predictions(
+    feedback: Feedback,
+    model: OpenModel,
+    batch: ExampleBatch,
+    margins: npt.NDArray[np.float64],
+    ids: Sequence[str | None] | None,
+    slice_names: Mapping[int, SliceName],
+    elsewhere: Callable[[], Awaitable[str]] | None,
+) -> tuple[list[str], list[bool]]:
+    """Under which ids, and whether each waits for its label now. `elsewhere`: see Served.
+
+    Raises PredictionConflict where other predictions were kept under some of the ids.
+    """
+    replica, keeper = model.mirror.replica, feedback.of(model).predictions
+    look = ids is not None and any(ids)
+    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names, elsewhere)
+    texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
+    if "X" in letters:
+        raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
+    return texts, [letter not in "AF" for letter in letters]
+
+
+async def show(
+    feedback: Feedback, model: OpenModel, elsewhere: AsyncIterator[OpenModel], ids: Sequence[str]
+) -> list[str]:
+    """What became of each: see SHOWN_STATUS. Raises what Feedback.expose raises."""
+    letters = await feedback.expose(model, ids)
+    if "U" in letters:
+        async for other in elsewhere:
+            missing = [k for k, letter in enumerate(letters) if letter == "U"]
+            try:
+                found = await feedback.expose(other, [ids[k] for k in missing])
+            except ModelDeleted:  # that knows none
+                continue
+            for k, letter in zip(missing, found, strict=True):
+                letters[k] = letter
+            if "U" not in letters:
+                break
+    return [SHOWN_STATUS[letter] for letter in letters]
+
+
+class TakenLabels(NamedTuple):
+    """What one model said of labels, those of these rows of a request."""
+
+    model: OpenModel
+    rows: Sequence[int]
+    answers: list[Labelled]
+
+    @property
+    def unknown(self) -> list[int]:
+        return [row for row, answer in zip(self.rows, self.answers, strict=True) if answer.letter == "U"]
+
+    async def learned(self, deadline: float) -> None:
+        """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
+        places = [_place(answer) for answer in self.answers if answer.letter in "JPD"]
+        await until_learned(self.model, places, deadline)
+
+    def results(self, labels: Sequence[NewLabel]) -> UpdateResults:
+        own = [labels[row] for row in self.rows]
+        placed = Placed([_place(answer) for answer in self.answers], [label.prediction_id for label in own])
+        known = results_of(self.model, placed, np.array([label.label for label in own], np.uint8))
+        pairs = zip(self.answers, known.statuses, strict=True)
+        statuses = [_STATUS.get(answer.letter, status) for answer, status in pairs]
+        return known._replace(statuses=statuses, id_field="id")
+
+
+async def take_labels(
+    feedback: Feedback,
+    model: OpenModel,
+    elsewhere: AsyncIterator[OpenModel],
+    before: Callable[[float], AsyncIterator[OpenModel]],
+    labels: Sequence[NewLabel],
+    deadline: float,
+) -> list[TakenLabels]:
+    """Durable when it returns. `elsewhere`: who may know a prediction that the model does not. `before`: who
+    of those that are there by a deadline may have kept the same prediction, and been told of its impression,
+    though the model knows it too. What a later part says of a row counts.
+
+    Raises what Feedback.label raises.
+    """
+    if not labels:
+        return []
+    parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
+    rows = [k for k, answer in enumerate(parts[0].answers) if answer.letter in _UNSHOWN]
+    if rows:
+        parts += await _take_before(feedback, before, labels, rows, min(deadline, feedback.soon()))
+    if missing := parts[0].unknown:
+        async for other in elsewhere:
+            try:
+                found = await feedback.label(other, [labels[row] for row in missing], deadline)
+            except ModelDeleted:  # that knows none
+                continue
+            parts.append(TakenLabels(other, missing, found))
+            missing = parts[-1].unknown
+            if not missing:
+                break
+    return parts
+
+
+async def _take_before(
+    feedback: Feedback,
+    before: Callable[[float], AsyncIterator[OpenModel]],
+    labels: Sequence[NewLabel],
+    rows: list[int],
+    deadline: float,
+) -> list[TakenLabels]:
+    """Labels that are durable already: who does not answer by then leaves them so. Raises LogFull."""
+    parts = []
+    async for other in before(deadline):
+        try:
+            told = await feedback.label(other, [labels[k] for k in rows], deadline)
+        except (StateUnavailable, LabelsUnavailable):
+            continue
+        taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
+        parts.append(TakenLabels(other, [*taken], [*taken.values()]))
+        rows = [k for k in rows if k not in taken]
+        if not rows:
+            break
+    return parts
+
+
+def results_of_labels(labels: Sequence[NewLabel], parts: Sequence[TakenLabels]) -> UpdateResults:
+    """What is known of them by now."""
+    if not parts:
+        return NO_RESULTS
+    results = parts[0].results(labels)
+    for part in parts[1:]:
+        results.put(part.rows, part.results(labels))
+    return results
+
+
+def refuse_single(labelled: UpdateResults) -> None:
+    """A label that comes alone and is not taken is an error. Raises UnknownPrediction, LabelConflict."""
+    if labelled.statuses == ["unknown"]:
+        raise UnknownPrediction(labelled.ids[0])
+    if labelled.statuses == ["conflict"]:
+        raise LabelConflict(labelled.ids[0])
+
+
+def _place(answer: Labelled) -> Place:
+    entry, offset = answer.place or (None, 0)
+    return Place(entry, offset, duplicate=answer.letter == "D")

@@ -1,0 +1,196 @@
+"""The predictions of one model that wait in Redis, and what can happen to them: one script each."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.examples.batch import ExampleBatch
+from model_core.examples.records import HEADER_BYTES
+from service.errors import LogFull
+from service.example_log.stream import MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES
+from service.models.config.feedback import FeedbackConfig
+from service.models.config.stored import feedback_in_force
+from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
+from service.models.replica import ModelGone
+from service.settings import Settings
+from service.storage.client import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import WAITING_HEAD, LogId
+from service.storage.scripts import (
+    Script,
+    expose_predictions,
+    label_predictions,
+    log_predictions,
+    note_slices,
+    sweep_predictions,
+)
+
+STAGES = ("unshown", "early", "open", "closed")
+"""Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""
+
+_KEY_FROM, _PREFIX, _HASH_BYTES = 6, slice(2, 6), 4
+_NO_FLAGS = b"\0"
+_WEIGHT = struct.Struct("<d")
+
+
+class Sought(NamedTuple):
+    """A prediction that may wait under this key since Unix second `latest`, about, and not since later."""
+
+    key: bytes
+    value: bytes
+    latest: int
+
+
+class Label(NamedTuple):
+    """A label for the prediction of a key."""
+
+    key: bytes
+    label: int
+    weight: float
+
+
+class Labelled(NamedTuple):
+    """What became of a label. `letter`: as label.lua says it. `place`: its log entry and offset, where known.
+    `delay`: seconds since it was shown, None where it was not, or is closed.
+    """
+
+    letter: str
+    place: tuple[LogId, int] | None
+    delay: float | None
+
+
+class Swept(NamedTuple):
+    """What a sweep left. `more`: whether there is more to do now. `waiting`: how many at each of STAGES.
+    `counts`: how many ever, by fate.
+    """
+
+    more: bool
+    bytes: int
+    oldest_seconds: float
+    waiting: dict[str, int]
+    counts: dict[str, int]
+
+
+class Waiting:
+    """Every method raises ModelGone where this incarnation of the model is no more, ContractMismatch where
+    its `feedback` was changed to what this version does not know, and what Channel.call raises.
+
+    `config`: how labels are waited for, as the server said last; `stored`: see Meta.feedback. Every script
+    compares that, so that all processes do as the server says from one moment on.
+    """
+
+    def __init__(
+        self, keys: ModelKeys, config: FeedbackConfig, settings: Settings, stored: bytes = b""
+    ) -> None:
+        self._keys = keys
+        self._settings = settings
+        self._kind = "i" if config.exposure == "on_predict" else "u"  # which never changes in place
+        self._take(config, stored)
+
+    def _take(self, config: FeedbackConfig, stored: bytes) -> None:
+        self.config, self.stored = config, stored
+        keys, settings = self._keys, self._settings
+        common: tuple[str | int | float, ...] = (
+            *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions_prefix),
+            *(keys.incarnation, keys.due_prefix),
+            *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
+            *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
+            *(settings.backlog_limit_examples, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
+        )
+        self._common = [*(str(one).encode() for one in common), stored]
+
+    async def log(self, channel: Channel, entries: Iterable[bytes], look: bool) -> str:
+        """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
+        (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *entries)
+        return str(letters, "ascii")
+
+    async def known(self, channel: Channel, sought: Sequence[Sought]) -> str:
+        """S, X or U for each as log_predictions.lua says. Keeps none."""
+        latest = max(one.latest for one in sought)
+        entries = [part for one in sought for part in (one.key, one.value)]
+        (letters,) = await self._run(log_predictions, channel, self._kind, latest, *entries)
+        return str(letters, "ascii")
+
+    async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:
+        """Values of sliced features, before predictions that have them are kept."""
+        keys = self._keys
+        await note_slices(
+            channel, *(keys.meta, keys.slices, keys.incarnation, pack_names(names), MOST_VALUES_A_FEATURE)
+        )
+
+    async def expose(self, channel: Channel, keys: Sequence[bytes]) -> str:
+        """A letter as expose.lua says for each key."""
+        (letters,) = await self._run(expose_predictions, channel, *keys)
+        return str(letters, "ascii")
+
+    async def label(self, channel: Channel, labels: Sequence[Label]) -> list[Labelled]:
+        """Raises LogFull where nothing was taken."""
+        flat = [part for one in labels for part in (one.key, one.label, _WEIGHT.pack(one.weight))]
+        (answers,) = await self._run(label_predictions, channel, *flat)
+        return [_labelled(answer) for answer in answers]
+
+    async def sweep(self, channel: Channel, most: int) -> Swept:
+        more, size, oldest, *rest = await self._run(sweep_predictions, channel, most)
+        stages, counts = rest[: len(STAGES)], rest[len(STAGES) :]
+        named = {name.decode(): int(count) for name, count in zip(counts[::2], counts[1::2], strict=True)}
+        return Swept(bool(more), size, oldest / 1000, dict(zip(STAGES, stages, strict=True)), named)
+
+    async def _run(self, script: Script, channel: Channel, *own: str | bytes | int) -> list[Any]:
+        rest: list[Any]
+        status, *rest = await script(channel, *self._common, *own)
+        while status == b"CHANGED":
+            stored, config = rest
+            self._take(feedback_in_force(self._keys.model, config, stored), stored)
+            status, *rest = await script(channel, *self._common, *own)
+        if status == b"GONE":
+            raise ModelGone(self._keys.model)
+        if status == b"FULL":
+            raise LogFull(f"{int(rest[0])} examples wait to be learned; send the same labels again later")
+        return rest
+
+
+def key_of(prediction_id: bytes) -> bytes:
+    """Under which a prediction waits: the last 10 of the 16 bytes of its id."""
+    return prediction_id[_KEY_FROM:]
+
+
+def entries_of(
+    ids: Sequence[bytes],
+    batch: ExampleBatch,
+    margins: npt.NDArray[np.float64],
+    commit: int,
+    token: bytes,
+) -> list[bytes]:
+    """Key, value, key, value, ... of predictions by the state of that commit number and token."""
+    entries: list[bytes] = []
+    for one, margin, features in zip(ids, margins.tolist(), _features_of(batch), strict=True):
+        head = WAITING_HEAD.pack(commit & 0xFFFF, token, margin, one[_PREFIX])
+        entries += (one[_KEY_FROM:], head + features)
+    return entries
+
+
+def _features_of(batch: ExampleBatch) -> list[bytes]:
+    """Flags and features of each as a record has them, which has nothing else. What a request may say of a
+    label is left out.
+    """
+    if batch.values.size:
+        plain = ExampleBatch(batch.row_ptr, batch.hashes, batch.values, np.zeros(len(batch), np.uint8))
+        return [record[1:2] + record[HEADER_BYTES:] for record in plain.to_records()]
+    hashes = batch.hashes.astype("<u4", copy=False).tobytes()
+    if len(batch) == 1:
+        return [_NO_FLAGS + hashes]
+    bounds = pairwise((_HASH_BYTES * batch.row_ptr).tolist())
+    return [_NO_FLAGS + hashes[start:stop] for start, stop in bounds]
+
+
+def _labelled(answer: bytes) -> Labelled:
+    letter, position, delay = answer.decode().split("|")
+    entry, _, offset = position.rpartition(":")
+    place = (LogId.parse(entry), int(offset)) if position else None
+    return Labelled(letter, place, int(delay) / 1000 if delay != "-1" else None)

@@ -1,0 +1,59 @@
+"""Closing what is due, whoever does it: any number of processes may, each impression is closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from service.feedback.store import Swept, Waiting
+from service.models.config.stored import checked_config
+from service.models.replica import ModelGone, read_meta
+from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.keys import ModelKeys
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 1.0
+AGAIN_SECONDS = 0.02
+MOST_A_SWEEP = 500  # takes the server a few milliseconds
+
+
+async def sweep_waiting(
+    client: Redis, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
+) -> None:
+    """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
+
+    Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
+    A full backlog ends it until the next second.
+    """
+    channel = Channel(client)
+    waiting: Waiting | None = None
+    pause = EVERY_SECONDS
+    try:
+        while True:
+            await asyncio.sleep(pause)
+            pause = EVERY_SECONDS
+            try:
+                waiting = waiting or await _open(channel, model, settings)
+                swept = await waiting.sweep(channel, MOST_A_SWEEP)
+            except ModelGone:
+                return
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
+                log.log(level, "what waits of %s is not closed: %s", model, failure)
+                continue
+            show(swept, waiting)
+            pause = AGAIN_SECONDS if swept.more else EVERY_SECONDS
+    finally:
+        await channel.close()
+
+
+async def _open(channel: Channel, model: str, settings: Settings) -> Waiting:
+    meta = await read_meta(channel, model)
+    config = checked_config(model, meta).feedback
+    return Waiting(ModelKeys(model, meta.incarnation), config, settings, meta.feedback)

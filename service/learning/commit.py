@@ -1,0 +1,209 @@
+"""One atomic commit of what was learned, and what to do when its reply does not come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+from redis.exceptions import ResponseError
+
+from model_core.examples.batch import ExampleBatch
+from model_core.learning.rounds import Learned
+from service.example_log.retention import RetainedBytes
+from service.learning.live_evaluation import LiveEvaluation
+from service.models.mirror import Mirror
+from service.models.replica import Replica, read_commits
+from service.settings import Settings
+from service.snapshots.take.archiver import Archiving
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.health import ServerHealth
+from service.storage.keys import ModelKeys
+from service.storage.records import Commit, LearnedEntry, LogEntry, LogId, changed_records, pack_entries
+from service.storage.scripts import commit_learned
+
+log = logging.getLogger(__name__)
+
+COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit, and what the stream adds
+FOR_EVER_MS = 2**52
+NO_TOKEN = b""
+"""No commit has it: whoever follows or commits from a replica with it has to load again."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Log entries that were learned and wait to be committed."""
+
+    entries: list[LearnedEntry] = field(default_factory=list)
+    margins: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    skipped: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    examples: int = 0
+    positives: int = 0
+    skipped_count: int = 0
+    log_bytes: list[int] = field(default_factory=list)
+    changed_slots: int = 0
+    newest_event: int = -1  # in milliseconds since the epoch; -1 where no example has a time
+
+    def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
+        self.entries.append(LearnedEntry(entry.id, len(batch)))
+        self.margins.append(learned.margins)
+        self.skipped.append(learned.skipped)
+        self.examples += len(batch)
+        self.positives += int(batch.labels.sum())
+        self.skipped_count += int(learned.skipped.sum())
+        self.newest_event = max(self.newest_event, int(batch.event_times.max(initial=-1)))
+        self.log_bytes.append(sum(map(len, entry.records)))
+
+
+class Committer:
+    """Commits for the learner that leads, from the moment it took over."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        settings: Settings,
+        health: ServerHealth,
+        evaluation: LiveEvaluation,
+        archiving: Archiving,
+        log_kept: RetainedBytes,
+        commits_kept: RetainedBytes,
+    ) -> None:
+        self._mirror = mirror
+        self._evaluation = evaluation
+        self._archiving = archiving
+        self._settings = settings
+        self._health = health
+        self._log_kept = log_kept
+        self._commits_kept = commits_kept
+
+    @classmethod
+    async def start(
+        cls,
+        mirror: Mirror,
+        settings: Settings,
+        health: ServerHealth,
+        evaluation: LiveEvaluation,
+        archiving: Archiving,
+    ) -> Committer:
+        replica, channel = mirror.replica, mirror.channel
+        keys = replica.keys
+        return cls(
+            mirror,
+            settings,
+            health,
+            evaluation,
+            archiving,
+            await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
+            await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
+        )
+
+    async def commit(self, work: Work) -> bool:
+        """Returns once it is known whether the server has it; False: refused, and the state was loaded again.
+
+        Raises what Mirror.load raises.
+        """
+        replica = self._mirror.replica
+        commit = _commit_of(work, replica)
+        work.changed_slots = len(commit.changed)
+        position = await self._until_known(commit, replica)
+        if position is None:
+            log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
+            self._evaluation.moved_to(None)
+            replica.token = NO_TOKEN  # its arrays are ahead of any commit, also if the loading fails now
+            await self._mirror.load()
+            return False
+        replica.moved_to(position, commit)
+        self._evaluation.moved_to(commit.token)
+        self._mirror.heard()
+        for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
+            self._log_kept.add(entry, size)
+        self._commits_kept.add(
+            position,
+            commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
+        )
+        return True
+
+    async def _until_known(self, commit: Commit, replica: Replica) -> LogId | None:
+        """The commit's position, or None where it was refused.
+
+        Sent again until the server answers: compare-and-set makes it happen once.
+        """
+        arguments = self._arguments(commit, replica)
+        pause = 0.05
+        while True:
+            try:
+                status, *rest = await commit_learned(self._mirror.channel, *arguments)
+                if status == b"COMMITTED":
+                    return LogId.parse(rest[0])
+                if status == b"CONFLICT" and rest[0] == commit.token:
+                    # An earlier attempt came through and its reply was lost.
+                    return await self._position_of(commit, replica)
+                return None
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.warning("commit %d of %s waits: %s", commit.number, self._mirror.model, failure)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    async def _position_of(self, commit: Commit, replica: Replica) -> LogId | None:
+        for position, other in await read_commits(self._mirror.channel, replica):
+            if other.token == commit.token:
+                return position
+        return None
+
+    def _arguments(self, commit: Commit, replica: Replica) -> list[str | bytes | int | float]:
+        keys: ModelKeys = replica.keys
+        # A server that sheds examples needs the room: then only what is not yet learned stays in the log, and
+        # of the commits what a mirror that is up to date needs.
+        shedding = self._health.shedding
+        kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
+        log_from = self._log_kept.keep_from()
+        if self._archiving.on and not shedding:
+            # The server's own clock would not wait for the archive: what may go is decided here.
+            expired = LogId(max(0, commit.applied.milliseconds - kept_ms), 0)
+            log_from = min(max(log_from, expired), self._archiving.through)
+            kept_ms = FOR_EVER_MS
+        commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
+        written, deleted = self._evaluation.take()
+        return [
+            *(keys.meta, keys.state(replica.generation), keys.commits, keys.log, keys.evaluation),
+            *(keys.incarnation, replica.generation, commit.previous_token, commit.token),
+            *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
+            *(commit.changed.tobytes(), pack_entries(commit.entries)),
+            *(commit.margins.tobytes(), commit.skipped.tobytes()),
+            *(str(commits_from), str(log_from), kept_ms),
+            len(deleted),
+            *deleted,
+            *chain.from_iterable(written.items()),
+        ]
+
+
+def _commit_of(work: Work, replica: Replica) -> Commit:
+    slots, rows = replica.state.take_changed()
+    return Commit(
+        previous_token=replica.token,
+        token=secrets.token_bytes(8),
+        number=replica.commit + 1,
+        t=replica.state.t,
+        applied=work.entries[-1].id if work.entries else replica.applied,
+        applied_number=replica.applied_number + work.examples,
+        skipped_total=replica.skipped + work.skipped_count,
+        changed=changed_records(slots, rows),
+        entries=work.entries,
+        margins=np.concatenate([np.empty(0), *work.margins]),
+        skipped=np.concatenate([np.empty(0, np.uint8), *work.skipped]),
+    )
+
+
+async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) -> RetainedBytes:
+    """What the stream holds when this learner takes over; nothing where the server does not tell its size."""
+    try:
+        size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
+    except ResponseError as refusal:
+        log.warning("the size of %s is not known (%s): only what comes from now on counts", stream, refusal)
+        size = 0
+    first = await channel.call("XRANGE", stream, "-", "+", "COUNT", 1)
+    return RetainedBytes(limit, LogId.parse(first[0][0]) if first else newest, newest, size)

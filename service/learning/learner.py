@@ -1,0 +1,193 @@
+"""The learner of one model: a standby until it holds the lease, then whoever learns from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from service.errors import ContractMismatch
+from service.example_log.decode import LogBlocked
+from service.example_log.lag import LogLag, watch_log
+from service.feedback.store import Swept, Waiting
+from service.feedback.sweeper import sweep_waiting
+from service.learning.commit import Committer
+from service.learning.lease import Lease
+from service.learning.live_evaluation import LiveEvaluation
+from service.learning.loop import LogLearning
+from service.models.mirror import Mirror
+from service.models.replica import ModelGone, load_replica
+from service.runtime.tasks import cancel_all, first_to_end
+from service.settings import Settings
+from service.snapshots.restore.shortcut import shortcut_of
+from service.snapshots.rollback.gate import RollbackGate
+from service.snapshots.store.catalogue import SnapshotStore
+from service.snapshots.take.archiver import Archiving
+from service.snapshots.take.snapshotter import Snapshots
+from service.storage.client import CONNECTION_FAILURES
+from service.storage.health import ServerHealth
+from service.storage.keys import lease_key
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Learner:
+    """Its arrays are a mirror's, which learning changes ahead of the commit."""
+
+    def __init__(
+        self,
+        client: Redis,
+        model: str,
+        settings: Settings,
+        health: ServerHealth,
+        metrics: Metrics,
+        store: SnapshotStore,
+    ) -> None:
+        self.model = model
+        self._client = client
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._lease = Lease(client, lease_key(model), settings.lease_seconds)
+        self._mirror = Mirror(client, model, shortcut_of(settings, store))
+        self._snapshots = Snapshots(client, model, settings, store, metrics)
+        self._archiving = Archiving(client, model, settings, store, metrics)
+        self._gate = RollbackGate(client, model, settings, store, metrics)
+        self._evaluation = LiveEvaluation(model, metrics)
+        self._learning = LogLearning(
+            client, self._mirror, self._lease, settings, health, metrics, self._evaluation, self._gate
+        )
+        self._committer: Committer | None = None  # while leading
+        self._blocked: LogBlocked | None = None
+
+    @property
+    def leading(self) -> bool:
+        return self._committer is not None and self._lease.held
+
+    async def run(self) -> None:
+        """Learns until the model is gone. Raises ContractMismatch."""
+        try:
+            await self._run()
+        except ModelGone:
+            self._metrics.model_deleted(self.model)
+            log.info("learner of %s ends: the model was deleted", self.model)
+
+    async def _run(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._snapshots.close)
+            stack.push_async_callback(self._archiving.close)
+            stack.push_async_callback(self._gate.close)
+            stack.push_async_callback(self._learning.close)
+            stack.push_async_callback(self._mirror.close)
+            stack.push_async_callback(self._lease.release)
+            keeping = asyncio.create_task(self._lease.keep())
+            watching = asyncio.create_task(watch_log(self._client, self.model, self._show_lag))
+            sweeping = asyncio.create_task(
+                sweep_waiting(self._client, self.model, self._settings, self._show_waiting)
+            )
+            stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
+            stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)
+            stack.push_async_callback(self._save)
+            try:
+                await first_to_end(self._work(), keeping, watching, sweeping)
+            except ModelGone:
+                self._committer = None
+                raise
+
+    async def _work(self) -> None:
+        pause = 0.05
+        while True:
+            try:
+                await self._step()
+                pause = 0.05
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
+                log.log(level, "learner of %s waits for Redis: %s", self.model, failure)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    async def _step(self) -> None:
+        if not self._mirror.loads:
+            await self._mirror.load()
+        if not self._lease.held:
+            self._committer = self._blocked = None
+            self._evaluation.moved_to(None)
+            await self._mirror.advance(self._mirror.block_ms)
+        elif self._committer is None:
+            await self._take_over()
+        else:
+            await self._lead(self._committer)
+        self._metrics.learner_state(self.model, leading=self.leading, blocked=self._blocked is not None)
+
+    async def _lead(self, committer: Committer) -> None:
+        if self._learning.settled:
+            await self._snapshots.look(self._mirror.replica)
+            self._archiving.look(self._mirror.replica)
+            self._gate.judge(self._mirror.replica)
+        if self._blocked:
+            await self._wait_for_operator()
+        else:
+            try:
+                await self._learning.step(committer)
+            except LogBlocked as blocked:
+                await self._block(blocked)
+
+    async def _save(self) -> None:
+        """At the end of a learner that leads: a snapshot of what it learned since the last one."""
+        if self._committer is None:
+            return
+        try:
+            mirror = self._mirror
+            replica = (
+                mirror.replica if self._learning.settled else await load_replica(mirror.channel, self.model)
+            )
+            await self._snapshots.last_look(replica)
+        except (*CONNECTION_FAILURES, ResponseError, ModelGone, ContractMismatch) as failure:
+            log.warning("no last snapshot of %s: %s", self.model, failure)
+
+    async def _take_over(self) -> None:
+        await self._mirror.catch_up()
+        self._archiving.lead()
+        self._committer = await Committer.start(
+            self._mirror, self._settings, self._health, self._evaluation, self._archiving
+        )
+        replica = self._mirror.replica
+        hashing, family = replica.config.hashing, replica.config.hyper.family
+        self._metrics.leads(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
+        self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
+        self._snapshots.lead(replica)
+        self._gate.forget()
+        self._learning.settled = True
+        log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
+
+    async def _block(self, blocked: LogBlocked) -> None:
+        """Unless the server is not where this learner is: it may have come back with less."""
+        if not await self._moved(None):
+            self._blocked = blocked
+            log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
+
+    def _show_lag(self, lag: LogLag) -> None:
+        if self.leading:
+            self._metrics.lags(self.model, lag)
+
+    def _show_waiting(self, swept: Swept, waiting: Waiting) -> None:
+        if self._mirror.loads:  # so that snapshots tell what is in force
+            self._mirror.replica.take_feedback(waiting.stored, waiting.config)
+        if self.leading:
+            self._metrics.waits(self.model, swept, waiting.config.max_bytes)
+        else:
+            self._metrics.waits_elsewhere(self.model, swept)
+
+    async def _wait_for_operator(self) -> None:
+        """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""
+        if await self._moved(self._mirror.block_ms):
+            self._blocked = None
+
+    async def _moved(self, block_ms: int | None) -> bool:
+        before = self._mirror.replica.token
+        await self._mirror.advance(block_ms)
+        return self._mirror.replica.token != before

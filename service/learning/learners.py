@@ -1,0 +1,80 @@
+"""Learners for all models there are: what `ftrl learn` runs, and `ftrl serve` beside its API."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+
+from redis.asyncio import Redis
+
+from service.errors import ServerFull, ServiceError, StateUnavailable
+from service.learning.learner import Learner
+from service.models.registry import Models
+from service.runtime.tasks import cancel_all
+from service.settings import Settings
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.health import ServerHealth
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 0.5
+LOOKS_A_REPAIR = 60
+FAILED_AGAIN_SECONDS = 2.0
+REFUSED_AGAIN_SECONDS = 30.0
+
+
+class Learners:
+    """One learner task a model; looks for new models twice a second."""
+
+    def __init__(
+        self, client: Redis, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._models = models
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._store = SnapshotStore(settings)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def run(self) -> None:
+        try:
+            for looks in itertools.count():
+                await self._look(repair=looks % LOOKS_A_REPAIR == LOOKS_A_REPAIR - 1)
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        finally:
+            await cancel_all(self._tasks.values())
+
+    async def _look(self, *, repair: bool) -> None:
+        for name in [name for name, task in self._tasks.items() if task.done()]:
+            self._ended(name, self._tasks.pop(name))
+        try:
+            if repair:
+                await self._models.repair_index()
+            names = await self._models.names()
+        except (ServerFull, StateUnavailable) as failure:
+            log.debug("cannot look for models: %s", failure.detail)
+            return
+        # Deleted while it was not learned.
+        for name in self._not_before.keys() - set(names) - self._tasks.keys():
+            del self._not_before[name]
+            self._metrics.model_deleted(name)
+        for name in names:
+            if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
+                self._tasks[name] = asyncio.create_task(self._learner(name).run())
+
+    def _learner(self, name: str) -> Learner:
+        return Learner(self._client, name, self._settings, self._health, self._metrics, self._store)
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        failure = task.exception()
+        if isinstance(failure, ServiceError):
+            log.error("model %s is not learned: %s", name, failure.detail)
+            self._not_before[name] = time.monotonic() + REFUSED_AGAIN_SECONDS
+        elif failure is not None:
+            log.error("the learner of %s failed and starts again", name, exc_info=failure)
+            self._not_before[name] = time.monotonic() + FAILED_AGAIN_SECONDS

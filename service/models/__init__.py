@@ -1,0 +1,1 @@
+"""Models: configuration, state, and the copies of it that processes hold."""

@@ -1,0 +1,246 @@
+"""Other names for models: `/models/{alias}/predict` is answered by whichever model the alias means.
+
+Each process keeps the aliases in memory and asks twice a second what they are; a model that an alias comes to
+mean is loaded before it answers, so that a switch is atomic for every request and costs none. While it cannot
+be loaded, that alias alone means here what it meant. Which models it meant before is known while predictions
+that they have logged may wait for their labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
+from service.models.alias_store import Meanings, check_free, read_aliases, switch_alias
+from service.models.config.stored import checked_config
+from service.models.registry import Models, OpenModel
+from service.models.replica import ModelGone, read_meta
+from service.runtime.coalescer import Asked, Coalescer
+from service.runtime.tasks import begin, cancel_all
+from service.storage.keys import ALIASES
+from service.storage.scripts import remember_former
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 0.5
+LOOK_AGAIN_SECONDS = 0.05
+_MOST_AT_ONCE = 1 << 20
+
+
+class UnknownAlias(ServiceError):
+    status = 404
+    title = "Unknown alias"
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(f"There is no alias {alias!r}.")
+
+
+class Aliases:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._targets: dict[str, str] = {}
+        self._heard: Mapping[str, str] = {}  # the same as the server has them
+        self._unloaded: set[str] = set()  # what aliases have come to mean
+        self._meanings = Meanings({}, {}, "", {})  # as last heard
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._changes = 0  # made by this process
+        self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
+
+    def resolve(self, name: str) -> str:
+        """The model that a name means here."""
+        return self._targets.get(name, name)
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The model that each alias means here."""
+        return dict(self._targets)
+
+    async def open(self, name: str) -> OpenModel:
+        """The model of that name, or that the alias means. Raises what Models.get raises."""
+        try:
+            return await self._models.get(self.resolve(name))
+        except UnknownModel:
+            await self._ask()  # it may be an alias that this process has not heard of
+        model = self._heard.get(name, name)  # what it meant here so far is gone
+        try:
+            opened = await self._models.get(model)
+        except UnknownModel:
+            raise UnknownModel(model, alias=name if name != model else None) from None
+        self._means_now(model)
+        return opened
+
+    def changed_at(self, alias: str) -> float:
+        """When it came to mean what it means, as far as this process has heard, in Unix seconds."""
+        return self._meanings.changed_at(alias)
+
+    async def elsewhere(self, name: str, asked: OpenModel, deadline: float) -> AsyncIterator[OpenModel]:
+        """Where predictions through an alias may wait that the model `asked` does not know: the models that
+        it meant before, and at last what other processes may have made of it meanwhile. None of a model.
+
+        Raises StateUnavailable, also where one is not loaded by the deadline (time.monotonic()).
+        """
+        if name not in self._targets:
+            return
+        names = {asked.name}
+        for looked in (False, True):
+            if looked:
+                await self._looks.submit(None)
+            for model in (self._heard.get(name, name), *self._meanings.former.get(name, ())):
+                if model not in names:
+                    names.add(model)
+                    with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
+                        yield await self._get_by(deadline, model)
+
+    def before(self, name: str, asked: OpenModel) -> list[str]:
+        """Models other than `asked` where predictions through an alias may wait that was switched. None of a
+        model, and none once the predictions of before the switch have ceased to wait.
+        """
+        former = self._meanings.former.get(name)
+        if name not in self._targets or not former:
+            return []
+        now = time.time()
+        names = {self._heard[name], *(model for model, until in former.items() if until > now)}
+        return sorted(names - {asked.name})
+
+    async def opened(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
+        """Those that are loaded by then (time.monotonic())."""
+        for model in models:
+            with contextlib.suppress(UnknownModel, ContractMismatch, StateUnavailable):
+                yield await self._get_by(deadline, model)
+
+    async def _get_by(self, deadline: float, model: str) -> OpenModel:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await self._models.get(model)
+        except TimeoutError as late:
+            raise StateUnavailable(f"Model {model!r} is still being loaded.") from late
+
+    async def all(self) -> dict[str, str]:
+        return dict((await self._read()).targets)
+
+    async def model_of(self, alias: str) -> str:
+        """Raises UnknownAlias."""
+        targets = await self.all()
+        if alias not in targets:
+            raise UnknownAlias(alias)
+        return targets[alias]
+
+    async def set(self, alias: str, model: str) -> None:
+        """Raises UnknownModel, AliasConflict, and what Models.get raises."""
+        await self.refuse(model)
+        await self._models.get(model)
+        await self._switch(alias, model)
+
+    async def remove(self, alias: str) -> None:
+        """Raises UnknownAlias."""
+        await self.model_of(alias)
+        await self._switch(alias, None)
+
+    async def named(self, name: str) -> str:
+        """The model that a name means, whether there is such a model or not."""
+        if name not in self._targets and name not in {model.name for model in self._models.opened()}:
+            with contextlib.suppress(StateUnavailable):
+                await self._ask()  # it may be an alias that this process has not heard of
+        return self.resolve(name)
+
+    async def refuse(self, name: str) -> None:
+        """For what makes a model, changes one or is to be of one for good: an alias does not stand for it.
+
+        Raises AliasConflict, StateUnavailable.
+        """
+        async with self._models.channel() as channel:
+            await check_free(channel, name)
+
+    async def refresh(self) -> list[asyncio.Task[None]]:
+        """The loads that are under way of what aliases have come to mean: an alias is switched here when its
+        own one ends. Raises StateUnavailable where the server does not say what aliases are.
+        """
+        await self._ask()
+        for model in self._unloaded - self._loading.keys():
+            self._loading[model] = begin(self._load(model), f"model {model} is not loaded for its aliases")
+        return list(self._loading.values())
+
+    async def _ask(self) -> None:
+        changes = self._changes
+        meanings = await self._read()
+        if changes == self._changes:  # else it may have been read before what this process has changed
+            self._hear(meanings)
+
+    def _hear(self, meanings: Meanings) -> None:
+        """An alias that is new means its model at once: whoever asks has it loaded, or is told why not."""
+        before, self._heard, self._meanings = self._targets, meanings.targets, meanings
+        opened = {model.name for model in self._models.opened()}
+        changed = {model for alias, model in self._heard.items() if before.get(alias) != model}
+        self._unloaded = ((self._unloaded & {*self._heard.values()}) | changed) - opened
+        self._targets = {
+            alias: model if model in opened else before.get(alias, model)
+            for alias, model in self._heard.items()
+        }
+
+    async def _load(self, model: str) -> None:
+        try:
+            with contextlib.suppress(UnknownModel, ContractMismatch):  # whoever asks for that one is told
+                await self._models.get(model)
+            self._means_now(model)
+        except StateUnavailable as away:
+            log.debug("aliases of %s mean what they meant: %s", model, away.detail)
+        finally:
+            del self._loading[model]
+
+    def _means_now(self, model: str) -> None:
+        """Whatever aliases have come to mean it."""
+        self._unloaded.discard(model)
+        self._targets |= {alias: model for alias, meant in self._heard.items() if meant == model}
+
+    async def _switch(self, alias: str, model: str | None) -> None:
+        done = False
+        while not done:  # until nobody else changes any in between
+            meanings = await self._read()
+            so_far = meanings.targets.get(alias)
+            wait = await self._longest_wait(so_far) if so_far is not None else 0.0
+            async with self._models.channel() as channel:
+                done = await switch_alias(channel, alias, model, meanings.changes, wait)
+        self._changes += 1
+        self._hear(await self._read())
+
+    async def _longest_wait(self, model: str) -> float:
+        """Of a prediction that it logged, in seconds; 0 where there is none such model."""
+        try:
+            async with self._models.channel() as channel:
+                config = checked_config(model, await read_meta(channel, model))
+            return config.feedback.longest_wait_seconds
+        except (ModelGone, ContractMismatch):
+            return 0.0
+
+    async def remember_former(self, model: str, wait_seconds: float) -> None:
+        """Which aliases have meant a model, now that its predictions may wait so long. Raises
+        StateUnavailable.
+        """
+        async with self._models.channel() as channel:
+            await remember_former(channel, ALIASES, model, wait_seconds)
+
+    async def _read(self) -> Meanings:
+        async with self._models.channel() as channel:
+            return await read_aliases(channel)
+
+    async def _look_again(self, together: list[Asked[None, None]]) -> None:
+        """However many ask, the server is asked now and then only."""
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await self._ask()
+        for asked in together:
+            asked.answer(None)
+
+    async def watch(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+                try:
+                    await self.refresh()
+                except StateUnavailable as away:
+                    log.debug("aliases are those last heard: %s", away.detail)
+        finally:
+            await cancel_all(self._loading.values())

@@ -1,0 +1,135 @@
+"""A whole state at once: filled in chunks beside the old one, then switched to in one step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from redis.exceptions import ResponseError
+
+from model_core.learning.state import ModelState
+from service.errors import ServiceError, StateUnavailable
+from service.models.replica import Replica
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.errors import full_is_told
+from service.storage.records import changed_records
+from service.storage.scripts import Script, fill_state, new_generation, switch_generation
+
+SLOTS_A_CHUNK = 5_000
+UNFINISHED_EXPIRES_SECONDS = 3600
+PATIENCE_SECONDS = 60.0
+NO_ROOM = (
+    "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature)."
+    " The model stays as it was; raise the server's maxmemory, then try again."
+)
+
+
+class ModelMoved(ServiceError):
+    """The model learned or was replaced while the new state was being made; the old one stays."""
+
+    status = 409
+    title = "Model changed meanwhile"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"Model {model!r} learned or was replaced while its new state was being made. That state is"
+            " dropped; stop the model's updates, then try again."
+        )
+
+
+async def bulk_load(
+    channel: Channel,
+    base: Replica,
+    state: ModelState,
+    patience_seconds: float = PATIENCE_SECONDS,
+    *,
+    keep_evaluation: bool = False,
+) -> None:
+    """Makes `state` the model's, provided that it is still at the commit of `base`. Examples that wait in
+    the log are learned on top of it. A server that is away is waited for, `patience_seconds` each time.
+    `keep_evaluation`: whether the figures go on as they are, or begin anew with the state.
+
+    Raises ModelMoved, ServerFull, StateUnavailable, ResponseError. A filling that is given up is removed, or
+    expires.
+    """
+    keys = base.keys
+    server = PatientChannel(channel, patience_seconds)
+    generation = await server.run(new_generation, keys.meta, keys.incarnation, base.token)
+    if not generation:
+        raise ModelMoved(keys.model)
+    filled = keys.state(generation)
+    try:
+        slots = state.seen_slots()
+        await fill(server, filled, state, slots)
+    except BaseException:
+        await server.discard(filled)
+        raise
+    status = await _switch(server, base, generation, state.t, len(slots), keep_evaluation)
+    if status == b"SWITCHED":
+        return
+    await server.discard(filled)
+    if status == b"MOVED":
+        raise ModelMoved(keys.model)
+    raise StateUnavailable("Redis lost part of the new state; the model stays as it was. Try again.")
+
+
+async def fill(server: PatientChannel, filled: str, state: ModelState, slots: npt.NDArray[np.uint32]) -> int:
+    """Puts the rows of these slots into a key that nobody reads yet; any chunk may be sent twice. Returns how
+    many slots it holds.
+    """
+    held = 0
+    for start in range(0, len(slots), SLOTS_A_CHUNK):
+        chunk = slots[start : start + SLOTS_A_CHUNK]
+        packed = changed_records(chunk, state.rows[chunk]).tobytes()
+        held = int(await server.run(fill_state, filled, UNFINISHED_EXPIRES_SECONDS, packed))
+    return held
+
+
+async def _switch(
+    server: PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
+) -> bytes:
+    """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
+    keys = base.keys
+    try:
+        status, *_ = await server.run(
+            switch_generation,
+            *(keys.meta, keys.state(base.generation), keys.state(generation), keys.commits),
+            *(keys.evaluation, keys.incarnation, base.generation, base.token, secrets.token_bytes(8)),
+            *(generation, t, slots, int(not keep_evaluation)),
+        )
+    except StateUnavailable as away:
+        unknown = "Whether it took up the new state is not known; the model's revision tells."
+        raise StateUnavailable(f"{away.detail} {unknown}") from away
+    return bytes(status)
+
+
+class PatientChannel:
+    """Runs scripts that may run twice, until the server answers."""
+
+    def __init__(self, channel: Channel, patience_seconds: float) -> None:
+        self._channel = channel
+        self._patience_seconds = patience_seconds
+
+    async def run(self, script: Script, *keys_then_arguments: str | bytes | int) -> Any:
+        """Raises ServerFull, StateUnavailable once patience is at its end, and any other ResponseError."""
+        give_up = time.monotonic() + self._patience_seconds
+        pause = 0.05
+        while True:
+            try:
+                with full_is_told(NO_ROOM):
+                    return await script(self._channel, *keys_then_arguments)
+            except CONNECTION_FAILURES as failure:
+                if time.monotonic() + pause > give_up:
+                    raise StateUnavailable(f"Redis does not answer: {failure}.") from failure
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    async def discard(self, key: str) -> None:
+        """Removes a key that expires anyway."""
+        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):
+            await self._channel.call("UNLINK", key)

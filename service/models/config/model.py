@@ -1,0 +1,118 @@
+"""What a model is made of: hyperparameters, hash contract and optional sections. All but `feedback` is fixed
+at creation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.errors import InvalidInput
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.contract import HashContract, Limits
+from model_core.learning.hyperparameters import Hyperparameters, refusal
+from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
+from model_core.learning.state import ModelState
+from model_core.learning.updates.coefficients import Coefficients, coefficients
+from service.models.config.evaluation import EvaluationConfig
+from service.models.config.feedback import FeedbackConfig
+from service.models.config.snapshots import SnapshotsConfig
+from service.settings import Settings
+
+DEFAULT_MODEL = "default"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`hyper` and `hashing`, and sections that may be left out: see `_SECTIONS`."""
+
+    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    hashing: HashContract = field(default_factory=HashContract)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    snapshots: SnapshotsConfig = field(default_factory=SnapshotsConfig)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> ModelConfig:
+        """From the body of a PUT; what is left out takes its default. Raises InvalidInput with the path."""
+        for name in body:
+            if name not in _SECTIONS:
+                *others, last = (f"`{section}`" for section in _SECTIONS)
+                raise InvalidInput((name,), f"unknown field; a model has {', '.join(others)} and {last}")
+        config = cls(**{name: _section(name, body.get(name, {})) for name in _SECTIONS})
+        if (why := refusal(config.hyper)) is not None:
+            raise InvalidInput(("hyper",), why)
+        return config
+
+    def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> ModelConfig:
+        """With other fields in some sections, given as in the body of a PUT; what is left out stays as it is.
+
+        Raises InvalidInput with the path.
+        """
+        body = self.to_json()
+        return self.from_json(body | {name: body[name] | fields for name, fields in sections.items()})
+
+    def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Probabilities float64[r], read at the state's t."""
+        return probabilities_with(state, self._coefficients, batch)
+
+    def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """Margins float64[r], of which `predict` gives the sigmoids."""
+        return margins_with(state, self._coefficients, batch)
+
+    def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
+        """One round per example, in order; changes the state in place."""
+        return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+
+    @cached_property
+    def _coefficients(self) -> Coefficients:
+        return coefficients(self.hyper, self.hashing.bias, self.hashing.prior_offset)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name).to_json() for name in _SECTIONS}
+
+    def canonical(self) -> str:
+        """The text under which it is stored; equal for equal configurations. Optional sections at their
+        defaults are left out, so that a model that was stored before there were any stays equal.
+        """
+        stored = {
+            name: section
+            for name, section in self.to_json().items()
+            if name in _ALWAYS_STORED or section != _SECTIONS[name]({}).to_json()
+        }
+        return json.dumps(stored, sort_keys=True, separators=(",", ":"))
+
+
+_SECTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "hyper": Hyperparameters.from_json,
+    "hashing": HashContract.from_json,
+    "evaluation": EvaluationConfig.from_json,
+    "feedback": FeedbackConfig.from_json,
+    "snapshots": SnapshotsConfig.from_json,
+}
+_ALWAYS_STORED = ("hyper", "hashing")
+
+
+def _section(name: str, body: Any) -> Any:
+    try:
+        return _SECTIONS[name](body)
+    except InvalidInput as wrong:
+        raise wrong.within(name) from None
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What one example may be at most."""
+    return Limits(settings.max_features, settings.max_name_bytes, settings.max_value, settings.max_weight)
+
+
+def default_config(settings: Settings) -> ModelConfig:
+    """Of the model `default` where it is first created. Raises InvalidInput, ValueError, OSError."""
+    if settings.default_model is None:
+        return ModelConfig()
+    return ModelConfig.from_json(json.loads(settings.default_model.read_bytes()))

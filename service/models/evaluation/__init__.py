@@ -1,0 +1,1 @@
+"""The evaluation of a model as it is stored and reported."""

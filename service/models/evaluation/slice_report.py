@@ -1,0 +1,101 @@
+"""What is told of a model's slices, one at a time: there may be hundreds, and the learner waits meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from pydantic_core import to_json
+
+from model_core.evaluation.figures import Figures, Window
+from model_core.evaluation.slices import SlicedEvaluation
+from model_core.evaluation.windows import WINDOWS
+from service.models.evaluation.report import bare
+from service.models.evaluation.state import Evaluations
+
+OTHER = "other"
+IN_SHORT = (
+    *("examples", "clicks", "base_rate", "calibration_ratio", "calibration_tolerance"),
+    *("auc", "log_loss"),
+)
+
+Show = Callable[[str, str, Mapping[Window, Figures]], None]
+"""Takes a feature, one of its values, and the figures by weight of each window."""
+
+
+class ToldSlices(NamedTuple):
+    """As JSON by feature, value and window: `short` holds IN_SHORT to five digits. Told from `t` rounds on.
+
+    names: feature and value of each.
+    """
+
+    t: int
+    names: frozenset[tuple[str, str]]
+    whole: bytes
+    short: bytes
+
+
+def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[ToldSlices | None]:
+    """One slice a piece, what is told of all comes last. Slices that come later may have taken in more."""
+    whole: dict[str, dict[str, bytes]] = {}
+    short: dict[str, dict[str, bytes]] = {}
+    for slices, number in _slices_of(evaluations):
+        if (of := slices.slice_of(number)) is None:
+            continue
+        feature, value = evaluations.config.slices[of[0]], _value(evaluations, of[1])
+        weighted, plain = _figures(slices, number)
+        whole.setdefault(feature, {})[value] = _whole(weighted, plain)
+        short.setdefault(feature, {})[value] = _short(weighted)
+        show(feature, value, weighted)
+        yield None
+    names = frozenset((feature, value) for feature, values in whole.items() for value in values)
+    yield ToldSlices(t, names, _joined(whole), _joined(short))
+
+
+def _slices_of(evaluations: Evaluations) -> Iterator[tuple[SlicedEvaluation, int]]:
+    if evaluations.slices is not None:
+        yield from ((evaluations.slices, number) for number in range(evaluations.slices.most_slices))
+
+
+def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figures], dict[Window, Figures]]:
+    """By weight, and unweighted."""
+    weighted = {window: slices.figures_of(number, window) for window in WINDOWS}
+    if not slices.weighted(number):
+        return weighted, {window: replace(f, weighting="none") for window, f in weighted.items()}
+    return weighted, {window: slices.figures_of(number, window, "none") for window in WINDOWS}
+
+
+def _whole(weighted: Mapping[Window, Figures], plain: Mapping[Window, Figures]) -> bytes:
+    told = {window: {**bare(weighted[window]), "unweighted": bare(plain[window])} for window in WINDOWS}
+    return to_json(told, inf_nan_mode="null")
+
+
+def _short(weighted: Mapping[Window, Figures]) -> bytes:
+    told = {
+        window: {name: _rounded(getattr(figures, name)) for name in IN_SHORT}
+        for window, figures in weighted.items()
+    }
+    return to_json(told, inf_nan_mode="null")
+
+
+def _rounded(figure: float | None) -> float | None:
+    return float(f"{figure:.5g}") if isinstance(figure, float) else figure
+
+
+def _joined(told: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    """Of what is JSON already."""
+    features = (
+        to_json(feature) + b":{" + b",".join(to_json(v) + b":" + json for v, json in values.items()) + b"}"
+        for feature, values in told.items()
+    )
+    return b"{" + b",".join(features) + b"}"
+
+
+def _value(evaluations: Evaluations, category: int | None) -> str:
+    if category is None:
+        return OTHER
+    name = evaluations.names.get(category)
+    if name is None:
+        return f"#{category:08x}"
+    return f'"{OTHER}"' if name.value == OTHER else name.value

@@ -1,0 +1,125 @@
+"""The values of sliced features: found in requests, told to the learner by the hash of their category.
+
+The log holds hashes alone. So a value is told, once, before the first example that has it can be learned: the
+append that brings it notes it in the hash `slices`, and in its log entry that this has grown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from model_core.hashing.contract import Transform
+from model_core.hashing.encoder import FeatureEncoder
+from model_core.hashing.feature_text import bucket_text
+
+MOST_VALUES_A_FEATURE = 4096
+MOST_TEXT_BYTES = 64
+_MOST_REMEMBERED = 1 << 16
+_MOST_REMEMBERED_BYTES = 256  # of one text, which a list may make as long as a body
+_HASH = struct.Struct("<I")
+
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_VALUE = rb"(" + _TEXT + rb"|\[\s*(?:" + _TEXT + rb"\s*,?\s*)*\]|[-+.\w]+)"
+
+
+class SliceName(NamedTuple):
+    """A value of the sliced feature of that number, as text for people, cut where it is long."""
+
+    feature: int
+    value: str
+
+
+def unpack_names(fields: Iterable[tuple[bytes, bytes]]) -> dict[int, SliceName]:
+    """Of the fields of the hash `slices`: those whose name is a category's hash."""
+    return {
+        _HASH.unpack(name)[0]: SliceName(value[0], value[1:].decode("utf-8", "replace"))
+        for name, value in fields
+        if len(name) == _HASH.size
+    }
+
+
+def pack_names(names: Mapping[int, SliceName]) -> bytes:
+    """Of each: u32 hash | u8 how many bytes follow | u8 feature | text."""
+    return b"".join(_packed(category, name) for category, name in names.items())
+
+
+def _packed(category: int, name: SliceName) -> bytes:
+    text = name.value.encode("utf-8", "replace")[:MOST_TEXT_BYTES]
+    return _HASH.pack(category) + bytes([len(text) + 1, name.feature]) + text
+
+
+class SliceFinder:
+    """Finds values of sliced features in the bodies of valid requests, each until it was told.
+
+    Whatever it finds has the hash of its category, so what it takes wrongly for a feature does no harm.
+    """
+
+    def __init__(self, encoder: FeatureEncoder, slices: tuple[str, ...]) -> None:
+        self._encoder = encoder
+        self._slices = slices
+        self._patterns = [
+            re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + rb"\s*:\s*" + _VALUE)
+            for name in slices
+        ]
+        self._told: set[int] = set()
+        self._old: set[tuple[int, bytes]] = set()  # texts of which everything was told
+
+    def found_in(self, body: bytes) -> dict[int, SliceName]:
+        """Values not yet told, by the hashes of their categories."""
+        if not self._slices:
+            return {}
+        if b"\\" in body:  # names may be spelled in several ways
+            body = to_json(from_json(body))
+        found: dict[int, SliceName] = {}
+        for feature, pattern in enumerate(self._patterns):
+            for text in dict.fromkeys(pattern.findall(body)):
+                if (feature, text) not in self._old:
+                    found |= self._untold(feature, text)
+        return found
+
+    def told(self, categories: Iterable[int]) -> None:
+        """They need not be found again."""
+        if len(self._told) > _MOST_REMEMBERED:
+            self._told.clear()
+            self._old.clear()
+        self._told.update(categories)
+
+    def _untold(self, feature: int, text: bytes) -> dict[int, SliceName]:
+        untold = {
+            category: SliceName(feature, value)
+            for category, value in self._categories(self._slices[feature], text)
+            if category not in self._told
+        }
+        short = len(text) <= _MOST_REMEMBERED_BYTES
+        if not untold and short and len(self._old) < _MOST_REMEMBERED:
+            self._old.add((feature, text))
+        return untold
+
+    def _categories(self, feature: str, text: bytes) -> Iterator[tuple[int, str]]:
+        """The hash of each category and its value as text; nothing for what is a number to the model."""
+        try:
+            value = from_json(text)
+            for one in value if isinstance(value, list) else [value]:
+                encoded = self._encoder.encode({feature: one})
+                if encoded.values is None and not self._is_measured(feature, one):
+                    yield from ((category, self._shown(feature, one)) for category in encoded.hashes)
+        except ValueError:  # not the value of a feature after all
+            return
+
+    def _is_measured(self, feature: str, value: Any) -> bool:
+        return type(value) in (int, float) and self._kind(feature) not in ("category", "bucket")
+
+    def _shown(self, feature: str, value: Any) -> str:
+        if type(value) in (int, float) and self._kind(feature) == "bucket":
+            return bucket_text(value)
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def _kind(self, feature: str) -> Transform | str:
+        contract = self._encoder.contract
+        return "category" if contract.types.get(feature) == "category" else contract.transform_of(feature)

@@ -1,0 +1,102 @@
+"""All that is evaluated of one model: the progressive predictions, the served ones, the former by slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_core.errors import FormatError
+from model_core.evaluation.online import OnlineEvaluation
+from model_core.evaluation.slices import SlicedEvaluation
+from model_core.examples.batch import ExampleBatch
+from service.models.config.evaluation import EvaluationConfig
+from service.models.evaluation.slices import SliceName
+from service.storage.records import FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
+
+
+class EvaluationChanges(NamedTuple):
+    """Fields of the hash `evaluation` to write and to delete."""
+
+    written: dict[bytes, bytes]
+    deleted: list[bytes]
+
+
+class Evaluations:
+    """A function of the examples in their order, whatever the batches: `fields`, or all that `take` ever
+    gave, hold it exactly.
+
+    served: None before the first example that had been predicted for under an id.
+    names: the values of sliced features that were told so far, by the hash of their category.
+    """
+
+    def __init__(self, config: EvaluationConfig) -> None:
+        self.config = config
+        self.names: dict[int, SliceName] = {}
+        self.progressive = OnlineEvaluation()
+        self.served: OnlineEvaluation | None = None
+        self.slices = SlicedEvaluation(len(config.slices), config.most) if config.slices else None
+
+    @classmethod
+    def from_fields(cls, config: EvaluationConfig, fields: Mapping[bytes, bytes]) -> Evaluations:
+        """What was stored; of no fields at all, a new one. Raises FormatError."""
+        parts: dict[bytes, dict[bytes, bytes]] = {PROGRESSIVE: {}, SERVED: {}, SLICES: {}}
+        for name, value in fields.items():
+            if name[:1] in parts:
+                parts[name[:1]][name[1:]] = value
+            elif name != FIGURES and name not in FIGURES_OF_SLICES:
+                raise FormatError(f"an evaluation with a foreign field {name!r}")
+        evaluations = cls(config)
+        evaluations.progressive = OnlineEvaluation.from_fields(parts[PROGRESSIVE])
+        if parts[SERVED]:
+            evaluations.served = OnlineEvaluation.from_fields(parts[SERVED])
+        if config.slices:
+            evaluations.slices = SlicedEvaluation.from_fields(parts[SLICES], len(config.slices), config.most)
+        return evaluations
+
+    def know(self, names: Mapping[int, SliceName]) -> None:
+        """Values of sliced features; to be told before the first example that has one."""
+        if self.slices is not None and len(names) > len(self.names):
+            self.names = dict(names)
+            self.slices.know({category: name.feature for category, name in names.items()})
+
+    def add(self, margins: NDArray[np.float64], batch: ExampleBatch, log_ms: int) -> None:
+        """The examples of a log entry, appended at `log_ms`, with the margins float64[r] before each was
+        learned; NaN for those that are to be left out.
+        """
+        self.progressive.add(margins, batch, log_ms)
+        if batch.served_margins.size:
+            self._add_served(np.where(np.isfinite(margins), batch.served_margins, np.nan), batch, log_ms)
+        if self.slices is not None:
+            self.slices.add(margins, batch, log_ms)
+
+    def _add_served(self, margins: NDArray[np.float64], batch: ExampleBatch, log_ms: int) -> None:
+        if self.served is None and np.isfinite(margins).any():
+            self.served = OnlineEvaluation()
+        if self.served is not None:
+            self.served.add(margins, batch, log_ms)
+
+    def take(self) -> EvaluationChanges:
+        """What changed since the last call."""
+        written: dict[bytes, bytes] = {}
+        deleted: list[bytes] = []
+        for prefix, part in self._parts():
+            changes = part.take_changes()
+            for name, value in changes.written.items():
+                written[prefix + name] = value
+            deleted += [prefix + name for name in changes.deleted]
+        return EvaluationChanges(written, deleted)
+
+    def fields(self) -> dict[bytes, bytes]:
+        """All there is."""
+        return {
+            prefix + name: value
+            for prefix, part in self._parts()
+            for name, value in part.all_fields().items()
+        }
+
+    def _parts(self) -> list[tuple[bytes, OnlineEvaluation | SlicedEvaluation]]:
+        parts = ((PROGRESSIVE, self.progressive), (SERVED, self.served), (SLICES, self.slices))
+        return [(prefix, part) for prefix, part in parts if part is not None]

@@ -1,0 +1,126 @@
+"""Keeps a copy of a model in this process at the server's newest commit, and knows when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from service.models.replica import (
+    FellBehind,
+    ModelGone,
+    Replica,
+    Shortcut,
+    load_replica,
+    look,
+    read_commits,
+    token_now,
+)
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.records import Commit, LogId
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 1.0
+
+
+class Mirror:
+    """`replica` is replaced or changed between two awaits only: a reader on the same loop sees whole
+    commits.
+    """
+
+    replica: Replica
+
+    def __init__(
+        self,
+        client: Redis,
+        model: str,
+        shortcut: Shortcut | None = None,
+        on_commit: Callable[[Commit, str], None] | None = None,
+        on_load: Callable[[LogId], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.channel = Channel(client)
+        self.loads = 0
+        self._heard = 0.0
+        self._looked = 0.0
+        self._on_commit = on_commit
+        self._on_load = on_load
+        self._shortcut = shortcut
+        self.block_ms = max(1, round(self.channel.block_seconds * 1000))
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the server last confirmed that this is its newest commit, or gave a newer one."""
+        return time.monotonic() - self._heard
+
+    async def load(self) -> None:
+        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then
+        stays. A model created anew under the name is another: whoever holds this mirror hashes for the old.
+        """
+        loaded = await load_replica(self.channel, self.model, None if self.loads else self._shortcut)
+        if self.loads and loaded.keys != self.replica.keys:
+            raise ModelGone(self.model)
+        self.replica = loaded
+        self.loads += 1
+        self.heard()
+        if self._on_load is not None:
+            self._on_load(self.replica.applied)
+
+    async def follow(self) -> None:
+        """Follows for ever, through any absence of the server. Raises ModelGone, ContractMismatch."""
+        pause = 0.05
+        while True:
+            try:
+                await self.advance(self.block_ms)
+                pause = 0.05
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.debug("mirror of %s waits for Redis: %s", self.model, failure)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    async def advance(self, block_ms: int | None = None) -> None:
+        """Applies what commits there are, waiting up to `block_ms` for the first; loads again where they do
+        not
+        follow from what it holds, and where there is none although the token moved."""
+        try:
+            commits = await read_commits(self.channel, self.replica, block_ms)
+            if not commits and await self._look() != self.replica.token:
+                # Either one came after the read, or the server is not where it was.
+                commits = await read_commits(self.channel, self.replica)
+                if not commits:
+                    raise FellBehind
+            for position, commit in commits:
+                self.replica.apply(position, commit)
+                if self._on_commit is not None:
+                    self._on_commit(commit, self.replica.revision)
+            if time.monotonic() - self._looked > LOOK_EVERY_SECONDS:
+                await self._look()
+        except FellBehind:
+            log.info(
+                "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
+            )
+            await self.load()
+        self.heard()
+
+    async def _look(self) -> bytes:
+        """The server's token. No commit tells of a change of `feedback`."""
+        token = await look(self.channel, self.replica)
+        self._looked = time.monotonic()
+        return token
+
+    async def catch_up(self) -> None:
+        """Advances until the server's token is the mirror's."""
+        while await token_now(self.channel, self.replica.keys) != self.replica.token:
+            await self.advance()
+
+    def heard(self) -> None:
+        """The server has just confirmed that this is its newest commit."""
+        self._heard = time.monotonic()
+
+    async def close(self) -> None:
+        await self.channel.close()

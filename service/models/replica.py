@@ -1,0 +1,208 @@
+"""A copy of one model at one commit, and how it is made and moved on. `mirror.py` keeps one alive."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from model_core.learning.state import ModelState
+from service.errors import UnknownModel
+from service.models.config.feedback import FeedbackConfig
+from service.models.config.model import ModelConfig
+from service.models.config.stored import checked_config
+from service.storage.client import Channel
+from service.storage.keys import ModelKeys, meta_key
+from service.storage.records import LOG_START, Commit, LogId, Meta, mapping_of, mark_of, revision, rows_of
+from service.storage.scripts import read_head
+
+COMMITS_A_READ = 16
+FIELDS_A_SCAN = 5_000
+
+
+class ModelGone(Exception):
+    """The model, or the incarnation of it that was copied, is not there any more."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+@contextlib.contextmanager
+def gone_is_unknown() -> Iterator[None]:
+    """Raises UnknownModel in place of ModelGone: for whoever named the model."""
+    try:
+        yield
+    except ModelGone as gone:
+        raise UnknownModel(gone.model) from None
+
+
+class FellBehind(Exception):
+    """The next commit does not follow from what the copy holds: it has to be loaded again."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
+
+    `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
+    log example; `evaluated` and `feedback`: see Meta.
+    """
+
+    keys: ModelKeys
+    config: ModelConfig
+    state: ModelState
+    generation: int
+    token: bytes
+    commit: int
+    skipped: int
+    applied: LogId
+    applied_number: int
+    position: LogId
+    evaluated: LogId = LOG_START
+    feedback: bytes = b""
+
+    @property
+    def revision(self) -> str:
+        return revision(self.keys.incarnation, self.generation, self.commit, mark_of(self.token))
+
+    def apply(self, position: LogId, commit: Commit) -> None:
+        """Takes over the rows of the next commit. Raises FellBehind where it is not the next."""
+        if commit.previous_token != self.token or commit.reset:
+            raise FellBehind
+        self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
+        self.moved_to(position, commit)
+
+    def moved_to(self, position: LogId, commit: Commit) -> None:
+        """Notes the commit without its rows: for the learner, whose arrays hold them already."""
+        self.state.t = commit.t
+        self.token, self.commit, self.skipped = commit.token, commit.number, commit.skipped_total
+        self.applied, self.applied_number = commit.applied, commit.applied_number
+        self.position = position
+
+    def take_feedback(self, stored: bytes, config: FeedbackConfig) -> None:
+        """What is stored by now, and what that means."""
+        if stored != self.feedback:
+            self.feedback, self.config = stored, replace(self.config, feedback=config)
+
+
+Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
+"""Fills the arrays of a replica that has only begun, from elsewhere; or says that it cannot."""
+
+
+async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None = None) -> Replica:
+    """Copies the whole state: notes a place, scans, then applies the commits that came meanwhile.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    while True:
+        replica = await _start(channel, model)
+        if shortcut is None or not await shortcut(replica, channel):
+            await _scan_into(replica, channel)
+        target = await token_now(channel, replica.keys)
+        try:
+            while replica.token != target:
+                commits = await read_commits(channel, replica)
+                if not commits:
+                    raise FellBehind
+                for position, commit in commits:
+                    replica.apply(position, commit)
+                    if replica.token == target:
+                        break
+        except FellBehind:  # trimmed under us, restored, rolled back: from the start
+            continue
+        return replica
+
+
+async def read_commits(
+    channel: Channel, replica: Replica, block_ms: int | None = None
+) -> list[tuple[LogId, Commit]]:
+    """The commits after the replica's position, at most COMMITS_A_READ, waiting up to `block_ms` for the
+    first.
+    """
+    block = () if block_ms is None else ("BLOCK", block_ms)
+    place = ("STREAMS", replica.keys.commits, str(replica.position))
+    streams = await channel.call("XREAD", "COUNT", COMMITS_A_READ, *block, *place)
+    return [(LogId.parse(entry_id), Commit.parse(fields)) for entry_id, fields in stream_entries(streams)]
+
+
+async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
+    """The server's token. Raises ModelGone where it holds another incarnation, or none."""
+    return (await _now(channel, keys))[0]
+
+
+async def look(channel: Channel, replica: Replica) -> bytes:
+    """The server's token; the replica takes over how labels are waited for, where that has changed.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    token, feedback = await _now(channel, replica.keys)
+    if feedback != replica.feedback:
+        meta = await read_meta(channel, replica.keys.model)
+        if meta.incarnation != replica.keys.incarnation:
+            raise ModelGone(replica.keys.model)
+        replica.take_feedback(meta.feedback, checked_config(replica.keys.model, meta).feedback)
+    return token
+
+
+async def _now(channel: Channel, keys: ModelKeys) -> tuple[bytes, bytes]:
+    incarnation, token, feedback = await channel.call("HMGET", keys.meta, "incarnation", "token", "feedback")
+    if incarnation is None or incarnation.decode() != keys.incarnation:
+        raise ModelGone(keys.model)
+    return token, feedback or b""
+
+
+async def read_meta(channel: Channel, model: str) -> Meta:
+    """Raises ModelGone."""
+    return _meta(model, await channel.call("HGETALL", meta_key(model)))
+
+
+async def _start(channel: Channel, model: str) -> Replica:
+    incarnation = (await read_meta(channel, model)).incarnation
+    keys = ModelKeys(model, incarnation)
+    fields, position = await read_head(channel, keys.meta, keys.commits)
+    meta = _meta(model, fields)
+    if meta.incarnation != incarnation:
+        raise ModelGone(model)
+    config = checked_config(model, meta)
+    state = ModelState.empty(config.hashing.bits)
+    state.t = meta.t
+    return Replica(
+        keys,
+        config,
+        state,
+        meta.generation,
+        meta.token,
+        meta.commit,
+        meta.skipped,
+        meta.applied,
+        meta.applied_number,
+        LogId.parse(position),
+        meta.evaluated,
+        feedback=meta.feedback,
+    )
+
+
+async def _scan_into(replica: Replica, channel: Channel) -> None:
+    key, cursor = replica.keys.state(replica.generation), b"0"
+    while True:
+        cursor, flat = await channel.call("HSCAN", key, cursor, "COUNT", FIELDS_A_SCAN)
+        slots = np.frombuffer(b"".join(flat[::2]), dtype="<u4")
+        rows = np.frombuffer(b"".join(flat[1::2]), dtype="<f8").reshape(-1, 2)
+        replica.state.apply_rows(slots, rows)
+        if cursor == b"0":
+            return
+
+
+def _meta(model: str, flat: list[bytes]) -> Meta:
+    if not flat:
+        raise ModelGone(model)
+    return Meta.parse(mapping_of(flat))
+
+
+def stream_entries(streams: Any) -> Iterator[tuple[bytes, list[bytes]]]:
+    for _, entries in streams or ():
+        yield from entries

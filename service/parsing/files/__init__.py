@@ -1,0 +1,1 @@
+"""Files of examples, in every format."""

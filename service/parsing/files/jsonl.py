@@ -1,0 +1,38 @@
+"""JSON lines, each the body of an update request of one example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import TypeAdapter, ValidationError
+
+from model_core.errors import InvalidInput, render_path
+from model_core.hashing.encoder import Encoded, FeatureEncoder
+from model_core.text.problems import LineError
+from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.examples import one_example
+from service.parsing.files.rows import Row
+from service.parsing.files.source import TextSource
+from service.parsing.schemas import UpdateRequest
+
+_REQUEST: TypeAdapter[UpdateRequest] = TypeAdapter(UpdateRequest)
+
+
+def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row, Encoded] | LineError]:
+    """A row and its encoding, or why there is none, for each line that is not blank."""
+    for number, line in enumerate(source.lines(), 1):
+        if line.isspace():
+            continue
+        try:
+            request = _REQUEST.validate_json(line)
+            refuse_repeated_names(line, len(request) + len(request.get("features", ())))
+            example = one_example(encoder, request, encoder.limits.weight)
+        except ValidationError as invalid:
+            first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = render_path(first["loc"])
+            yield LineError(number, f"{where}: {first['msg']}" if where else first["msg"])
+        except InvalidInput as invalid:
+            yield LineError(number, str(invalid))
+        else:
+            encoded, label, weight, event_id, time_ms = example
+            yield Row(number, request["features"], label, weight, event_id, time_ms), encoded

@@ -1,0 +1,175 @@
+"""Files of examples in any format: as batches for the kernels, or as rows for HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from itertools import islice
+from threading import Thread
+from typing import NamedTuple, TypeVar
+
+from model_core.errors import InvalidInput
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.contract import HashContract
+from model_core.hashing.encoder import Encoded, FeatureEncoder
+from model_core.text.lines import TextRow, features_of, read_libsvm_line, read_vw_line
+from model_core.text.parser import TextParser, libsvm_parser, vw_parser
+from model_core.text.problems import LineError, LineProblem, TextOptions, explain
+from service.parsing.files.jsonl import json_rows
+from service.parsing.files.rows import Format, ReadOptions, Row, Source
+from service.parsing.files.source import TextSource
+from service.parsing.files.tables import table_rows
+
+__all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"]
+
+CHUNK_BYTES = 2**20
+CHUNK_ROWS = 8192
+LONGEST_END_SECONDS = 1.0
+
+_PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
+_LINE_READERS = {"vw": read_vw_line, "libsvm": read_libsvm_line}
+
+Item = TypeVar("Item")
+
+
+class Chunk(NamedTuple):
+    """Consecutive good examples, the errors of the lines between them, and how far the file is read by now.
+
+    bytes_read: of the file as it is stored, to be compared with TextSource.size.
+    """
+
+    batch: ExampleBatch
+    errors: list[LineError]
+    bytes_read: int
+
+
+def read_examples(
+    source: Source,
+    file_format: Format,
+    contract: HashContract,
+    options: ReadOptions,
+    chunk_rows: int = CHUNK_ROWS,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Generator[Chunk, None, None]:
+    """The examples of a file, encoded. The next chunk is made in a thread while the last one is used.
+
+    vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` lines.
+    Raises UnreadableFile.
+    """
+    with _opened(source) as text:
+        if file_format in _PARSERS:
+            parser = _PARSERS[file_format](contract, options.text_options(file_format))
+            chunks = _parsed_chunks(text, parser, chunk_bytes)
+        else:
+            encoded = _encoded_rows(text, file_format, contract, options)
+            chunks = _gathered_chunks(text, encoded, chunk_rows)
+        yield from _prefetched(chunks)
+
+
+def read_rows(
+    source: Source, file_format: Format, contract: HashContract, options: ReadOptions
+) -> Generator[Row | LineError, None, None]:
+    """The examples of a file as rows that the contract accepts, each error in its place.
+
+    Raises UnreadableFile.
+    """
+    with _opened(source) as text:
+        for item in _encoded_rows(text, file_format, contract, options):
+            yield item if isinstance(item, LineError) else item[0]
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[TextSource]:
+    if isinstance(source, TextSource):
+        yield source
+    else:
+        with TextSource(source) as text:
+            yield text
+
+
+def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> Iterator[Chunk]:
+    rest, line, data = b"", 1, source.read(chunk_bytes)
+    while data:
+        following = source.read(chunk_bytes)
+        parsed = parser.parse(rest + data, line, final=not following)
+        rest = (rest + data)[parsed.consumed_bytes :]
+        source.check_length(rest)
+        line += parsed.lines
+        data = following
+        yield Chunk(parsed.batch, parsed.errors, source.bytes_read)
+
+
+def _gathered_chunks(
+    source: TextSource, rows: Iterator[tuple[Row, Encoded] | LineError], chunk_rows: int
+) -> Iterator[Chunk]:
+    while items := list(islice(rows, chunk_rows)):
+        errors = [item for item in items if isinstance(item, LineError)]
+        good = [item for item in items if not isinstance(item, LineError)]
+        labels, weights = [row.label for row, _ in good], [row.weight for row, _ in good]
+        batch = ExampleBatch.from_encoded([encoded for _, encoded in good], labels, weights)
+        yield Chunk(batch, errors, source.bytes_read)
+
+
+def _encoded_rows(
+    source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
+) -> Iterator[tuple[Row, Encoded] | LineError]:
+    encoder = FeatureEncoder(contract, options.limits)
+    if file_format == "jsonl":
+        yield from json_rows(source, encoder)
+        return
+    if file_format in _LINE_READERS:
+        lines = options.text_options(file_format)
+        rows = _text_rows(source, _LINE_READERS[file_format], contract, lines)
+    else:
+        rows = table_rows(source, file_format, contract, options)
+    for row in rows:
+        if isinstance(row, LineError):
+            yield row
+            continue
+        try:
+            yield row, encoder.encode(row.features, ())
+        except InvalidInput as invalid:
+            yield LineError(row.line_number, str(invalid))
+
+
+def _text_rows(
+    source: TextSource,
+    read_line: Callable[[bytes, TextOptions], TextRow | None],
+    contract: HashContract,
+    options: TextOptions,
+) -> Iterator[Row | LineError]:
+    for number, line in enumerate(source.lines(), 1):
+        try:
+            row = read_line(line.removesuffix(b"\n"), options)
+            if row is not None:
+                yield Row(number, features_of(row.pairs, contract), row.label, row.weight)
+        except LineProblem as problem:
+            yield LineError(number, explain(problem.code, problem.word, options))
+        except InvalidInput as invalid:
+            yield LineError(number, str(invalid))
+
+
+def _prefetched(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, each made in a thread while the one before is used."""
+    following = _being_made(items)
+    try:
+        while (item := following.result()) is not None:
+            following = _being_made(items)
+            yield item
+    finally:
+        wait([following], timeout=LONGEST_END_SECONDS)
+
+
+def _being_made(items: Iterator[Item]) -> Future[Item | None]:
+    """The next item. No exit of the process waits for its thread: it may be reading an endless pipe."""
+    made: Future[Item | None] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(next(items, None))
+        except BaseException as failure:  # noqa: BLE001  whoever asks for the result gets it
+            made.set_exception(failure)
+
+    Thread(target=make, name="reader", daemon=True).start()
+    return made

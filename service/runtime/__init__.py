@@ -1,0 +1,1 @@
+"""Tasks, retries, files and compiled kernels of one process."""

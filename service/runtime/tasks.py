@@ -1,0 +1,90 @@
+"""Background tasks: how they begin and end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+
+Result = TypeVar("Result")
+
+
+def begin(work: Coroutine[Any, Any, None], fault: str) -> asyncio.Task[None]:
+    """A task whose failure nobody waits to hear of: it is logged, as `fault`."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(partial(_tell, fault))
+    return task
+
+
+def _tell(fault: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        log.error(fault, exc_info=failure)
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels the tasks and returns when all have ended, however they did."""
+    known = list(tasks)
+    for task in known:
+        task.cancel()
+    await asyncio.gather(*known, return_exceptions=True)
+
+
+async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Task[Any]) -> None:
+    """Runs `work` to its end, or until one of its companions fails. Raises what either raised."""
+    task = asyncio.ensure_future(work)
+    pending: set[asyncio.Task[Any]] = {task, *companions}
+    try:
+        while task in pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+    finally:
+        await cancel_all([task])
+
+
+def in_daemon_thread(work: Callable[[], Result], name: str | None = None) -> asyncio.Future[Result]:
+    """What it returns or raises. Unlike those of asyncio.to_thread, the process ends without waiting for it:
+    for what may hang at somebody else's server.
+    """
+    outcome: Future[Result] = Future()
+    outcome.set_running_or_notify_cancel()  # from here on nobody takes it back
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as failure:  # noqa: BLE001  it is raised where it is awaited
+            outcome.set_exception(failure)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return asyncio.wrap_future(outcome)
+
+
+@contextlib.asynccontextmanager
+async def background(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Runs `work` beside the body and cancels it after."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        await cancel_all([task])
+
+
+async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    """Runs `work` again should it end or fail in a way that nobody foresaw."""
+    while True:
+        task = asyncio.ensure_future(work())
+        try:
+            await asyncio.wait([task])
+        finally:
+            await cancel_all([task])
+        log.error("background work ended and starts again", exc_info=task.exception())
+        await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,1 @@
+"""A snapshot becomes a model's state."""

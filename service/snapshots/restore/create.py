@@ -1,0 +1,124 @@
+"""A model that begins with a state that was learned elsewhere: it is there as a whole, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from model_core.learning.state import ModelState
+from service.errors import ModelExists, ServerFull, StateUnavailable
+from service.models.alias_store import check_free, take_back_claim
+from service.models.bulk_load import NO_ROOM, PATIENCE_SECONDS, PatientChannel, fill
+from service.models.config.model import ModelConfig
+from service.models.registry import new_meta
+from service.models.replica import Replica, load_replica
+from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
+from service.snapshots.store.compatibility import check_family
+from service.snapshots.take.capture import capture
+from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.health import parsed_info
+from service.storage.keys import MODELS, ModelKeys, alias_key, meta_key
+from service.storage.scripts import create_model_filled
+
+BYTES_A_SLOT = 100
+
+
+async def create_filled(
+    channel: Channel, name: str, config: ModelConfig, state: ModelState, base: str
+) -> bool:
+    """Creates the model unless it is there; says whether it did. `base`: the snapshot that it begins with,
+    empty where its snapshots have none.
+
+    Raises StateUnavailable where it may have created it, as it may have when cancelled; where it has not
+    AliasConflict, ServerFull, StateUnavailable, and what Channel.call raises.
+    """
+    await check_free(channel, name)
+    meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
+    keys = ModelKeys(name, str(meta["incarnation"]))
+    server = PatientChannel(channel, PATIENCE_SECONDS)
+    filled, slots = keys.state(0), state.seen_slots()
+    try:
+        await fill(server, filled, state, slots)
+    except BaseException:
+        await server.discard(filled)
+        raise
+    arguments = (
+        *(keys.meta, filled, len(slots), alias_key(name)),
+        *("incarnation", keys.incarnation),
+        *(part for field in meta.items() for part in field if field[0] != "incarnation"),
+    )
+    while (status := await _create(server, *arguments)) == b"CLAIMED":
+        try:
+            await take_back_claim(channel, name)
+        except BaseException:
+            await server.discard(filled)
+            raise
+    if status == b"CREATED":
+        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # the index is repaired anyway
+            await channel.call("SADD", MODELS, name)
+        return True
+    await server.discard(filled)
+    if status == b"EXISTS":
+        return False
+    raise StateUnavailable(f"Redis lost part of the state of {name!r}, which was not created. Try again.")
+
+
+async def _create(server: PatientChannel, *arguments: str | bytes | int) -> bytes:
+    try:
+        return bytes((await server.run(create_model_filled, *arguments))[0])
+    except StateUnavailable as away:
+        raise StateUnavailable(
+            f"{away.detail} Whether the model was created is not known; the list of models tells."
+        ) from away
+
+
+async def check_memory(channel: Channel, slots: int) -> None:
+    """Raises ServerFull where a state of so many slots would not fit beside all there is."""
+    info = parsed_info(await channel.call("INFO", "memory"))
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used + slots * BYTES_A_SLOT > limit:
+        raise ServerFull(NO_ROOM)
+
+
+async def clone(
+    channel: Channel, store: SnapshotStore, source: str, name: str, changes: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Of one commit of the source. What it begins with is the first snapshot of the clone, so that `ftrl
+    rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
+    `changes`: other fields of `hyper` and `feedback`. Predictions that wait for labels stay with the source.
+
+    Raises ModelGone, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
+    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises. With
+    StateUnavailable the clone may be there, and its first snapshot stays.
+    """
+    replica = await load_replica(channel, source)
+    config = replica.config.changed(changes)
+    check_family(replica.config, config.hyper, f"The model {source!r}")
+    await check_free(channel, name)
+    if await channel.call("EXISTS", meta_key(name)):
+        raise _exists(name)
+    await check_memory(channel, replica.state.features_seen)
+    catalogue = await asyncio.to_thread(store.of, name)
+    entry = await asyncio.to_thread(_save, catalogue, replica)
+    try:
+        created = await create_filled(channel, name, config, replica.state, entry.id)
+    except (StateUnavailable, asyncio.CancelledError):  # it may be there, and then it needs its beginning
+        raise
+    except BaseException:
+        await asyncio.to_thread(catalogue.delete, entry)
+        raise
+    if not created:
+        await asyncio.to_thread(catalogue.delete, entry)
+        raise _exists(name)
+
+
+def _save(catalogue: Catalogue, replica: Replica) -> Entry:
+    return catalogue.write(capture(replica, {}).snapshot(f"clone of {replica.keys.model}"))
+
+
+def _exists(name: str) -> ModelExists:
+    return ModelExists(f"Model {name!r} exists already; delete it first, or take another name.")

@@ -1,0 +1,109 @@
+"""The example log from a snapshot on, learned again beside the model that is served."""
+
+from __future__ import annotations
+
+import asyncio
+
+from model_core.errors import FormatError
+from model_core.examples.batch import ExampleBatch
+from model_core.learning.state import ModelState
+from service.errors import LogIncomplete
+from service.example_log.decode import examples_of, gap_before
+from service.models.config.model import ModelConfig
+from service.models.replica import read_meta
+from service.snapshots.store.log_archive import LogArchive
+from service.storage.client import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import LogEntry, LogId
+
+ENTRIES_A_READ = 100
+MOST_ROUNDS = 20
+LOG_END = LogId(2**64 - 1, 2**64 - 1)
+
+
+class Replay:
+    """`state`, to be set, moves on through the log; `applied` is the last entry that it has learned, `number`
+    how many log examples came through there.
+    """
+
+    state: ModelState
+
+    def __init__(
+        self,
+        channel: Channel,
+        archive: LogArchive,
+        keys: ModelKeys,
+        config: ModelConfig,
+        applied: LogId,
+        number: int,
+    ) -> None:
+        self.applied = applied
+        self.number = number
+        self.examples = 0
+        self._channel = channel
+        self._archive = archive
+        self._keys = keys
+        self._config = config
+
+    async def catch_up(self, through: LogId | None = None) -> int:
+        """Learns what the model's learner has learned by now, or what it had learned through an entry;
+        returns how many examples. Raises LogIncomplete, ModelGone, and what Channel.call raises.
+        """
+        before = self.examples
+        target = through or await self._applied_now()
+        while self.applied < target:
+            await self._learn(await self._next_entries(target, ENTRIES_A_READ))
+        return self.examples - before
+
+    async def check_reaches_back(self) -> None:
+        """Raises LogIncomplete at once, rather than after all that can be done before it is noticed."""
+        if self.applied < await self._applied_now():
+            entries = await self._next_entries(LOG_END, 1)
+            self._check(entries[0], self.number)
+
+    async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
+        """From the log, or from the archive where the log begins later. Raises LogIncomplete."""
+        found = await self._channel.call(
+            "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
+        )
+        entries = [LogEntry.parse(entry, fields) for entry, fields in found]
+        if not entries or gap_before(entries[0], self.number):
+            archived = await asyncio.to_thread(self._archive.entries_from, self.number)
+            entries = [entry for entry in archived if entry.id <= last] or entries
+        if not entries:
+            raise self._nothing_left()
+        return entries
+
+    async def _learn(self, entries: list[LogEntry]) -> None:
+        batches, number = [], self.number
+        for entry in entries:
+            batches.append(self._check(entry, number))
+            number += len(batches[-1])
+        batch = ExampleBatch.concatenate(batches)
+        await asyncio.to_thread(self._config.learn, self.state, batch)
+        self.applied, self.number = entries[-1].id, number
+        self.examples += len(batch)
+
+    def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
+        """The examples of the entry that is to begin with that number."""
+        gap = gap_before(entry, number)
+        if gap:
+            raise LogIncomplete(
+                f"The log does not hold example {number}, the first that is missing; it goes on with entry"
+                f" {entry.id} ({gap}). Nothing was changed."
+            )
+        try:
+            return examples_of(entry)
+        except FormatError as wrong:
+            raise LogIncomplete(
+                f"Log entry {entry.id} cannot be read: {wrong}. Nothing was changed."
+            ) from wrong
+
+    def _nothing_left(self) -> LogIncomplete:
+        return LogIncomplete(
+            f"The log does not hold example {self.number}, the first that is missing, nor any after log entry"
+            f" {self.applied}. Nothing was changed."
+        )
+
+    async def _applied_now(self) -> LogId:
+        return (await read_meta(self._channel, self._keys.model)).applied

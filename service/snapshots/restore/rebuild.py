@@ -1,0 +1,182 @@
+"""The operator's proof that the state is what the log says: made again, from a snapshot or from nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from model_core.learning.state import ModelState
+from model_core.text.problems import LineError
+from service.errors import CommandFailure, UnknownSnapshot
+from service.models.alias_store import check_free
+from service.models.config.model import ModelConfig
+from service.models.replica import Replica, gone_is_unknown, load_replica
+from service.parsing.files.reader import read_examples
+from service.parsing.files.rows import Format, ReadOptions
+from service.parsing.files.source import TextSource
+from service.snapshots.restore.log_replay import Replay
+from service.snapshots.store.catalogue import Catalogue, Entry
+from service.snapshots.store.compatibility import is_of_state, restored_config
+from service.snapshots.take.origin import Base, read_base
+from service.storage.client import Channel
+from service.storage.records import LOG_START, LogEntry, LogId
+
+
+@dataclass(frozen=True)
+class FileToLearn:
+    name: str
+    file_format: Format
+    options: ReadOptions
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """`difference` is empty where the states are equal, bit for bit."""
+
+    start: str
+    examples: int
+    t: int
+    slots: int
+    difference: str
+
+
+async def rebuild(
+    channel: Channel, catalogue: Catalogue, wanted: str | None, file: FileToLearn | None = None
+) -> Rebuilt:
+    """`wanted`: a snapshot, "nothing", or None for the earliest start from which the log is complete. With a
+    file, it is learned in place of the log.
+
+    Raises UnknownModel, AliasConflict, UnknownSnapshot, DamagedSnapshot, SnapshotMismatch, LogIncomplete,
+    DamagedLogSegment, CommandFailure, StoreUnavailable, UnreadableFile, and what Channel.call raises.
+    """
+    await check_free(channel, catalogue.model)
+    with gone_is_unknown():
+        replica = await load_replica(channel, catalogue.model)
+    start = await start_of(channel, catalogue, replica, wanted)
+    if file is not None:
+        examples = _learn_file(start.state, replica.config, file)
+    else:
+        archive = catalogue.log_archive(replica.keys.incarnation)
+        replay = Replay(channel, archive, replica.keys, replica.config, start.applied, start.number)
+        replay.state = start.state
+        examples = await replay.catch_up(replica.applied)
+    difference = first_difference(replica.state, start.state)
+    return Rebuilt(start.what, examples, start.state.t, len(start.state.seen_slots()), difference)
+
+
+def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
+    """The first slot, or else the number of rounds, in which they differ."""
+    slots = np.union1d(stored.seen_slots(), rebuilt.seen_slots())
+    differs = (stored.marks[slots] & 1) != (rebuilt.marks[slots] & 1)
+    differs |= (stored.rows[slots].view(np.int64) != rebuilt.rows[slots].view(np.int64)).any(axis=1)
+    if differs.any():
+        slot = int(slots[np.argmax(differs)])
+        name = "the bias" if slot == stored.size else f"slot {slot}"
+        count = int(np.count_nonzero(differs))
+        return f"{name}: Redis has {_row(stored, slot)}, rebuilt {_row(rebuilt, slot)} ({count} slots differ)"
+    if stored.t != rebuilt.t:
+        return f"t: Redis has {stored.t}, rebuilt {rebuilt.t}"
+    return ""
+
+
+def _row(state: ModelState, slot: int) -> str:
+    if not state.marks[slot] & 1:
+        return "nothing"
+    z, n = state.rows[slot].tolist()
+    return f"z = {z!r}, n = {n!r}"
+
+
+def _learn_file(state: ModelState, config: ModelConfig, file: FileToLearn) -> int:
+    learned = 0
+    with (
+        TextSource(file.name) as source,
+        closing(read_examples(source, file.file_format, config.hashing, file.options)) as chunks,
+    ):
+        for chunk in chunks:
+            for error in chunk.errors:
+                raise CommandFailure(_line(file.name, error))
+            config.learn(state, chunk.batch)
+            learned += len(chunk.batch)
+    return learned
+
+
+def _line(name: str, error: LineError) -> str:
+    return f"{name}, line {error.line_number}: {error.reason}"
+
+
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a rebuild begins with: a state, and after which entry and how many examples the log goes on."""
+
+    what: str
+    state: ModelState
+    applied: LogId
+    number: int
+
+
+async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wanted: str | None) -> Start:
+    """As rebuild says it of `wanted`."""
+    if wanted == NOTHING:
+        return _nothing(replica)
+    if wanted is not None:
+        return _from_snapshot(catalogue, catalogue.find(wanted), replica)
+    base = await read_base(channel, replica.keys.meta)
+    in_log = await _first_in_log(channel, replica)
+    first = catalogue.log_archive(replica.keys.incarnation).reaches_back_from(in_log)
+    start = _from_base(catalogue, replica, base, first) or _from_earliest(catalogue, replica, first)
+    if start is None:
+        raise CommandFailure(
+            f"nothing to rebuild {catalogue.model} from: its log begins at example {first}, and the snapshot"
+            " store has no snapshot of this state since; is it that of the service (FTRL_DATA_DIR or"
+            " FTRL_SNAPSHOTS)? If so, take one with `ftrl snapshot create`"
+        )
+    return start
+
+
+def _from_base(catalogue: Catalogue, replica: Replica, base: Base, first: int) -> Start | None:
+    """What the state itself began with, where the log reaches back to that and it is there."""
+    if base.snapshot == "" or first > base.number:
+        return None
+    if base.snapshot is None:
+        return _nothing(replica)
+    try:
+        entry = catalogue.find(base.snapshot)
+    except UnknownSnapshot:
+        return None
+    return _from_snapshot(catalogue, entry, replica, base)
+
+
+def _from_earliest(catalogue: Catalogue, replica: Replica, first: int) -> Start | None:
+    """The earliest snapshot of the state that the log reaches back to."""
+    for entry in catalogue.entries():
+        header = catalogue.header(entry)
+        if is_of_state(header, replica) and first <= header.applied_number <= replica.applied_number:
+            return _from_snapshot(catalogue, entry, replica)
+    return None
+
+
+def _nothing(replica: Replica) -> Start:
+    return Start(NOTHING, ModelState.empty(replica.config.hashing.bits), LOG_START, 0)
+
+
+def _from_snapshot(catalogue: Catalogue, entry: Entry, replica: Replica, base: Base | None = None) -> Start:
+    snapshot = catalogue.load(entry)
+    restored_config(snapshot.header, replica.config, None)
+    if base is None:
+        applied, number = LogId.parse(snapshot.header.applied), snapshot.header.applied_number
+    else:
+        applied, number = base.applied, base.number
+    return Start(f"snapshot {entry.id}", snapshot.state(), applied, number)
+
+
+async def _first_in_log(channel: Channel, replica: Replica) -> int:
+    """The dense number of the first example in the log; of the next one where it is empty."""
+    found = await channel.call("XRANGE", replica.keys.log, "-", "+", "COUNT", 1)
+    if not found:
+        return replica.applied_number
+    return LogEntry.parse(*found[0]).first_number or 0

@@ -1,0 +1,158 @@
+"""A snapshot becomes the model's state again, in one step, while requests go on.
+
+The new state is filled beside the old one and then switched to, whatever the model has learned meanwhile.
+Updates in flight are learned on one or on the other: a commit that was made for the old state is refused by
+its generation, and what it would have committed is read from the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+
+from model_core.snapshot import Snapshot
+from service.errors import LogIncomplete, RestoreConflict, StateUnavailable, UnknownModel
+from service.models.bulk_load import PatientChannel
+from service.models.config.model import ModelConfig
+from service.models.replica import ModelGone, read_meta
+from service.settings import Settings
+from service.snapshots.restore.create import check_memory, create_filled
+from service.snapshots.restore.log_replay import Replay
+from service.snapshots.restore.target import Restoration, Restored, RestorePlan
+from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotStore
+from service.snapshots.store.compatibility import config_of
+from service.snapshots.store.log_archive import LogArchive
+from service.snapshots.take.capture import capture_stored
+from service.snapshots.take.writer import write_and_retain
+from service.storage.client import Channel
+from service.storage.scripts import new_generation, switch_to_restored
+
+log = logging.getLogger(__name__)
+
+
+async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
+    """A model that is not there is created from the snapshot.
+
+    Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete,
+    DamagedLogSegment, ServerFull, AliasConflict, RestoreConflict, StateUnavailable, and what Channel.call
+    raises. Then the model is as it was.
+    """
+    started = time.monotonic()
+    entry, snapshot = await asyncio.to_thread(_load, store, plan)
+    try:
+        meta = await read_meta(channel, plan.model)
+    except ModelGone:
+        if not plan.may_create:
+            raise UnknownModel(plan.model) from None
+        return await _create(channel, plan, entry, snapshot, started)
+    if plan.instead_of not in (None, (meta.incarnation, meta.generation)):
+        raise RestoreConflict(f"Model {plan.model!r} was restored or replaced by somebody else meanwhile.")
+    archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
+    restoration = Restoration.of(plan, entry, snapshot, meta)
+    try:
+        await restoration.check(channel, archive)
+        before = await _save(channel, settings, store, plan.model, entry)
+        replay = await _run(channel, archive, restoration)
+    except ModelGone:
+        raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
+    t, replayed, seconds = replay.state.t, replay.examples, time.monotonic() - started
+    log.warning(
+        "model %s is restored from snapshot %s (t = %d, %d examples learned again, %.1f s); before it was %s",
+        *(plan.model, entry.id, t, replayed, seconds, before),
+    )
+    return Restored(plan.model, entry.id, before, t, replayed, seconds)
+
+
+async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) -> Replay:
+    """What was learned again before the switch, and made the state. Raises what Restoration.fill and switch
+    raise.
+    """
+    keys, plan = restoration.keys, restoration.plan
+    server = PatientChannel(channel, plan.patience_seconds)
+    generation = await server.run(new_generation, keys.meta, keys.incarnation, b"")
+    if not generation:
+        raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.")
+    replay, filled = restoration.replay(channel, archive), keys.state(generation)
+    try:
+        slots = await restoration.fill(server, replay, filled)
+    except BaseException:
+        await server.discard(filled)
+        raise
+    await switch(server, restoration, generation, replay, slots)
+    return replay
+
+
+async def _save(
+    channel: Channel, settings: Settings, store: SnapshotStore, model: str, restored: Entry
+) -> str:
+    """The state as it is, as Redis has it: there may be no learner. What is restored stays in the store."""
+    copied = await capture_stored(channel, model)
+    entry, _ = await asyncio.to_thread(
+        write_and_retain, store, settings, copied, BEFORE_RESTORE, needed=restored.id
+    )
+    return entry.id
+
+
+async def _create(
+    channel: Channel, plan: RestorePlan, entry: Entry, snapshot: Snapshot, started: float
+) -> Restored:
+    if plan.replay_log:
+        raise LogIncomplete(f"There is no model {plan.model!r}, and so no log of it to learn again.")
+    config: ModelConfig = config_of(snapshot.header)
+    await check_memory(channel, snapshot.header.slots)
+    state = await asyncio.to_thread(snapshot.state)
+    if not await create_filled(channel, plan.model, config, state, entry.id):
+        raise RestoreConflict(f"Model {plan.model!r} was created by somebody else meanwhile.")
+    log.warning("model %s is created from snapshot %s", plan.model, entry.id)
+    return Restored(plan.model, entry.id, None, state.t, 0, time.monotonic() - started)
+
+
+def _load(store: SnapshotStore, plan: RestorePlan) -> tuple[Entry, Snapshot]:
+    catalogue = store.of(plan.model)
+    entry = catalogue.find(plan.snapshot)
+    return entry, catalogue.load(entry)
+
+
+async def switch(
+    server: PatientChannel, restoration: Restoration, generation: int, replay: Replay, slots: int
+) -> None:
+    """`generation`, of that many slots, is what the snapshot and `replay` made.
+
+    Raises RestoreConflict, LogIncomplete, StateUnavailable. What was filled is removed where it is certain
+    that the model does not use it.
+    """
+    keys, meta, header = restoration.keys, restoration.meta, restoration.snapshot.header
+    learned: tuple[str, str | int] = ("", "")
+    base: tuple[str, str | int] = ("", "")
+    if restoration.plan.replay_log:
+        base = (header.applied, header.applied_number)
+        learned = (str(replay.applied), replay.number)
+    filled = keys.state(generation)
+    try:
+        status, *told = await server.run(
+            switch_to_restored,
+            *(keys.meta, keys.state(meta.generation), filled, keys.commits, keys.log),
+            *(keys.incarnation, meta.generation, secrets.token_bytes(8), generation),
+            *(replay.state.t, slots, restoration.config.canonical(), restoration.entry.id, *base, *learned),
+            int(restoration.plan.instead_of is not None),
+        )
+    except StateUnavailable as away:
+        unknown = "Whether the snapshot was restored is not known; the model's revision tells."
+        raise StateUnavailable(f"{away.detail} {unknown}") from away
+    if status != b"SWITCHED":
+        await server.discard(filled)
+        raise _refusal(restoration.plan.model, status, told)
+
+
+def _refusal(model: str, status: bytes, told: list[bytes]) -> Exception:
+    if status == b"MOVED":
+        return RestoreConflict(
+            f"Model {model!r} was restored, replaced or deleted by somebody else meanwhile. This restore"
+            " changed nothing."
+        )
+    if status == b"TRIMMED":
+        first = told[0].decode() or "nothing"
+        return LogIncomplete(f"The log was trimmed meanwhile; it goes on with {first}. Nothing was changed.")
+    return StateUnavailable("Redis lost part of the restored state; the model stays as it was. Try again.")

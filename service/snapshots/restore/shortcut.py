@@ -1,0 +1,66 @@
+"""A copy of a model from its newest snapshot and the log since, rather than from the state in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from model_core.learning.state import ModelState
+from service.errors import ServiceError
+from service.models.replica import Replica
+from service.settings import Settings
+from service.snapshots.restore.log_replay import Replay
+from service.snapshots.store.catalogue import Catalogue, SnapshotStore
+from service.snapshots.store.compatibility import config_of, is_of_state
+from service.storage.client import Channel
+from service.storage.records import LogId
+
+log = logging.getLogger(__name__)
+
+
+def shortcut_of(settings: Settings, store: SnapshotStore) -> SnapshotShortcut | None:
+    """The shortcut where the settings ask for it."""
+    return SnapshotShortcut(store) if settings.start_from_snapshot else None
+
+
+class SnapshotShortcut:
+    """Fills a replica that has only begun; one that it cannot fill it leaves as it is."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+
+    async def __call__(self, replica: Replica, channel: Channel) -> bool:
+        """Whether the arrays are now those of the replica's commit. Raises what Channel.call raises."""
+        try:
+            found = await asyncio.to_thread(self._load, replica)
+            if found is None:
+                return False
+            applied, number, state = found
+            keys = replica.keys
+            archive = await asyncio.to_thread(self._store.log_archive, keys.model, keys.incarnation)
+            replay = Replay(channel, archive, keys, replica.config, applied, number)
+            replay.state = state
+            await replay.catch_up(replica.applied)
+        except ServiceError as failure:
+            log.info("%s is read from Redis: %s", replica.keys.model, failure.detail)
+            return False
+        # Where an operator had the learner skip examples, the log makes another state than it did.
+        if replay.number != replica.applied_number or state.t != replica.state.t:
+            log.info("%s is read from Redis: not all of its log was learned", replica.keys.model)
+            return False
+        replica.state = state
+        log.info("%s is loaded from a snapshot and %d examples", replica.keys.model, replay.examples)
+        return True
+
+    def _load(self, replica: Replica) -> tuple[LogId, int, ModelState] | None:
+        """Where the newest snapshot of the replica's state stands in the log, and its arrays."""
+        catalogue: Catalogue = self._store.of(replica.keys.model)
+        same = f"-{replica.keys.incarnation[:8]}-{replica.generation}-"
+        for entry in reversed(catalogue.entries()):
+            if same not in entry.id or int(entry.id.split("-")[3]) > replica.commit:
+                continue
+            snapshot = catalogue.load(entry)
+            header = snapshot.header
+            if is_of_state(header, replica) and config_of(header).hyper == replica.config.hyper:
+                return LogId.parse(header.applied), header.applied_number, snapshot.state()
+        return None

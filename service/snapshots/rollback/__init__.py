@@ -1,0 +1,1 @@
+"""Automatic rollback to the last good snapshot."""

@@ -1,0 +1,108 @@
+"""Two models on the same examples: their losses, example by example."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.contract import HashContract
+from model_core.kernels.numerics import log_losses
+from model_core.learning.rounds import Learned
+from model_core.snapshot import Snapshot, compact_weights
+from service.models.config.snapshots import AutoRollback
+from service.snapshots.store.compatibility import config_of
+
+STANDARD_ERRORS = 3.0
+
+
+class Verdict(NamedTuple):
+    """Mean log losses by weight, the mean of their difference and its standard error."""
+
+    live: float
+    good: float
+    difference: float
+    error: float
+
+    def is_worse(self, gate: AutoRollback) -> bool:
+        return self.difference > gate.margin and self.difference > STANDARD_ERRORS * self.error
+
+    @property
+    def standard_errors(self) -> float:
+        return self.difference / self.error if self.error else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class GoodModel:
+    """What predicting with a snapshot takes: its weights that are not 0, 12 bytes each, by ascending slot.
+
+    `number`: how many examples of the log it has learned. `base`: its margin of an example without features.
+    """
+
+    id: str
+    number: int
+    hashing: HashContract
+    slots: npt.NDArray[np.uint32]
+    weights: npt.NDArray[np.float64]
+    base: float
+
+    @classmethod
+    def of(cls, name: str, snapshot: Snapshot) -> GoodModel:
+        """Raises SnapshotMismatch."""
+        header = snapshot.header
+        config = config_of(header)
+        weights = compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, config.hyper)
+        is_bias = snapshot.slots == config.hashing.size
+        base = config.hashing.prior_offset + float(weights[is_bias].sum())
+        kept = (weights != 0.0) & ~is_bias
+        return cls(name, header.applied_number, config.hashing, snapshot.slots[kept], weights[kept], base)
+
+    def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """float64[r]; the sums are in another order than those of the kernels."""
+        rows = np.repeat(np.arange(len(batch)), np.diff(batch.row_ptr))
+        slots = batch.hashes & np.uint32(self.hashing.size - 1)
+        places = np.searchsorted(self.slots, slots)
+        known = np.append(self.slots, np.uint32(self.hashing.size))[places] == slots
+        terms = np.where(known, np.append(self.weights, 0.0)[places], 0.0)
+        if batch.values.size:
+            terms *= batch.values
+        return np.bincount(rows, terms, minlength=len(batch)) + np.float64(self.base)
+
+
+class PairedLosses:
+    """Of the newest `most` examples that were added; `end`: the number of the one after them."""
+
+    def __init__(self, good: GoodModel, most: int) -> None:
+        self.good = good
+        self.end = 0
+        self._most = most
+        self._rows = np.empty((0, 3))  # losses of the live model, of the good one, weights
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, number: int, batch: ExampleBatch, learned: Learned) -> None:
+        """`number`: of the first of them; `learned`: with the margins that the live model predicted before.
+        What could not be learned does not count.
+        """
+        counts = learned.skipped == 0
+        rows = np.empty((len(batch), 3))
+        rows[:, 0] = log_losses(np.where(counts, learned.margins, 0.0), batch.labels)
+        rows[:, 1] = log_losses(self.good.margins(batch), batch.labels)
+        rows[:, 2] = np.where(counts, batch.weights if batch.weights.size else 1.0, 0.0)
+        self.end = number + len(batch)
+        self._rows = np.concatenate([self._rows, rows])[-self._most :]
+
+    def verdict(self) -> Verdict:
+        live, good, weights = self._rows.T
+        total = float(weights.sum())
+        if not total:
+            return Verdict(math.nan, math.nan, 0.0, 0.0)
+        difference = live - good
+        mean = float(weights @ difference) / total
+        error = math.sqrt(float((weights**2) @ (difference - mean) ** 2)) / total
+        return Verdict(float(weights @ live) / total, float(weights @ good) / total, mean, error)

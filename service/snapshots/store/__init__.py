@@ -1,0 +1,1 @@
+"""Where snapshots and archived logs are stored, and how."""

@@ -1,0 +1,252 @@
+"""The snapshots of one model in a store: listed, read, written, tagged, deleted.
+
+    MODEL/ID.safetensors.zst     ID: the UTC time and the revision; names sort by the order of writing
+    MODEL/ID.tag.TAG             empty: the snapshot has that tag
+    MODEL/ID.leaving             empty: the snapshot is being deleted, unless it has a tag
+
+A tag is an object of its own beside the snapshot: to set it is one small put, atomic in every store, where a
+tag in the name would have to copy the whole file, and one in the header would change what the checksum seals.
+Retention sets a mark and then looks for tags; who tags looks for the mark afterwards. Where both meet, one
+sees the other, and no snapshot goes whose tag was acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from model_core.errors import FormatError, InvalidInput
+from model_core.snapshot import Snapshot, SnapshotHeader
+from service.errors import DamagedSnapshot, SnapshotLeaving, UnknownSnapshot
+from service.settings import Settings
+from service.snapshots.store.codec import SUFFIX, read_header, read_snapshot, write_snapshot
+from service.snapshots.store.compatibility import revision_of
+from service.snapshots.store.log_archive import LogArchive
+from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
+
+GOOD = "good"
+NEWEST = "newest"
+BEFORE_RESTORE = "before restore"
+"""Why a restore saves what it replaces; never `newest`, or a second restore would undo the first."""
+TAG_PATTERN = "^[a-z0-9][a-z0-9_-]{0,31}$"
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_TIME_LENGTH = len("20240501T120000000000Z")
+_TAG = ".tag."
+LEAVING = ".leaving"
+ABANDONED = timedelta(seconds=ABANDONED_SECONDS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One snapshot as its name and its tags tell it; `bytes`: the size of its file."""
+
+    id: str
+    tags: tuple[str, ...]
+    bytes: int
+
+    @property
+    def written(self) -> datetime:
+        """By its name: never before that of an older one, whatever the clock said."""
+        return _written(self.id)
+
+
+class Catalogue:
+    """All methods block, for as long as the store takes. They raise StoreUnavailable where it fails."""
+
+    def __init__(self, store: ObjectStore, model: str) -> None:
+        self.model = model
+        self._store = store
+
+    def log_archive(self, incarnation: str) -> LogArchive:
+        """What left the log of that incarnation of the model."""
+        return LogArchive(self._store, self.model, incarnation)
+
+    def entries(self) -> list[Entry]:
+        """Oldest first."""
+        return _entries_of(self._names())
+
+    def find(self, wanted: str) -> Entry:
+        """By its id, by a tag (the newest that has it), or "newest": of all but those that restores saved.
+
+        Raises UnknownSnapshot.
+        """
+        for entry in reversed(self.entries()):
+            if wanted in (entry.id, *entry.tags) or (wanted == NEWEST and not self._is_of_a_restore(entry)):
+                return entry
+        raise UnknownSnapshot(self.model, wanted)
+
+    def _is_of_a_restore(self, entry: Entry) -> bool:
+        try:
+            return self.header(entry).reason == BEFORE_RESTORE
+        except DamagedSnapshot:  # whoever reads it is told so
+            return False
+
+    def header(self, entry: Entry) -> SnapshotHeader:
+        """Raises DamagedSnapshot, though only `load` verifies the checksum, and UnknownSnapshot where it was
+        deleted meanwhile.
+        """
+        with self._reading(entry), self._store.open(self._file(entry.id)) as file:
+            return read_header(file)
+
+    def load(self, entry: Entry) -> Snapshot:
+        """Raises DamagedSnapshot, and UnknownSnapshot where it was deleted meanwhile."""
+        with self._reading(entry), self._store.open(self._file(entry.id)) as file:
+            return read_snapshot(file)
+
+    def write(self, snapshot: Snapshot, tags: Sequence[str] = ()) -> Entry:
+        """The tags first, so that no retention can come between."""
+        named = revision_of(snapshot.header)
+        entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
+        for tag in tags:
+            self._put(self._tag(entry.id, checked_tag(tag)))
+        with store_answers("write to"):
+            size = self._store.put(self._file(entry.id), lambda file: write_snapshot(snapshot, file))
+        return Entry(entry.id, entry.tags, size)
+
+    def tag(self, entry: Entry, tag: str) -> None:
+        """Raises SnapshotLeaving where it was deleted meanwhile, or is about to be."""
+        name = self._tag(entry.id, checked_tag(tag))
+        self._put(name)
+        names = self._names()
+        gone = f"{entry.id}{SUFFIX}" not in names
+        if gone or f"{entry.id}{LEAVING}" in names:
+            self._remove(name)
+            raise SnapshotLeaving(self.model, entry.id, gone=gone)
+
+    def untag(self, entry: Entry, tag: str) -> None:
+        self._remove(self._tag(entry.id, checked_tag(tag)))
+
+    def delete(self, entry: Entry) -> None:
+        self._remove(self._file(entry.id), *(self._tag(entry.id, tag) for tag in entry.tags))
+
+    def retain(self, count: int, needed: str | None = None) -> list[Entry]:
+        """Deletes those without a tag but the newest `count` and `needed`, and what others left behind;
+        returns the snapshots that it deleted.
+        """
+        names = self._names()
+        untagged = [entry for entry in _entries_of(names) if not entry.tags and entry.id != needed]
+        superfluous = untagged[: max(0, len(untagged) - count)]
+        self._remove(*(f"{self.model}/{name}" for name in _left_behind(names, superfluous)))
+        return [entry for entry in superfluous if self._delete_unless_tagged(entry)]
+
+    def _delete_unless_tagged(self, entry: Entry) -> bool:
+        mark = f"{self.model}/{entry.id}{LEAVING}"
+        self._put(mark)
+        tagged = any(found.id == entry.id and found.tags for found in self.entries())
+        if not tagged:
+            self.delete(entry)
+        self._remove(mark)
+        return not tagged
+
+    def _next_time(self) -> str:
+        """The time, or just after the newest snapshot where that seems to come from the future: had the clock
+        been set back, retention would take the newest for the oldest.
+        """
+        now = datetime.now(UTC)
+        entries = self.entries()
+        if entries:
+            now = max(now, entries[-1].written + timedelta(microseconds=1))
+        return now.strftime(_TIME)
+
+    def _names(self) -> dict[str, int]:
+        with store_answers("list"):
+            return self._store.names(f"{self.model}/")
+
+    def _put(self, name: str) -> None:
+        with store_answers("write to"):
+            self._store.put(name, lambda _: None)
+
+    def _remove(self, *names: str) -> None:
+        with store_answers("delete from"):
+            for name in names:
+                self._store.remove(name)
+
+    @contextlib.contextmanager
+    def _reading(self, entry: Entry) -> Iterator[None]:
+        try:
+            with store_answers("read"), self._unless_deleted(entry):
+                yield
+        except FormatError as wrong:
+            raise DamagedSnapshot(f"Snapshot {entry.id} of model {self.model!r}: {wrong}.") from wrong
+
+    @contextlib.contextmanager
+    def _unless_deleted(self, entry: Entry) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:  # after it was listed: no fault of the store
+            raise UnknownSnapshot(self.model, entry.id) from None
+
+    def _file(self, snapshot: str) -> str:
+        return f"{self.model}/{snapshot}{SUFFIX}"
+
+    def _tag(self, snapshot: str, tag: str) -> str:
+        return f"{self.model}/{snapshot}{_TAG}{tag}"
+
+
+def _entries_of(names: Mapping[str, int]) -> list[Entry]:
+    """Oldest first."""
+    tags: dict[str, list[str]] = {}
+    for name in names:
+        snapshot, found, tag = name.partition(_TAG)
+        if found:
+            tags.setdefault(snapshot, []).append(tag)
+    ids = {name.removesuffix(SUFFIX): size for name, size in names.items() if name.endswith(SUFFIX)}
+    return [
+        Entry(found, tuple(sorted(tags.get(found, ()))), ids[found]) for found in sorted(ids) if _is_id(found)
+    ]
+
+
+def _left_behind(names: Mapping[str, int], leaving: Sequence[Entry]) -> Iterator[str]:
+    """What whoever was killed has left: marks of snapshots that are not to go, tags of none. The tags of a
+    snapshot are written before it, so that only old ones are known to be of none.
+    """
+    there = {entry.id: entry.written for entry in _entries_of(names)}
+    old = max(there.values(), default=datetime.min.replace(tzinfo=UTC) + ABANDONED) - ABANDONED
+    marked = {entry.id for entry in leaving}
+    for name in names:
+        snapshot, is_tag, _ = name.partition(_TAG)
+        orphan = is_tag and _is_id(snapshot) and snapshot not in there and _written(snapshot) < old
+        if orphan or (name.endswith(LEAVING) and name.removesuffix(LEAVING) not in marked):
+            yield name
+
+
+def checked_tag(tag: str) -> str:
+    """Raises InvalidInput."""
+    if re.fullmatch(TAG_PATTERN[1:-1], tag) is None or tag == NEWEST:
+        raise InvalidInput(
+            ("tag",), f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with no sign, and is not {NEWEST!r}"
+        )
+    return tag
+
+
+def _written(snapshot: str) -> datetime:
+    return datetime.strptime(snapshot[:_TIME_LENGTH], _TIME).replace(tzinfo=UTC)
+
+
+def _is_id(text: str) -> bool:
+    return re.fullmatch(r"\d{8}T\d{12}Z-[0-9a-f]+-\d+-\d+(-[0-9a-f]{8})?", text) is not None
+
+
+class SnapshotStore:
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.snapshot_store
+        self._lock = threading.Lock()
+        self._store: ObjectStore | None = None
+
+    def of(self, model: str) -> Catalogue:
+        """The snapshots of one model. For a thread that may block. Raises UnusableStore."""
+        return Catalogue(self._opened(), model)
+
+    def log_archive(self, model: str, incarnation: str) -> LogArchive:
+        """What left the log of one model. For a thread that may block. Raises UnusableStore."""
+        return LogArchive(self._opened(), model, incarnation)
+
+    def _opened(self) -> ObjectStore:
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self._url)
+        return self._store

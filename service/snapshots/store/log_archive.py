@@ -1,0 +1,143 @@
+"""What left the example log, kept in the snapshot store.
+
+    MODEL/log-INCARNATION/FIRST-END-ID.log.zst    examples FIRST to END - 1 (dense numbers, 20 digits); the id
+                                                  of the last entry
+
+A segment is a sha256 (32 bytes) of what follows it, then zstd of entries: id (two u64), the number of fields
+(u32), and each field as u32 length and bytes, all little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import zstandard
+
+from service.errors import DamagedLogSegment
+from service.snapshots.store.objects import ObjectStore, store_answers
+from service.storage.records import LOG_START, LogEntry, LogId
+
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-(\d+)\.log\.zst")
+_FOLDER = "log-"
+_ENTRY = struct.Struct("<QQI")
+_LENGTH = struct.Struct("<I")
+_DIGEST_BYTES = 32
+_LEVEL = 3
+
+
+class RawEntry(NamedTuple):
+    """A log entry as Redis gives it."""
+
+    id: LogId
+    fields: list[bytes]
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    first: int
+    end: int
+    last_entry: LogId
+
+    @property
+    def name(self) -> str:
+        return f"{self.first:020d}-{self.end:020d}-{self.last_entry}.log.zst"
+
+
+class LogArchive:
+    """Of one incarnation of a model. All methods block, and raise StoreUnavailable where the store fails."""
+
+    def __init__(self, store: ObjectStore, model: str, incarnation: str) -> None:
+        self._store = store
+        self._model = model
+        self._incarnation = incarnation
+        self._prefix = f"{model}/{_FOLDER}{incarnation}/"
+
+    def segments(self) -> list[Segment]:
+        """Oldest first."""
+        with store_answers("list"):
+            names = self._store.names(self._prefix)
+        found = (_NAME.fullmatch(name) for name in names)
+        return sorted(
+            Segment(int(m[1]), int(m[2]), LogId(int(m[3]), int(m[4]))) for m in found if m is not None
+        )
+
+    def write(self, first: int, end: int, entries: Sequence[RawEntry]) -> Segment:
+        segment = Segment(first, end, entries[-1].id)
+        packed = zstandard.ZstdCompressor(_LEVEL).compress(b"".join(map(_packed, entries)))
+        with store_answers("write to"):
+            self._store.put(
+                self._prefix + segment.name,
+                lambda file: file.write(hashlib.sha256(packed).digest() + packed),
+            )
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        with store_answers("delete from"):
+            self._store.remove(self._prefix + segment.name)
+
+    def forget_others(self, before: int) -> None:
+        """Segments of other incarnations that ended before that time, in milliseconds. What a log held is
+        learned again by its own incarnation only.
+        """
+        with store_answers("list"):
+            folders = self._store.folders(f"{self._model}/")
+        for folder in folders:
+            incarnation = folder.removeprefix(_FOLDER)
+            if incarnation not in (folder, self._incarnation):
+                other = LogArchive(self._store, self._model, incarnation)
+                for segment in other.segments():
+                    if segment.last_entry.milliseconds < before:
+                        other.remove(segment)
+
+    def entries_from(self, number: int) -> list[LogEntry]:
+        """Those from the one that begins with this example to the end of its segment; none where no segment
+        holds it. Raises DamagedLogSegment.
+        """
+        for segment in self.segments():
+            if segment.first <= number < segment.end:
+                found = (LogEntry.parse(str(raw.id).encode(), raw.fields) for raw in self._read(segment))
+                return [e for e in found if e.first_number is not None and e.first_number >= number]
+        return []
+
+    def reaches_back_from(self, number: int) -> int:
+        """The first example from which segments lead to this one without a gap."""
+        for segment in reversed(self.segments()):
+            if segment.first < number <= segment.end:
+                number = segment.first
+        return number
+
+    def _read(self, segment: Segment) -> Iterator[RawEntry]:
+        with store_answers("read"), self._store.open(self._prefix + segment.name) as file:
+            sealed = file.read()
+        digest, packed = sealed[:_DIGEST_BYTES], sealed[_DIGEST_BYTES:]
+        if hashlib.sha256(packed).digest() != digest:
+            raise DamagedLogSegment(
+                f"Log segment {segment.name} is not what was written: its checksum differs."
+            )
+        return _unpacked(zstandard.ZstdDecompressor().decompress(packed))
+
+
+def _packed(entry: RawEntry) -> bytes:
+    fields = (part for field in entry.fields for part in (_LENGTH.pack(len(field)), field))
+    return b"".join([_ENTRY.pack(*entry.id, len(entry.fields)), *fields])
+
+
+def _unpacked(data: bytes) -> Iterator[RawEntry]:
+    at = 0
+    while at < len(data):
+        milliseconds, sequence, count = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size
+        fields = []
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size + length
+            fields.append(data[at - length : at])
+        yield RawEntry(LogId(milliseconds, sequence), fields)
+
+
+NO_SEGMENT = Segment(0, 0, LOG_START)

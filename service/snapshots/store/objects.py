@@ -1,0 +1,187 @@
+"""Objects under names, kept in a directory or at any address that fsspec knows; never half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.spec import AbstractBufferedFile
+
+from service.errors import StoreUnavailable, UnusableStore
+from service.runtime.files import PARTIAL, write_whole_with
+
+Write = Callable[[BinaryIO], object]
+
+ABANDONED_SECONDS = 3600
+PART_BYTES = 8 * 1024 * 1024
+_S3_OPTIONS = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}}
+
+
+def store_failures() -> tuple[type[Exception], ...]:
+    """What a store raises that is away, full or forbidden; some failures of the S3 client are no OSError."""
+    botocore = sys.modules.get("botocore.exceptions")
+    return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
+
+
+@contextlib.contextmanager
+def store_answers(what: str) -> Iterator[None]:
+    """Raises StoreUnavailable where the store fails to `what`: "read", "write to" and so on."""
+    try:
+        yield
+    except FileNotFoundError as gone:
+        raise StoreUnavailable(f"It is not in the snapshot store any more: {gone}.") from gone
+    except (*store_failures(),) as failure:
+        raise StoreUnavailable(f"Cannot {what} the snapshot store: {failure}.") from failure
+
+
+class ObjectStore(ABC):
+    """All methods block, and raise one of `store_failures()`; FileNotFoundError for a name that is not there.
+
+    A name may have parts, separated by slashes. Whoever reads it sees the whole of what was last put there.
+    """
+
+    @abstractmethod
+    def names(self, prefix: str) -> dict[str, int]:
+        """The objects directly under a prefix, without it, with their sizes in bytes."""
+
+    @abstractmethod
+    def folders(self, prefix: str) -> list[str]:
+        """The first parts, below a prefix, of the names that have several; maybe of none any more."""
+
+    @abstractmethod
+    def open(self, name: str) -> BinaryIO: ...
+
+    @abstractmethod
+    def put(self, name: str, write: Write) -> int:
+        """Stores what `write` writes to the file that it is given; returns its size."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Also where it is not there."""
+
+
+class DirectoryStore(ObjectStore):
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self, prefix: str) -> dict[str, int]:
+        try:
+            entries = list(os.scandir(self._root / prefix))
+        except FileNotFoundError:
+            return {}
+        sizes = {}
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process may delete it meanwhile
+                if entry.is_file() and not entry.name.startswith("."):
+                    sizes[entry.name] = entry.stat().st_size
+        return sizes
+
+    def folders(self, prefix: str) -> list[str]:
+        try:
+            return [entry.name for entry in os.scandir(self._root / prefix) if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def open(self, name: str) -> BinaryIO:
+        return (self._root / name).open("rb")
+
+    def put(self, name: str, write: Write) -> int:
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned(target.parent)
+        return write_whole_with(target, write)
+
+    def remove(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
+
+    @staticmethod
+    def _remove_abandoned(directory: Path) -> None:
+        """What killed processes left; nobody else reads it."""
+        for partial in directory.glob(f"{PARTIAL}*"):
+            with contextlib.suppress(FileNotFoundError):  # another process may have finished it
+                if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
+                    partial.unlink()
+
+
+class RemoteStore(ObjectStore):
+    """A put streams, in parts of PART_BYTES, and holds no more of it in memory and nothing on a disk. Object
+    stores show the object when all of its parts are there.
+    """
+
+    def __init__(self, url: str) -> None:
+        options: dict[str, Any] = _S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(
+                url, use_listings_cache=False, skip_instance_cache=True, **options
+            )
+        except (ImportError, ValueError) as unknown:
+            raise UnusableStore(f"FTRL_SNAPSHOTS cannot be used: {unknown}") from unknown
+
+    def names(self, prefix: str) -> dict[str, int]:
+        return {
+            _last_part(entry): int(entry["size"] or 0)
+            for entry in self._entries(prefix)
+            if entry["type"] == "file"
+        }
+
+    def folders(self, prefix: str) -> list[str]:
+        return [_last_part(entry) for entry in self._entries(prefix) if entry["type"] == "directory"]
+
+    def _entries(self, prefix: str) -> list[dict[str, Any]]:
+        place = f"{self._root}/{prefix}".rstrip("/")
+        try:
+            found: list[dict[str, Any]] = self._files.ls(place, detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        return found
+
+    def open(self, name: str) -> BinaryIO:
+        file: BinaryIO = self._files.open(f"{self._root}/{name}", "rb")
+        return file
+
+    def put(self, name: str, write: Write) -> int:
+        file = self._files.open(f"{self._root}/{name}", "wb", block_size=PART_BYTES)
+        try:
+            write(cast(BinaryIO, file))
+            size: int = file.tell()
+            file.close()
+        except BaseException:
+            self._give_up(name, file)
+            raise
+        return size
+
+    def _give_up(self, name: str, file: Any) -> None:
+        """To close it would complete it."""
+        with contextlib.suppress(*store_failures()):
+            if isinstance(file, AbstractBufferedFile):
+                file.closed = True
+                file.discard()
+            else:
+                file.close()
+                self.remove(name)
+
+    def remove(self, name: str) -> None:
+        try:
+            self._files.rm_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return
+
+
+def _last_part(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]
+
+
+def open_store(url: str) -> ObjectStore:
+    """Of a path or of a URL. Raises UnusableStore."""
+    parts = urlsplit(url)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        return RemoteStore(url)
+    return DirectoryStore(Path(parts.path if parts.scheme == "file" else url).expanduser().absolute())

@@ -1,0 +1,1 @@
+"""Snapshots of the model that a learner leads."""

@@ -1,0 +1,125 @@
+"""A model at one moment, copied out of the arrays that learn on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
+from service.models.config.model import ModelConfig
+from service.models.replica import FellBehind, ModelGone, Replica, load_replica
+from service.storage.client import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, mapping_of, mark_of
+from service.storage.scripts import read_since
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """What a replica held: the rows of every slot that was seen, and where in the log that was.
+
+    `bytes_held`: what the copy takes.
+    """
+
+    keys: ModelKeys
+    config: ModelConfig
+    generation: int
+    commit: int
+    token: bytes
+    applied: LogId
+    applied_number: int
+    t: int
+    skipped: int
+    features_seen: int
+    slots: npt.NDArray[np.uint32]
+    rows: npt.NDArray[np.float64]
+    evaluation: Mapping[bytes, bytes]
+    taken: datetime
+
+    def snapshot(self, reason: str) -> Snapshot:
+        """For a thread of its own: it reads all weights, to count them."""
+        hashing, hyper = self.config.hashing, self.config.hyper
+        weights = compact_weights(self.slots, self.rows, hashing.bits, self.t, hyper)
+        penalised = weights[: np.searchsorted(self.slots, hashing.size)]
+        evaluation = pack_fields(self.evaluation)
+        header = SnapshotHeader(
+            model=self.keys.model,
+            incarnation=self.keys.incarnation,
+            generation=self.generation,
+            commit=self.commit,
+            applied=str(self.applied),
+            applied_number=self.applied_number,
+            t=self.t,
+            skipped=self.skipped,
+            config=self.config.to_json(),
+            fingerprint=hashing.fingerprint,
+            family=hyper.family,
+            features_seen=self.features_seen,
+            nonzero=int(np.count_nonzero(penalised)),
+            slots=len(self.slots),
+            evaluation_bytes=len(evaluation),
+            time=self.taken.isoformat(timespec="milliseconds"),
+            reason=reason,
+            figures=_figures(self.evaluation),
+            mark=mark_of(self.token),
+        )
+        return Snapshot(header, self.slots, self.rows, evaluation)
+
+
+def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
+    """Nothing may change the replica meanwhile; it may run in a thread. Takes as long as a copy."""
+    state = replica.state
+    slots = state.seen_slots()
+    return Capture(
+        replica.keys,
+        replica.config,
+        replica.generation,
+        replica.commit,
+        replica.token,
+        replica.applied,
+        replica.applied_number,
+        state.t,
+        replica.skipped,
+        state.features_seen,
+        slots,
+        state.rows[slots],
+        {name: value for name, value in evaluation.items() if name not in FIGURES_OF_SLICES},
+        datetime.now(UTC),
+    )
+
+
+async def capture_stored(channel: Channel, model: str) -> Capture:
+    """What Redis has, without a learner: its state and the evaluation of the same commit.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    while True:
+        replica = await load_replica(channel, model)
+        keys = replica.keys
+        found = await read_since(
+            channel, *(keys.meta, keys.commits, keys.evaluation, keys.incarnation, str(replica.position))
+        )
+        if not found:
+            raise ModelGone(model)
+        token, commits, evaluation = found
+        with contextlib.suppress(FellBehind):  # restored meanwhile, or trimmed under us: from the start
+            for position, fields in commits:
+                replica.apply(LogId.parse(position), Commit.parse(fields))
+            if replica.token == token:
+                return await asyncio.to_thread(capture, replica, mapping_of(evaluation))
+
+
+def _figures(evaluation: Mapping[bytes, bytes]) -> dict[str, object] | None:
+    """Of the field in which the learner keeps them as JSON."""
+    packed = evaluation.get(FIGURES)
+    if packed is None:
+        return None
+    figures: dict[str, object] = json.loads(packed)
+    return figures

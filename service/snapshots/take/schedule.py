@@ -1,0 +1,55 @@
+"""When a learner's next snapshot is due, and whether there is anything to save."""
+
+from __future__ import annotations
+
+import time
+
+from service.models.replica import Replica
+from service.settings import Settings
+
+TRY_AGAIN_SECONDS = 60.0
+
+
+class Schedule:
+    """Of one model. By time and by examples, each only where the settings say so."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._every_seconds = settings.snapshot_seconds
+        self._every_examples = settings.snapshot_examples
+        self._due = 0.0  # of time.monotonic()
+        self._number = 0  # of the log example with which the newest snapshot ended
+        self._saved: bytes | None = None  # token of the commit that is in the store
+
+    def begin(self, replica: Replica) -> None:
+        self._due = time.monotonic() + self._every_seconds
+        self._number, self._saved = replica.applied_number, None
+
+    def goes_on_from(self, seconds: float) -> None:
+        """The newest snapshot was written so long before it began."""
+        self._due -= min(max(seconds, 0.0), self._every_seconds)
+
+    def started(self, number: int) -> None:
+        self._due = time.monotonic() + self._every_seconds
+        self._number = number
+
+    def failed(self) -> None:
+        self._due = min(self._due, time.monotonic() + TRY_AGAIN_SECONDS)
+
+    def saved(self, token: bytes) -> None:
+        self._saved = token
+
+    @property
+    def knows_a_snapshot(self) -> bool:
+        return self._saved is not None
+
+    def is_due(self, replica: Replica) -> bool:
+        by_time = self._every_seconds > 0 and time.monotonic() >= self._due
+        by_count = 0 < self._every_examples <= replica.applied_number - self._number
+        return (by_time or by_count) and not self._is_saved(replica)
+
+    def is_missing(self, replica: Replica) -> bool:
+        """Whether a learner that ends leaves something unsaved that it should not."""
+        return (self._every_seconds > 0 or self._every_examples > 0) and not self._is_saved(replica)
+
+    def _is_saved(self, replica: Replica) -> bool:
+        return replica.state.t == 0 or self._saved == replica.token

@@ -1,0 +1,132 @@
+"""A learner's copies on their way into the store, one at a time, beside the learning."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from service.errors import ServiceError
+from service.runtime.tasks import begin, cancel_all, in_daemon_thread
+from service.settings import Settings
+from service.snapshots.store.catalogue import Entry, SnapshotStore
+from service.snapshots.store.describe import described
+from service.snapshots.take.capture import Capture
+from service.snapshots.take.requests import (
+    STOPPED,
+    Answering,
+    SnapshotRequest,
+    detail_of,
+    failed,
+    reason_of,
+)
+from service.snapshots.take.schedule import Schedule
+from service.storage.keys import ModelKeys
+from service.telemetry.metrics import Metrics, WrittenSnapshot
+
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Of one model. The schedule and those who asked are told what became of each."""
+
+    def __init__(
+        self,
+        model: str,
+        settings: Settings,
+        store: SnapshotStore,
+        metrics: Metrics,
+        schedule: Schedule,
+        answering: Answering,
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._store = store
+        self._metrics = metrics
+        self._schedule = schedule
+        self._answering = answering
+        self._writing: asyncio.Task[None] | None = None
+        self._stop_by = math.inf
+
+    @property
+    def busy(self) -> bool:
+        return self._writing is not None and not self._writing.done()
+
+    def start(
+        self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
+    ) -> None:
+        writing = self._write(copied, reason, asked, copy_seconds)
+        self._writing = begin(writing, f"what became of a snapshot of {self._model} is not told")
+
+    async def within_grace(self, task: asyncio.Task[None]) -> bool:
+        """Waits for its end, for all of them together no longer than `shutdown_grace_seconds` from the first
+        call on; whether it has ended.
+        """
+        now = time.monotonic()
+        self._stop_by = min(self._stop_by, now + self._settings.shutdown_grace_seconds)
+        done, _ = await asyncio.wait([task], timeout=max(0.0, self._stop_by - now))
+        return bool(done)
+
+    async def finish(self) -> None:
+        """Who asked for one that is given up stays in the list of those who ask, for the next learner."""
+        if self._writing is None:
+            return
+        if not await self.within_grace(self._writing):
+            await cancel_all([self._writing])
+            self._metrics.snapshot_failures.labels(self._model, STOPPED).inc()
+            grace = self._settings.shutdown_grace_seconds
+            log.error("snapshot of %s is given up, %.0f s after its learner was stopped", self._model, grace)
+        self._writing = None
+
+    async def fail(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], failure: BaseException) -> None:
+        self._schedule.failed()
+        self._metrics.snapshot_failures.labels(self._model, reason_of(failure)).inc()
+        unforeseen = None if isinstance(failure, ServiceError) else failure
+        log.error("snapshot of %s failed: %s", self._model, detail_of(failure), exc_info=unforeseen)
+        await self._answering.answer(keys, asked, failed(failure))
+
+    async def _write(
+        self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
+    ) -> None:
+        started = time.monotonic()
+        tags = sorted({request.tag for request in asked if request.tag is not None})
+        writing = in_daemon_thread(
+            lambda: write_and_retain(self._store, self._settings, copied, reason, tags)
+        )
+        outcome = (await asyncio.gather(writing, return_exceptions=True))[0]
+        if isinstance(outcome, BaseException):
+            await self.fail(copied.keys, asked, outcome)
+            return
+        entry, description = outcome
+        self._schedule.saved(copied.token)
+        seconds = time.monotonic() - started + copy_seconds
+        self._metrics.snapshot_taken(
+            self._model, WrittenSnapshot(copied.taken, entry.bytes, len(copied.slots), seconds, copy_seconds)
+        )
+        log.info(
+            "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning stood still for %.0f ms)",
+            *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
+        )
+        await self._answering.answer(copied.keys, asked, description)
+
+
+def write_and_retain(
+    store: SnapshotStore,
+    settings: Settings,
+    copied: Capture,
+    reason: str,
+    tags: Sequence[str] = (),
+    needed: str | None = None,
+) -> tuple[Entry, dict[str, Any]]:
+    """The snapshot's entry and description; an older one that is `needed` stays.
+
+    Raises StoreUnavailable, UnusableStore.
+    """
+    catalogue = store.of(copied.keys.model)
+    snapshot = copied.snapshot(reason)
+    entry = catalogue.write(snapshot, tags)
+    catalogue.retain(settings.snapshots_kept, needed)
+    return entry, described(entry, snapshot.header)

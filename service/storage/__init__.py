@@ -1,0 +1,1 @@
+"""Redis: connections, topology, keys, records, scripts, the embedded server."""

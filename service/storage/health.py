@@ -1,0 +1,184 @@
+"""What the Redis server says of itself: whether it may lose a model, and whether it is nearly full."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ResponseError
+
+from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel, masters, was_cut
+from service.storage.topology import Node
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+FIRST_PROBE_SECONDS, PROBE_SECONDS = 0.025, 0.2
+"""While the server is away: until the first look, doubling until it is the other."""
+OLDEST_REDIS = (6, 2)
+WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
+
+
+class UnfitServer(Exception):
+    """The server may evict keys, so that a model could vanish silently, or lacks commands: no start on it."""
+
+
+class ServerHealth:
+    """Polled once a second, and about seven times while the server is away. What it last knew stays; `up`
+    says whether the server answers.
+    """
+
+    def __init__(self, client: Redis, settings: Settings) -> None:
+        self.up = False
+        self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
+        self.policy = ""
+        self.persists: bool | None = None  # None: the server does not tell
+        self.persistence_ok = True
+        self.used_bytes = 0
+        self.limit_bytes = 0
+        self.shedding = False
+        """Whether new examples are refused, so that commits and trims still fit."""
+        self._settings = settings
+        self._client = client
+        self._channels: dict[Node | None, Channel] = {}
+        self._tells_settings = True
+        self._doubted = asyncio.Event()
+        self._away_since: float | None = None
+
+    @property
+    def used_share(self) -> float:
+        """Of maxmemory; 0 without a limit."""
+        return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
+
+    @property
+    def may_evict(self) -> bool:
+        return self.limit_bytes > 0 and self.policy not in ("noeviction", "")
+
+    async def check(self) -> None:
+        """One poll, for the start. Raises UnfitServer, and what Channel.call raises."""
+        await self._poll()
+        if self.redis_version < OLDEST_REDIS:
+            raise UnfitServer(
+                "This Redis is older than 6.2, which is the first that can trim the streams used here."
+            )
+        if self.may_evict and not self._settings.allow_eviction:
+            raise UnfitServer(
+                f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model"
+                " state silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to"
+                " accept the loss."
+            )
+        if self.persists is False:
+            log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")
+
+    def doubt(self) -> None:
+        """Somebody asked the server in vain: it counts as away until it has been looked at, which is now."""
+        self.up = False
+        self._doubted.set()
+
+    async def watch(self) -> None:
+        """Polls for ever."""
+        probe = FIRST_PROBE_SECONDS
+        while True:
+            # Those who lost the server together do not all come back at once.
+            await self._rest(POLL_SECONDS if self._away_since is None else probe * random.uniform(0.5, 1))
+            try:
+                await self._look()
+                self._note_answer()
+                probe = FIRST_PROBE_SECONDS
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                self._note_absence(failure)
+                probe = min(2 * probe, PROBE_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._doubted.wait()
+        self._doubted.clear()
+
+    async def _look(self) -> None:
+        """A connection that ended, as at a restart, says nothing of the server that is there now."""
+        try:
+            await self._poll()
+        except CONNECTION_FAILURES as failure:
+            if not was_cut(failure):
+                raise
+            await self._poll()
+
+    def _note_answer(self) -> None:
+        if self._away_since is not None:
+            log.info("Redis answers again, after %.1f s", time.monotonic() - self._away_since)
+            self._away_since = None
+
+    def _note_absence(self, failure: Exception) -> None:
+        self.up = False
+        if self._away_since is None:
+            log.warning("Redis does not answer: %s", failure)
+            self._away_since = time.monotonic()
+
+    async def _poll(self) -> None:
+        """Of a cluster, what matters is the worst of its masters."""
+        channels = await self._of_masters()
+        infos = [parsed_info(await channel.call("INFO")) for channel in channels]
+        if any(info.get("loading", "0") != "0" for info in infos):
+            raise BusyLoadingError("it loads its data")
+        persisting = [
+            await self._persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
+        ]
+        self.redis_version = min(_version(info) for info in infos)
+        self.policy = max(infos, key=_evicts).get("maxmemory_policy", "")
+        fullest = max(infos, key=_used_share)
+        self.used_bytes = int(fullest.get("used_memory", 0))
+        self.limit_bytes = int(fullest.get("maxmemory", 0))
+        self.shedding = self.used_share > self._settings.memory_share_limit
+        self.persists = False if False in persisting else None if None in persisting else True
+        self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
+        self.up = True
+
+    async def _of_masters(self) -> list[Channel]:
+        nodes = await masters(self._client)
+        for gone in self._channels.keys() - set(nodes):
+            await self._channels.pop(gone).close()
+        return [self._channels.setdefault(node, Channel(self._client, node)) for node in nodes]
+
+    async def _persistence(self, info: dict[str, str], channel: Channel) -> bool | None:
+        """None where the server does not tell: managed ones hide their settings, and an ACL should (they
+        hold passwords). It is asked no second time, which would fill its log of refusals.
+        """
+        if info.get("aof_enabled") == "1":
+            return True
+        if not self._tells_settings:
+            return None
+        try:
+            settings = await channel.call("CONFIG", "GET", "save")
+        except ResponseError:
+            self._tells_settings = False
+            return None
+        return bool(settings[1])
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _version(info: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(part) for part in info["redis_version"].split(".")[:2])
+
+
+def _evicts(info: dict[str, str]) -> bool:
+    return info.get("maxmemory_policy", "") not in ("noeviction", "") and info.get("maxmemory", "0") != "0"
+
+
+def _used_share(info: dict[str, str]) -> float:
+    limit = int(info.get("maxmemory", 0))
+    return int(info.get("used_memory", 0)) / limit if limit else 0.0
+
+
+def parsed_info(info: Any) -> dict[str, str]:
+    lines = bytes(info).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -1,0 +1,90 @@
+-- Keeps predictions until they are shown, or, where they are impressions already, until their label.
+--
+-- After: waiting
+-- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to look whether the ids are known, '0' not to,
+--       or only to look, among what has waited since so many Unix seconds at most;
+--       then for each prediction: its id, its value from the commit number on
+-- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
+--           F no room, U not known where it is only looked}
+local VALUES = 4 -- flag of a record, see model_core/examples/records.py
+local kind, looks, latest = ARGV[OWN], ARGV[OWN + 1] ~= '0', tonumber(ARGV[OWN + 1])
+local only_looks = latest > 1
+local head, head_bytes = kind .. since_now, REVISION - 1
+local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
+
+local known = {}
+if looks then
+  local ids = {}
+  for k = OWN + 2, #ARGV, 2 do ids[#ids + 1] = ARGV[k] end
+  known = find(ids)
+end
+-- How often each feature is there: of a record, from its flags on.
+local function counted(body)
+  local number = (#body - 1) / (string.byte(body) == VALUES and 12 or 4)
+  local counts = {}
+  for k = 1, number do
+    local at = 2 + 4 * number + 8 * (k - 1)
+    local feature = string.sub(body, 4 * k - 2, 4 * k + 1) .. string.sub(body, at, at + 7)
+    counts[feature] = (counts[feature] or 0) + 1
+  end
+  return counts
+end
+-- In whatever order: the maps of callers may have none.
+local function same_features(one, other)
+  if one == other then return true end
+  if #one ~= #other or string.byte(one) ~= string.byte(other) then return false end
+  local counts = counted(other)
+  for feature, number in pairs(counted(one)) do
+    if counts[feature] ~= number then return false end
+  end
+  return true
+end
+local function same(found, value)
+  if kind_of(found) == 'c' then return true end -- its features are no longer known
+  return same_features(string.sub(without_label(found), BODY), string.sub(value, BODY - head_bytes))
+end
+-- One that was kept later cannot be what is looked for. When one was kept that has gone on is not known.
+local function is_known(found)
+  return found and not (only_looks and kind_of(found) == kind and since(found) > latest)
+end
+
+local answers, stored, ids, bytes = {}, {}, {}, 0 -- stored: hash -> id, value, ...
+for k = OWN + 2, #ARGV, 2 do
+  local id, value = ARGV[k], ARGV[k + 1]
+  local size = bytes_of(head_bytes + #value)
+  local answer
+  if looks and is_known(known[id]) then
+    answer = same(known[id], value) and 'S' or 'X'
+    count(answer == 'S' and 'repeated' or 'conflict')
+  elseif only_looks then
+    answer = 'U'
+  elseif size + LISTED_BYTES > left then
+    answer = 'F'
+    count('refused')
+  else
+    left = left - size - LISTED_BYTES
+    bytes = bytes + size
+    value = head .. value
+    ids[#ids + 1] = id
+    local hash = hash_of(id)
+    local fields = stored[hash] or {}
+    stored[hash] = fields
+    fields[#fields + 1] = id
+    fields[#fields + 1] = value
+    if looks then known[id] = value end
+    answer = 'L'
+  end
+  answers[#answers + 1] = answer
+end
+for hash, fields in pairs(stored) do
+  for start = 1, #fields, 2 * CHUNK do
+    redis.call('HSET', hash, unpack(fields, start, math.min(start + 2 * CHUNK - 1, #fields)))
+  end
+end
+if #ids > 0 then
+  weigh(kind, #ids, bytes)
+  count('logged', #ids)
+  listed[list_for(kind, math.floor(now))] = ids
+end
+settle()
+return {'LOGGED', table.concat(answers)}

@@ -1,0 +1,234 @@
+"""Every byte layout of what is stored in Redis, in one place."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT_VERSION = 1
+
+CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])
+"""One changed slot as commits carry it, 22 bytes: two MessagePack strings, the field of ``state`` (4 bytes)
+and its value (16 bytes). The server's Lua takes these apart in C, a third faster than out of a bare blob.
+"""
+
+_SLOT_TAG, _ROW_TAG = 0xA4, 0xB0  # MessagePack's strings of 4 and of 16 bytes
+
+PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
+"""With what the names of the fields of ``evaluation`` begin, by what they evaluate: predictions just before
+learning, predictions as they were served, the slices of the former.
+"""
+
+FIGURES, SLICE_FIGURES, SHORT_SLICE_FIGURES = b"figures", b"figures:slices", b"figures:slices:short"
+"""Fields of ``evaluation`` that follow from the others, as JSON for readers: all but slices; slices; what the
+page shows of these.
+"""
+
+FIGURES_OF_SLICES = frozenset((SLICE_FIGURES, SHORT_SLICE_FIGURES))
+
+_LEARNED_ENTRY = struct.Struct("<QQI")
+"""Log id (milliseconds, sequence) and how many examples of it a commit learned."""
+
+WAITING_HEAD = struct.Struct("<H4sd4s")
+"""Of a prediction that begins to wait: commit number (its low bits) and token (its first bytes) of the state
+that was read, margin, the 4 bytes of its id before those that are the field; its flags and features follow.
+The script puts its stage and the time before.
+"""
+
+WAITING_IMPRESSIONS, WAITING_UNSHOWN = b"=i", (b"=u", b"=g")
+"""Fields of ``feedback``: how many predictions wait for the end of their windows; to be shown, without a
+label and with one.
+"""
+
+
+def mapping_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Of a reply or an entry that reads field, value, ..."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class LogId(NamedTuple):
+    """A stream id; tuples of integers order as Redis orders ids."""
+
+    milliseconds: int
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: bytes | str) -> LogId:
+        milliseconds, _, sequence = (text.decode() if isinstance(text, bytes) else text).partition("-")
+        return cls(int(milliseconds), int(sequence or 0))
+
+    def before(self) -> LogId:
+        """The id just before this one."""
+        if self.sequence:
+            return LogId(self.milliseconds, self.sequence - 1)
+        return LogId(self.milliseconds - 1, 2**64 - 1)
+
+    def __str__(self) -> str:
+        return f"{self.milliseconds}-{self.sequence}"
+
+
+LOG_START = LogId(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
+    ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
+    ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
+    """
+
+    incarnation: str
+    generation: int
+    token: bytes
+    config: str
+    fingerprint: str
+    format_version: int
+    applied: LogId
+    applied_number: int
+    appended: int
+    t: int
+    commit: int
+    skipped: int
+    evaluated: LogId
+    feedback: bytes
+
+    @classmethod
+    def parse(cls, fields: dict[bytes, bytes]) -> Meta:
+        return cls(
+            incarnation=fields[b"incarnation"].decode(),
+            generation=int(fields[b"generation"]),
+            token=fields[b"token"],
+            config=fields[b"config"].decode(),
+            fingerprint=fields[b"fingerprint"].decode(),
+            format_version=int(fields[b"format"]),
+            applied=LogId.parse(fields[b"applied"]),
+            applied_number=int(fields[b"applied_number"]),
+            appended=int(fields[b"appended"]),
+            t=int(fields[b"t"]),
+            commit=int(fields[b"commit"]),
+            skipped=int(fields[b"skipped"]),
+            evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
+            feedback=fields.get(b"feedback", b""),
+        )
+
+    @property
+    def revision(self) -> str:
+        return revision(self.incarnation, self.generation, self.commit, mark_of(self.token))
+
+    @property
+    def backlog(self) -> int:
+        """Examples appended and not yet learned."""
+        return self.appended - self.applied_number
+
+
+def revision(incarnation: str, generation: int, commit: int, mark: str) -> str:
+    """Names what a prediction used; never repeats, thanks to the mark: the numbers do, where a server loses
+    commits and those who knew of them have ended. Only old snapshots have none.
+    """
+    numbered = f"{incarnation[:8]}-{generation}-{commit}"
+    return f"{numbered}-{mark}" if mark else numbered
+
+
+def mark_of(token: bytes) -> str:
+    """Of the commit that it names, 8 characters."""
+    return token[:4].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of the example log. ``first_number`` is the dense number of its first record, None where the
+    entry is none that this service wrote. ``slices``: how long the hash of that name was, where it has grown
+    since the entry before, else 0.
+    """
+
+    id: LogId
+    first_number: int | None
+    records: list[bytes]
+    slices: int = 0
+
+    @classmethod
+    def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:
+        first_number = int(fields[1]) if fields[0] == b"n" and fields[1].isdigit() else None
+        if fields[2:3] == [b"s"] and fields[3].isdigit():
+            return cls(LogId.parse(entry_id), first_number, fields[5::2], int(fields[3]))
+        return cls(LogId.parse(entry_id), first_number, fields[3::2])
+
+
+class LearnedEntry(NamedTuple):
+    id: LogId
+    examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of the commits stream.
+
+    ``changed``: the slots that changed with their absolute rows (dtype CHANGED); ``entries``: the log
+    entries it learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order.
+    A reset names a new generation and carries nothing else: readers load again.
+    """
+
+    previous_token: bytes
+    token: bytes
+    number: int
+    t: int
+    applied: LogId
+    applied_number: int
+    skipped_total: int
+    changed: npt.NDArray[np.void]
+    entries: list[LearnedEntry]
+    margins: npt.NDArray[np.float64]
+    skipped: npt.NDArray[np.uint8]
+    reset: bool = False
+
+    @classmethod
+    def parse(cls, fields: list[bytes]) -> Commit:
+        value = mapping_of(fields)
+        return cls(
+            previous_token=value[b"previous"],
+            token=value[b"token"],
+            number=int(value[b"commit"]),
+            t=int(value[b"t"]),
+            applied=LogId.parse(value[b"applied"]),
+            applied_number=int(value[b"applied_number"]),
+            skipped_total=int(value[b"skipped_total"]),
+            changed=np.frombuffer(value[b"changed"], dtype=CHANGED),
+            entries=unpack_entries(value[b"entries"]),
+            margins=np.frombuffer(value[b"margins"], dtype="<f8"),
+            skipped=np.frombuffer(value[b"skipped"], dtype=np.uint8),
+            reset=b"reset" in value,
+        )
+
+
+def pack_entries(entries: list[LearnedEntry]) -> bytes:
+    return b"".join(_LEARNED_ENTRY.pack(*entry.id, entry.examples) for entry in entries)
+
+
+def unpack_entries(packed: bytes) -> list[LearnedEntry]:
+    return [
+        LearnedEntry(LogId(milliseconds, sequence), count)
+        for milliseconds, sequence, count in _LEARNED_ENTRY.iter_unpack(packed)
+    ]
+
+
+def changed_records(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> npt.NDArray[np.void]:
+    """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED."""
+    changed = np.empty(len(slots), dtype=CHANGED)
+    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _ROW_TAG
+    changed["slot"] = slots
+    changed["z"] = rows[:, 0]
+    changed["n"] = rows[:, 1]
+    return changed
+
+
+def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """float64[k, 2] (z, n) of records of CHANGED."""
+    rows = np.empty((len(changed), 2))
+    rows[:, 0] = changed["z"]
+    rows[:, 1] = changed["n"]
+    return rows

@@ -1,0 +1,241 @@
+"""Counting and measuring, by those verbs that the service uses; the instruments are in `instruments.py`.
+
+One `Metrics` is made for each application and handed to whoever counts; nothing is registered globally.
+What others keep anyway (ages, sizes, memory) is looked at before each scrape, and every second where
+processes share their metrics.
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from service import __version__
+from service.telemetry.exposition import TextFormat
+from service.telemetry.instruments import WORST_HIGH, WORST_LOW, Mode
+from service.telemetry.model_metrics import QualityMetrics
+from service.telemetry.multiprocess import absent, process_registry, shared_directory, whole_registry
+
+LOOK_EVERY_SECONDS = 1.0
+FATES = (
+    *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
+    *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
+)
+"""What the scripts of logged predictions count. All are there at 0, or Prometheus would miss the first."""
+Unlogged = Literal["away", "full", "pending"]
+"""Why a prediction is not logged."""
+
+
+class CommittedWork(Protocol):
+    """What one commit held."""
+
+    examples: int
+    positives: int
+    skipped_count: int
+    changed_slots: int
+    newest_event: int
+
+
+class LogLag(Protocol):
+    """How far the learner is behind the log."""
+
+    log_entries: int
+    examples: int
+    entries: float
+    seconds: float
+
+
+class WaitingPredictions(Protocol):
+    """What waits for labels; `counts`: how many there ever were, by fate."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def oldest_seconds(self) -> float: ...
+    @property
+    def waiting(self) -> dict[str, int]: ...
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+
+class WrittenSnapshot(NamedTuple):
+    """A snapshot in the store: `seconds` with the copy, for which the learner stood still."""
+
+    written: datetime
+    bytes: int
+    slots: int
+    seconds: float
+    copy_seconds: float
+
+
+class Metrics(QualityMetrics):
+    """`render` is what `/metrics` answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = shared_directory()
+        self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
+        self._processes = process_registry(self.shared)
+        self._text = TextFormat()
+        self._looks: list[Callable[[], None]] = [self._look_at_gc]
+        self._requests: dict[tuple[str, str, int], Histogram] = {}
+        self._predictions: dict[str, Counter] = {}
+        self._loads: dict[str, int] = {}
+        self._fates: dict[str, dict[str, int]] = {}
+        self._collected = [(0, 0)] * 3
+        self.build_info.labels(__version__, platform.python_version()).set(1)
+
+    def look_with(self, look: Callable[[], None]) -> None:
+        """`look` sets gauges from what others keep; it is called on the loop that serves them."""
+        self._looks.append(look)
+
+    def look(self) -> None:
+        for look in self._looks:
+            look()
+
+    def render(self) -> bytes:
+        """After `look`. From any thread, as reading the files of several processes takes milliseconds."""
+        written = "".join([gauge.text() for gauge in self.written]).encode()
+        return self._text.of(self._exposed) + written + self._text.of(self._processes)
+
+    def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        key = (route, method, status)
+        child = self._requests.get(key)
+        if child is None:
+            child = self._requests[key] = self.request_seconds.labels(route, method, str(status))
+        child.observe(seconds)
+
+    def predicted(self, model: str, count: int) -> None:
+        child = self._predictions.get(model)
+        if child is None:
+            child = self._predictions[model] = self.predictions.labels(model)
+        child.inc(count)
+
+    def appended_examples(self, model: str, count: int, seconds: float) -> None:
+        self.lost.labels(model)  # there at 0, or Prometheus would see no increase at the first loss
+        self.appended.labels(model).inc(count)
+        self.append_seconds.labels(model).observe(seconds)
+
+    def lost_examples(self, model: str, count: int) -> None:
+        self.lost.labels(model).inc(count)
+
+    def updated(self, model: str, statuses: Sequence[str]) -> None:
+        for status in set(statuses):
+            self.examples.labels(model, status).inc(statuses.count(status))
+
+    def unlogged(self, model: str, reason: Unlogged, count: int) -> None:
+        self.feedback_unlogged.labels(model, reason).inc(count)
+
+    def label_arrived(self, model: str, delay_seconds: float) -> None:
+        self.label_delay_seconds.labels(model).observe(delay_seconds)
+
+    def waits(self, model: str, waiting: WaitingPredictions, limit_bytes: int) -> None:
+        """Of the learner that leads. The counts are Redis's, of the model's whole life: this process begins
+        with them as it finds them, since what came while nobody led counts too.
+        """
+        known = self._fates.get(model, {})
+        for fate in FATES if waiting.counts else ():
+            added = waiting.counts.get(fate, 0) - known.get(fate, 0)
+            self.feedback_predictions.labels(model, fate).inc(max(0, added))
+        self._fates[model] = waiting.counts
+        for stage, number in waiting.waiting.items():
+            self._show(self.feedback_waiting, number, model, stage)
+        self._show(self.feedback_bytes, waiting.bytes, model)
+        self._show(self.feedback_limit_bytes, limit_bytes, model)
+        self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
+
+    def waits_elsewhere(self, model: str, waiting: WaitingPredictions) -> None:
+        """What another leader counts, this process does not count again when it leads again."""
+        if model in self._fates:
+            self._fates[model] = waiting.counts
+
+    def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int) -> None:
+        self.mirror_age_seconds.labels(model).set(age_seconds)
+        self.mixed_names.labels(model).set(mixed_names)
+        self.mirror_rounds.labels(model).set(rounds)
+        new = loads - self._loads.get(model, 0)
+        self.mirror_loads.labels(model).inc(new if new >= 0 else loads)
+        self._loads[model] = loads
+
+    def mirrors_are_of(self, models: Iterable[str]) -> None:
+        """Forgets the mirrors of all others: these models were deleted."""
+        for model in self._loads.keys() - set(models):
+            del self._loads[model]
+            self._drop(self.mirror_age_seconds, WORST_HIGH, model)
+            self._drop(self.mirror_rounds, WORST_LOW, model)
+            self._drop(self.mixed_names, WORST_HIGH, model)
+
+    def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
+        self._show(self.learner_active, leading, model)
+        self._show(self.learner_blocked, blocked, model)
+        if not leading:
+            self._hide(model)
+
+    def model_deleted(self, model: str) -> None:
+        """Not even that nobody leads it is told any more; the counts of its successor begin at 0."""
+        self._fates.pop(model, None)
+        for gauge in self.written:
+            gauge.keep((), model)
+
+    def leads(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
+        self._show(self.model_info, 1, model, fingerprint, family, str(bits))
+
+    def committed(self, model: str, work: CommittedWork, seconds: float, rounds: int, features: int) -> None:
+        self.learned.labels(model, "1").inc(work.positives)
+        self.learned.labels(model, "0").inc(work.examples - work.positives)
+        self.skipped.labels(model).inc(work.skipped_count)
+        self.commit_seconds.labels(model).observe(seconds)
+        self.commit_slots.labels(model).observe(work.changed_slots)
+        self.commit_examples.labels(model).observe(work.examples)
+        self.model_size(model, rounds, features)
+        if work.newest_event >= 0:
+            age = time.time() - work.newest_event / 1000
+            self._show(self.event_age_seconds, max(age, 0.0), model)  # a clock elsewhere may be ahead
+
+    def model_size(self, model: str, rounds: int, features: int) -> None:
+        self._show(self.rounds, rounds, model)
+        self._show(self.features_seen, features, model)
+
+    def counts_snapshots(self, model: str, failures: Iterable[str]) -> None:
+        """From zero on, or nobody would see the first of them."""
+        for reason in failures:
+            self.snapshot_failures.labels(model, reason)
+        for counter in (self.restores, self.rollbacks):
+            counter.labels(model)
+        for histogram in (self.snapshot_seconds, self.snapshot_copy_seconds):
+            histogram.labels(model)
+
+    def newest_snapshot(self, model: str, written: datetime) -> None:
+        self._show(self.snapshot_success, written.timestamp(), model)
+
+    def snapshot_taken(self, model: str, snapshot: WrittenSnapshot) -> None:
+        self.newest_snapshot(model, snapshot.written)
+        self._show(self.snapshot_bytes, snapshot.bytes, model)
+        self._show(self.snapshot_slots, snapshot.slots, model)
+        self.snapshot_seconds.labels(model).observe(snapshot.seconds)
+        self.snapshot_copy_seconds.labels(model).observe(snapshot.copy_seconds)
+
+    def lags(self, model: str, lag: LogLag) -> None:
+        self._show(self.log_entries, lag.log_entries, model)
+        self._show(self.lag_examples, lag.examples, model)
+        self._show(self.lag_entries, lag.entries, model)
+        self._show(self.lag_seconds, lag.seconds, model)
+
+    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
+        if self.shared is None:
+            gauge.remove(*labels)
+        else:
+            gauge.labels(*labels).set(absent(mode))
+
+    def _look_at_gc(self) -> None:
+        for generation, stats in enumerate(gc.get_stats()):
+            runs, objects = self._collected[generation]
+            self._collected[generation] = (stats["collections"], stats["collected"])
+            self.gc_collections.labels(str(generation)).inc(stats["collections"] - runs)
+            self.gc_collected.labels(str(generation)).inc(stats["collected"] - objects)

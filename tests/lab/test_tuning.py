@@ -1,0 +1,265 @@
+"""`ftrl tune`: models from one pass are what each would be alone, and the best can be created as told."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.experiments.race import BYTES_A_SLOT, RacePlan
+from lab.experiments.score import Score
+from lab.experiments.space import Space
+from lab.experiments.tuning import Ranking, tune
+from model_core.errors import InvalidInput
+from service.cli.replay.offline import replay_without_loading
+from service.errors import CommandFailure
+from service.parsing.files.rows import Format, ReadOptions
+from service.settings import Settings
+from tests.support.commands import FTRL, ServingProcess, environment, run
+from tests.support.replays import plan as replay_plan
+from tests.support.replays import write
+
+HASHING = {"bits": 14, "numeric": "raw"}
+SMALL = Space(hashings=({"bits": 12},), alphas=(0.1, 0.5), l1s=(0.0, 0.5))
+
+
+def race_plan(path: Path, file_format: Format = "vw", **fields: Any) -> RacePlan:
+    weighted = ReadOptions(weight_column="weight" if file_format == "csv" else None)
+    return RacePlan(str(path), file_format, weighted, **fields)
+
+
+def ranked(plan: RacePlan, space: Space) -> Ranking:
+    return tune(plan, space, progress=False)
+
+
+def write_clicks(directory: Path, rows: int = 4000) -> Path:
+    """Text in which the ad decides, so that candidates differ; a number is large once in a while."""
+    chance = random.Random(7)
+    path = directory / "clicks.vw"
+    with path.open("w") as file:
+        for _ in range(rows):
+            ad = chance.randrange(20)
+            label = 1 if chance.random() < (ad + 1) / 40 else -1
+            file.write(f"{label} |f ad=a{ad} site=s{chance.randrange(9)} n:{chance.randrange(1, 400)}\n")
+    return path
+
+
+@pytest.mark.parametrize("file_format", ["vw", "libsvm", "csv", "tsv", "jsonl"])
+def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_path: Path) -> None:
+    path = write(tmp_path, file_format)
+    space = Space(hashings=(HASHING,), families=("ftrl", "rda"), alphas=(0.05, 0.3), l1s=(0.1,))
+    ranking = ranked(race_plan(path, file_format), space)
+    assert len(ranking.results) == 4
+    for result in ranking.results:
+        config = {"hyper": result.option.config.hyper.to_json(), "hashing": HASHING}
+        alone = replay_without_loading(replace(replay_plan(path, "m"), config=config), Settings())
+        figures = result.figures
+        assert (figures.rows, result.features_seen, result.nonzero) == (
+            alone.rows,
+            alone.features_seen,
+            alone.nonzero,
+        )
+        assert figures.log_loss == pytest.approx(alone.weighted.log_loss)
+        assert figures.normalized_entropy == pytest.approx(alone.weighted.normalized_entropy)
+        assert figures.calibration_ratio == pytest.approx(alone.weighted.calibration_ratio)
+        assert figures.auc_error_bound is not None
+        assert abs(figures.auc - alone.weighted.auc) <= figures.auc_error_bound  # type: ignore[operator]
+    losses = [result.figures.log_loss or math.inf for result in ranking.results]
+    assert losses == sorted(losses)
+
+
+def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path)
+    words = ("tune", str(path), "--families", "ftrl,comid", "--gammas", "0.1,1", "--bits", "12,14")
+    told = run(
+        *words,
+        "--hyper",
+        '{"schedule": {"kind": "constant"}}',
+        "--l1",
+        "0,0.001",
+        "--out",
+        str(tmp_path / "body.json"),
+    )
+    assert told.returncode == 0, told.stderr
+    body = json.loads(told.stdout.strip().splitlines()[-1])
+    assert json.loads((tmp_path / "body.json").read_text()) == body
+    process = ServingProcess("serve", directory=tmp_path)
+    try:
+        process.wait_until_ready()
+        created = process.put("/models/tuned", body)
+        assert (created["hyper"], created["hashing"]) == (body["hyper"], body["hashing"])
+        replayed = run("replay", str(path), "--url", process.url, "--model", "tuned", "--json")
+        best = json.loads(run(*words, "--hyper", '{"schedule": {"kind": "constant"}}', "--json").stdout)
+        assert json.loads(replayed.stdout)["log_loss"] == pytest.approx(best["candidates"][0]["log_loss"])
+    finally:
+        process.stop()
+        process.remove()
+
+
+def test_halving_ends_with_the_best_of_those_that_stayed(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path)
+    space = Space(hashings=({"bits": 12},), alphas=(0.01, 0.05, 0.3), l1s=(0.0, 1.0, 30.0))
+    whole = ranked(race_plan(path), space)
+    halved = ranked(race_plan(path, search="halving"), space)
+    rows = [result.figures.rows for result in halved.results]
+    assert len(rows) == 18
+    assert rows.count(4000) == 2
+    assert rows == sorted(rows, reverse=True)
+    assert len(set(rows)) == 3, "a third stayed at each of two places"
+    ends = {repr(r.option.varied): r.figures for r in whole.results}
+    for result in halved.results[:2]:
+        assert result.figures.log_loss == pytest.approx(ends[repr(result.option.varied)].log_loss, rel=1e-12)
+    assert halved.results[0].figures.log_loss < whole.results[5].figures.log_loss  # type: ignore[operator]
+
+
+def test_jobs_change_nothing(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path)
+    one, four = (ranked(race_plan(path, jobs=jobs), SMALL).to_json() for jobs in (1, 4))
+    assert one | {"seconds": 0} == four | {"seconds": 0}
+
+
+def test_several_ways_of_hashing_learn_the_same_lines(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path)
+    both = Space(
+        hashings=({"bits": 12}, {"bits": 12, "crosses": [["ad", "site"]]}), alphas=(0.1,), l1s=(0.5,)
+    )
+    together = ranked(race_plan(path), both)
+    assert together.varied == ["hashing", "family"]
+    for result in together.results:
+        alone = replace(both, hashings=(both.hashings[result.option.varied["hashing"]],))
+        figures = {r.option.varied["family"]: r.figures for r in ranked(race_plan(path), alone).results}
+        assert result.figures == figures[result.option.varied["family"]]
+
+
+def test_what_is_given_once_for_all_is_not_varied(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path, 200)
+    space = Space({"family": "rda", "rate": {"kind": "gamma", "gamma": 1.0, "floor": 5.0}, "l1": 0.3})
+    (only,) = ranked(race_plan(path), space).results
+    hyper = only.option.config.hyper.to_json()
+    assert (hyper["family"], hyper["rate"]["floor"], hyper["l1"]) == ("rda", 5.0, 0.3)
+    floors = {
+        o.config.hyper.to_json()["rate"]["floor"] for o in replace(space, gammas=(0.5, 2.0)).options()[0]
+    }
+    assert floors == {5.0}
+
+
+def test_what_the_service_refuses_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    options, left_out = replace(SMALL, families=("ftrl", "comid")).options()
+    assert [o.varied["family"] for o in options] == ["ftrl"] * 4
+    assert [one.varied["family"] for one in left_out] == ["comid"] * 4
+    assert "schedule once with family comid applies l1 on round 1 only" in left_out[0].reason
+    with pytest.raises(CommandFailure, match="the service would refuse every candidate: schedule once"):
+        ranked(race_plan(write_clicks(tmp_path, 10)), replace(SMALL, families=("aogd",)))
+
+
+def test_equal_models_are_tried_once() -> None:
+    options, _ = replace(SMALL, families=("ftrl", "ftrl"), alphas=(0.1, 0.10)).options()
+    assert len(options) == 2
+
+
+def test_a_wrong_value_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"hyper\.rate\.alpha"):
+        replace(SMALL, alphas=(-1.0,)).options()
+
+
+def test_candidates_beyond_the_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    needed = 8 * BYTES_A_SLOT * 2**12
+    path = write_clicks(tmp_path, 100)
+    assert len(ranked(race_plan(path, memory=needed), SMALL).results) == 8
+    with pytest.raises(
+        CommandFailure, match=r"8 candidates of up to 2\^12 slots take 1 MiB at once, more than"
+    ):
+        ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL)
+
+
+def test_who_skips_examples_is_ranked_last() -> None:
+    labels, none = np.array([1, 0], np.uint8), np.empty(0)
+    bad, skipping = Score(), Score()
+    bad.add(np.array([-5.0, 5.0]), labels, none)
+    skipping.add(np.array([1.0, np.inf]), labels, none)
+    assert bad.rank < skipping.rank
+    figures = skipping.figures()
+    assert (figures.rows, figures.skipped) == (2, 1)
+    assert figures.log_loss == pytest.approx(math.log1p(math.exp(-1)))
+
+
+def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path)
+    ranking = ranked(
+        race_plan(path), Space(hashings=({"bits": 12},), alphas=(0.0001, 0.0002), l1s=(0.0, 0.5))
+    )
+    assert list(ranking.hints()) == [
+        "the best alpha, 0.0002, is the largest that was tried: try larger ones, too"
+    ]
+
+
+def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path, 50)
+    path.write_text(path.read_text() + "nonsense |f a=b\n")
+    with pytest.raises(CommandFailure, match=r"clicks.vw:51: .*\(--on-error skip leaves such lines out\)"):
+        ranked(race_plan(path), SMALL)
+    ranking = ranked(race_plan(path, on_error="skip"), SMALL)
+    assert (ranking.rows, ranking.bad_lines) == (50, 1)
+
+
+def test_a_file_without_examples_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty.vw").touch()
+    with pytest.raises(CommandFailure, match=r"empty\.vw holds no examples"):
+        ranked(race_plan(tmp_path / "empty.vw"), SMALL)
+
+
+def test_standard_input_is_read_once(tmp_path: Path) -> None:
+    text = write_clicks(tmp_path, 300).read_text()
+    words = ("tune", "-", "--format", "vw", "--bits", "12")
+
+    def piped(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [*FTRL, *words, *more]
+        return subprocess.run(
+            command, input=text, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert json.loads(piped("--json").stdout)["rows"] == 300
+    assert "halving has to know how long the file is" in piped("--search", "halving").stderr
+    assert "standard input can be read once only" in piped("--numeric", "bucket,log").stderr
+
+
+def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None:
+    """The interpreter is started as if the extra had never been installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nfor name in ('joblib', 'matplotlib'):\n    sys.modules[name] = None\n"
+    )
+    path = write_clicks(tmp_path, 500)
+    out = tmp_path / "body.json"
+    result = run(
+        *("tune", str(path), "--bits", "12", "--top", "3", "--out", str(out)),
+        PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}",
+    )
+    assert result.returncode == 0, result.stderr
+    heading, *rows = result.stdout.splitlines()[:4]
+    assert heading.split()[:3] == ["family", "alpha", "l1"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    assert "and 21 more (--top shows them)" in result.stdout
+    assert json.loads(out.read_text()) == json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--alphas", "much"), "'much' is no list of numbers"),
+        (("--memory", "lots"), "'lots' is no size, such as 2GiB"),
+        (("--families", "sgd"), "hyper.family"),
+        (("--hashing", "{"), "no JSON object nor a file of one"),
+        (("--bits", "30"), "hashing.bits"),
+    ],
+)
+def test_wrong_calls_are_told_what_is_wrong(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    result = run("tune", str(write_clicks(tmp_path, 10)), *words)
+    assert result.returncode == 2
+    assert told in " ".join(result.stderr.replace("│", " ").split())

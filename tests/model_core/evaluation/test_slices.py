@@ -1,0 +1,168 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_core.errors import FormatError
+from model_core.evaluation.exact import summarize
+from model_core.evaluation.slices import Slice, SlicedEvaluation
+from model_core.examples.batch import ExampleBatch
+from tests.support.streams import MINUTE
+
+FEATURES, MOST = 2, 3
+# Ten values of feature 0, six of feature 1; the hashes from 100 on are no values of theirs.
+VALUES = {7 * v + 1: 0 for v in range(10)} | {2**32 - 1 - v: 1 for v in range(6)}
+
+
+def example_stream(seed, size=600):
+    """margins, labels, log times and hashes of the features of each example."""
+    rng = np.random.default_rng(seed)
+    zero, one = [h for h, f in VALUES.items() if f == 0], [h for h, f in VALUES.items() if f == 1]
+    rows = []
+    for i in range(size):
+        # what is frequent changes halfway, so that slices change hands
+        device = zero[min(9, int(rng.exponential(2.0)))] if i < size // 2 else zero[9 - int(rng.integers(3))]
+        own = [device] if rng.random() < 0.9 else [device, device, zero[0]]
+        rows.append([100, *own, *([int(rng.choice(one))] if rng.random() < 0.7 else []), 5000 + i])
+    labels = rng.integers(0, 2, size).astype(np.uint8)
+    return rng.normal(size=size), labels, np.sort(rng.integers(0, 2000 * MINUTE, size)), rows
+
+
+def add(evaluation, stream, start=0, stop=None, batch=1):
+    margins, labels, times, rows = stream
+    stop = len(rows) if stop is None else stop
+    for i in range(start, stop, batch):
+        encoded = [(row, None) for row in rows[i : min(i + batch, stop)]]
+        examples = ExampleBatch.from_encoded(encoded, labels[i : i + len(encoded)].tolist())
+        evaluation.add(margins[i : i + len(encoded)], examples, int(times[i]))
+
+
+def new(values=VALUES):
+    evaluation = SlicedEvaluation(FEATURES, MOST)
+    evaluation.know(values)
+    return evaluation
+
+
+def expected_slices(rows):
+    """For each feature, which examples are in which slice in the end: hash or None -> numbers."""
+    slices: list[dict[int | None, list[int]]] = [{None: []} for _ in range(FEATURES)]
+    places: list[list[int]] = [[] for _ in range(FEATURES)]  # the values with slices, by place
+    counts = dict.fromkeys(VALUES, 0)
+    for i, row in enumerate(rows):
+        for own, held, feature in zip(slices, places, range(FEATURES), strict=True):
+            found = False
+            for value in dict.fromkeys(h for h in row if VALUES.get(h) == feature):
+                counts[value] += 1
+                if value not in held:
+                    rarest = min(held, key=counts.__getitem__, default=-1)
+                    if len(held) < MOST:
+                        held.append(value)
+                    elif counts[value] >= 2 * counts[rarest]:
+                        own[None] += own.pop(rarest)
+                        held[held.index(rarest)] = value
+                if value in held:
+                    own.setdefault(value, []).append(i)
+                    found = True
+            if not found:
+                own[None].append(i)
+    return slices
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32))
+def test_every_slice_has_the_figures_of_its_examples(seed):
+    stream = example_stream(seed)
+    margins, labels, times, rows = stream
+    evaluation = new()
+    add(evaluation, stream)
+    expected = expected_slices(rows)
+    for window, unit, units in (("all", 1, 10**9), ("24h", 60, 24), ("1h", 5, 12)):
+        seen = evaluation.figures(window)
+        assert len(seen) == sum(len(own) for own in expected)
+        for feature, category, figures in seen:
+            numbers = np.array(sorted(expected[feature][category]), int)
+            spans = times // MINUTE // unit
+            kept = numbers[spans[numbers] > spans[-1] - units]
+            exact = summarize(margins[kept], labels[kept])
+            assert (figures.examples, figures.clicks) == (exact.rows, exact.positives)
+            if figures.auc is not None:
+                assert figures.log_loss == pytest.approx(exact.plain.log_loss)
+                assert abs(figures.auc - exact.plain.auc) <= figures.auc_error_bound
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.lists(st.tuples(st.integers(1, 599), st.booleans()), max_size=8))
+def test_commits_and_restarts_leave_the_same_bytes(seed, cuts):
+    stream = example_stream(seed)
+    store, evaluation, start = {}, new(), 0
+    for stop, restarts in [*sorted(cuts), (600, False)]:
+        add(evaluation, stream, start, stop)
+        written, deleted = evaluation.take_changes()
+        store.update(written)
+        for name in deleted:
+            del store[name]
+        if restarts:
+            evaluation = SlicedEvaluation.from_fields(store, FEATURES, MOST)
+            evaluation.know(VALUES)
+        start = stop
+    whole = new()
+    add(whole, stream)
+    assert store == evaluation.all_fields() == whole.all_fields()
+    assert {s[:2]: s.figures for s in evaluation.figures("all")} == {
+        s[:2]: s.figures for s in whole.figures("all")
+    }
+
+
+def test_values_that_become_known_on_the_way_leave_the_same_bytes():
+    stream = example_stream(3)
+    whole, evaluation = new(), new({})
+    add(whole, stream)
+    known: dict[int, int] = {}
+    for i, row in enumerate(stream[3]):
+        known |= {h: VALUES[h] for h in row if h in VALUES}
+        evaluation.know(known)
+        add(evaluation, stream, i, i + 1)
+    assert evaluation.all_fields() == whole.all_fields()
+
+
+def test_the_examples_of_a_log_entry_may_come_in_one_batch():
+    margins, labels, times, rows = example_stream(4)
+    stream = margins, labels, np.zeros_like(times), rows
+    whole, single = new(), new()
+    add(whole, stream, batch=600)
+    add(single, stream)
+    assert whole.all_fields() == single.all_fields()
+
+
+def test_a_feature_without_values_is_all_other():
+    evaluation = SlicedEvaluation(1)
+    add(evaluation, example_stream(5))
+    (only,) = evaluation.figures("all")
+    assert isinstance(only, Slice)
+    assert (only.feature, only.category, only.figures.examples) == (0, None, 600)
+
+
+def test_skipped_examples_are_in_no_slice():
+    evaluation = new()
+    batch = ExampleBatch.from_encoded([([1], None)], [1])
+    evaluation.add(np.array([math.nan]), batch, 0)
+    assert [s.figures.examples for s in evaluation.figures("all")] == [0, 0]
+
+
+def test_fields_of_other_slices_are_refused():
+    evaluation = new()
+    add(evaluation, example_stream(6), stop=50)
+    fields = evaluation.all_fields()
+    with pytest.raises(FormatError):
+        SlicedEvaluation.from_fields(fields, FEATURES, MOST + 1)
+    name = next(name for name in fields if name[:1] == b"v" and len(name) == 5)
+    for damaged in (b"", b"\x05" + fields[name][1:]):
+        with pytest.raises(FormatError):
+            SlicedEvaluation.from_fields(fields | {name: damaged}, FEATURES, MOST)
+
+
+def test_more_slices_than_there_are_rows_for_are_refused():
+    with pytest.raises(ValueError, match="slices in all"):
+        SlicedEvaluation(2, 1000)

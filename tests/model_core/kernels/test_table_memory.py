@@ -1,0 +1,52 @@
+"""The tables of a model take as much memory as it has features, until it has many."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_core.kernels.table_memory import FULL_FROM, TableMemory
+from model_core.learning.state import ModelState
+
+BITS = 22
+FULL_BYTES = 17 * 2**BITS
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def scattered(count: int) -> np.ndarray:
+    return np.random.default_rng(1).choice(2**BITS, count, replace=False).astype(np.uint32)
+
+
+def test_tables_are_zero_and_have_a_row_more_than_slots() -> None:
+    memory = TableMemory(8)
+    assert memory.rows.shape == (9, 2)
+    assert memory.marks.shape == (9,)
+    assert not memory.rows.any()
+    assert not memory.marks.any()
+
+
+@on_linux
+def test_a_model_of_few_features_takes_little_memory() -> None:
+    before = resident_bytes()
+    state = ModelState.empty(BITS)
+    state.apply_rows(scattered(200), np.ones((200, 2)))
+    assert resident_bytes() - before < FULL_BYTES / 10
+
+
+def test_what_was_learned_stays_when_the_tables_change_to_large_pages() -> None:
+    slots = scattered(2**BITS // FULL_FROM + 100)
+    rows = np.arange(2.0 * slots.size).reshape(-1, 2)
+    state = ModelState.empty(BITS)
+    for start in range(0, slots.size, 500):
+        state.apply_rows(slots[start : start + 500], rows[start : start + 500])
+    assert state.features_seen == slots.size
+    assert np.array_equal(state.rows[slots], rows)
+    assert np.array_equal(state.seen_slots(), np.sort(slots))

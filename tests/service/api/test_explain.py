@@ -1,0 +1,120 @@
+"""/explain and `ftrl explain` tell of the prediction that /predict gives."""
+
+import json
+import math
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.commands import run
+
+HYPERS = [
+    {},
+    {"family": "rda", "rate": {"kind": "adaptive", "alpha": 0.5, "beta": 1.0}, "l1": 0.01},
+    {"family": "comid", "schedule": {"kind": "constant"}, "l1": 0.001},
+    {"family": "ftrl", "update": "implicit", "l1": 0.01, "psi_l2": 0.1, "schedule": {"kind": "constant"}},
+]
+HASHING = {
+    "bits": 10,
+    "crosses": [["ad", "site"]],
+    "missing": "indicator",
+    "prior_probability": 0.02,
+    "types": {"hour": "category"},
+    "transforms": {"price": "raw"},
+}
+EXAMPLE = {"ad": "a17", "site": "news", "hour": 14, "price": -0.35, "tags": ["x", "y"], "user": None}
+
+
+@pytest.fixture(params=range(len(HYPERS)))
+def explained(api: httpx.Client, request: pytest.FixtureRequest) -> str:
+    name = f"explained-{request.param}"
+    made = api.put(f"/models/{name}", json={"hyper": HYPERS[request.param], "hashing": HASHING})
+    assert made.status_code in (200, 201), made.text
+    examples = [
+        {
+            "features": EXAMPLE | {"ad": f"a{i % 19}", "price": i / 10},
+            "label": int(i % 5 == 0),
+            "weight": 1 + i % 3,
+        }
+        for i in range(60)
+    ]
+    assert api.post(f"/models/{name}/update", json={"examples": examples}).status_code == 200
+    return name
+
+
+def test_it_is_the_prediction_taken_apart(api: httpx.Client, explained: str) -> None:
+    told = api.post(f"/models/{explained}/explain", json={"features": EXAMPLE}).json()
+    predicted = api.post(f"/models/{explained}/predict", json={"features": EXAMPLE}).json()
+    assert told["probability"] == predicted["probability"]
+    assert told["revision"] == predicted["revision"]
+    margin = told["offset"] + sum(part["contribution"] for part in told["features"])
+    assert told["margin"] == pytest.approx(margin, abs=1e-12)
+    assert told["probability"] == pytest.approx(1 / (1 + math.exp(-told["margin"])))
+    assert {part["name"] for part in told["features"]} == {
+        *("bias", "ad=a17", "site=news", "hour=14", "price", "tags=x", "tags=y", "user="),
+        "ad^site=a17\x1fnews",
+    }
+    assert any(part["contribution"] != 0 for part in told["features"])
+    assert told["uncertainty"] > 0
+
+
+def test_features_of_a_context_count_as_the_examples_own(api: httpx.Client, explained: str) -> None:
+    context = {"ad": EXAMPLE["ad"], "site": EXAMPLE["site"]}
+    rest = {name: value for name, value in EXAMPLE.items() if name not in context}
+    together = api.post(f"/models/{explained}/explain", json={"features": EXAMPLE}).json()
+    apart = api.post(f"/models/{explained}/explain", json={"context": context, "features": rest}).json()
+    assert apart == together
+
+
+def test_features_that_meet_in_a_slot_are_named_together(api: httpx.Client) -> None:
+    api.put("/models/crowded", json={"hashing": {"bits": 10}})
+    features = {f"f{i}": "x" for i in range(300)}
+    told = api.post("/models/crowded/explain", json={"features": features}).json()
+    slots = [part["slot"] for part in told["features"]]
+    assert told["shared_slots"]
+    for shared in told["shared_slots"]:
+        assert len(shared["names"]) == slots.count(shared["slot"]) > 1
+        assert shared["value"] == len(shared["names"])
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "features"),
+        ({"features": {"a=b": 1}}, "features.a=b"),
+        ({"features": {"a": 1e9}}, "features.a"),
+        ({"features": {}, "instances": []}, "instances"),
+        ({"context": {"a": 1}, "features": {"a": 1}}, "features.a"),
+    ],
+)
+def test_a_bad_body_is_refused_with_its_path(api: httpx.Client, body: dict, path: str) -> None:
+    reply = api.post("/explain", json=body)
+    assert reply.status_code == 422
+    assert reply.json()["errors"][0]["path"] == path
+
+
+def test_an_unknown_model_is_not_found(api: httpx.Client) -> None:
+    assert api.post("/models/nobody/explain", json={"features": {}}).status_code == 404
+
+
+def test_the_command_prints_what_the_service_tells(api: httpx.Client, tmp_path: Path) -> None:
+    file = tmp_path / "impression.json"
+    file.write_text(json.dumps({"ad": "a17"}))
+    told = api.post("/explain", json={"features": {"ad": "a17"}}).json()
+    assert json.loads(run("explain", str(file), "--url", str(api.base_url), "--json").stdout) == told
+    table = run("explain", str(file), "--url", str(api.base_url)).stdout
+    assert "ad=a17" in table
+    assert f"probability {told['probability']:.6f}" in table
+    missing = run("explain", str(tmp_path / "nothing.json"), "--url", str(api.base_url))
+    assert missing.returncode == 1
+    assert "nothing.json: no JSON object" in missing.stderr
+
+
+def test_names_that_come_as_text_and_as_number_are_reported(api: httpx.Client) -> None:
+    assert api.put("/models/mixing", json={}).status_code == 201
+    for value in ("14", 14, "15"):
+        reply = api.post("/models/mixing/predict", json={"features": {"hour": value, "ad": "a"}})
+        assert reply.status_code == 200
+    assert api.get("/models/mixing").json()["mixed_names"] == ["hour"]
+    assert 'ftrl_mixed_names{model="mixing"} 1.0' in api.get("/metrics").text

@@ -1,0 +1,171 @@
+"""/livez, /readyz and /metrics, and what they say while Redis is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.problem_replies import problem
+from tests.support.servers import ServerProcess
+
+
+def samples(api: httpx.Client) -> dict[tuple[str, ...], float]:
+    """By name and sorted label values."""
+    families = text_string_to_metric_families(api.get("/metrics").text)
+    return {
+        (s.name, *(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
+        for f in families
+        for s in f.samples
+    }
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_healthy_process_is_alive_and_ready(api: httpx.Client) -> None:
+    assert api.get("/livez").json() == {"status": "alive"}
+    report = api.get("/readyz")
+    assert report.status_code == 200
+    assert (report.json()["predict"], report.json()["update"]) == ("fresh", "available")
+    assert 0 <= report.json()["mirror_age_seconds"] < 5
+    assert api.get("/readyz?for=update").status_code == 200
+
+
+def test_a_server_that_persists_nothing_is_named(api: httpx.Client) -> None:
+    assert any("persists nothing" in reason for reason in api.get("/readyz").json()["reasons"])
+    assert samples(api)[("ftrl_redis_persists",)] == 0
+
+
+def test_readiness_for_what_there_is_not_is_refused(api: httpx.Client) -> None:
+    problem(api.get("/readyz?for=lunch"), 422, "for")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_load_balancers_may_ask_with_head(api: httpx.Client, path: str) -> None:
+    reply = api.head(path)
+    assert (reply.status_code, reply.content) == (200, b"")
+
+
+def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, start_api) -> None:
+    api = start_api(
+        fresh_valkey,
+        stale_after_seconds=0.5,
+        redis_timeout_seconds=0.2,
+        update_timeout_seconds=0.5,
+        lease_seconds=1,
+    ).client
+    click = {"features": {"ad": "a"}, "label": 1, "event_id": "e"}
+    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
+    known = api.post("/predict", json={"features": {"ad": "a"}}).json()
+    fresh_valkey.pause()
+    wait_for(lambda: api.get("/readyz").json()["predict"] == "stale")
+    wait_for(lambda: api.get("/readyz").json()["update"] == "unavailable")
+    assert api.get("/livez").status_code == 200
+    assert api.get("/readyz").status_code == 200
+    assert api.get("/readyz?for=update").status_code == 503
+    assert api.post("/predict", json={"features": {"ad": "a"}}).json() == known
+    assert samples(api)[("ftrl_redis_up",)] == 0
+    assert samples(api)[("ftrl_mirror_age_seconds", "model=default")] > 0.5
+
+    refused = api.post("/update", json=click)
+    document = problem(refused, 503)
+    assert refused.headers["retry-after"]
+    assert document["outcome"] in ("not_appended", "unknown")
+    assert document["event_ids"] == ["e"]
+    for reply in (
+        api.get("/models"),
+        api.put("/models/x", json={}),
+        api.post("/models/x/predict", json=click),
+    ):
+        problem(reply, 503)
+        assert reply.headers["retry-after"]
+    unopened = problem(api.post("/models/x/update", json=click), 503)
+    assert (unopened["outcome"], unopened["event_ids"]) == ("not_appended", [])
+
+    fresh_valkey.resume()
+    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
+    wait_for(lambda: api.post("/update", json=click).json()["status"] in ("learned", "duplicate"))
+    wait_for(lambda: api.get("/models/default").json()["t"] == 1)
+    wait_for(lambda: api.post("/update", json=click).json()["status"] == "duplicate")
+    assert api.get("/models/default").json()["t"] == 1
+
+
+def test_the_process_waits_for_a_redis_that_comes_later(server_factory, start_api) -> None:
+    server = server_factory(start=False)
+    api = start_api(server).client
+    assert api.get("/livez").status_code == 200
+    report = api.get("/readyz")
+    assert report.status_code == 503
+    assert report.json()["predict"] == "unavailable"
+    problem(api.post("/predict", json={"features": {}}), 503)
+    server.start()
+    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
+    assert api.post("/predict", json={"features": {}}).status_code == 200
+
+
+def test_a_full_log_is_told_to_come_back_later(valkey: ServerProcess, start_api) -> None:
+    api = start_api(valkey, run_learner=False, backlog_limit_examples=10).client
+    example = {"features": {"ad": "a"}, "label": 1}
+    assert api.post("/update?wait=false", json={"examples": [example] * 10}).status_code == 202
+    refused = api.post("/update?wait=false", json=example)
+    problem(refused, 429)
+    assert refused.headers["retry-after"]
+
+
+def test_a_server_near_its_memory_limit_gets_no_more_examples(fresh_valkey: ServerProcess, start_api) -> None:
+    api = start_api(fresh_valkey).client
+    with fresh_valkey.client() as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.02))
+    wait_for(lambda: api.get("/readyz?for=update").status_code == 503)
+    assert samples(api)[("ftrl_redis_shedding",)] == 1
+    problem(api.post("/update", json={"features": {}, "label": 1}), 429)
+    assert api.get("/readyz").status_code == 200
+
+
+def test_requests_and_examples_are_counted(api: httpx.Client, model: str) -> None:
+    name = model.removeprefix("/models/")
+    before = samples(api)
+    for _ in range(3):
+        api.post(f"{model}/predict", json={"instances": [{"features": {}}] * 2})
+    api.post(f"{model}/predict", json={"features": 3})
+    api.post(f"{model}/update", json={"examples": [{"features": {}, "label": 1, "event_id": "e"}] * 2})
+    learned = ("ftrl_examples_learned_total", "label=1", f"model={name}")
+    wait_for(lambda: samples(api).get(learned, 0) > before.get(learned, 0))
+    after = samples(api)
+
+    def gained(*key: str) -> float:
+        return after[key] - before.get(key, 0)
+
+    route = "route=/models/{name}/predict"
+    count = "ftrl_http_request_duration_seconds_count"
+    assert gained(count, "method=POST", route, "status=200") == 3
+    assert gained(count, "method=POST", route, "status=422") == 1
+    assert gained("ftrl_predictions_total", f"model={name}") == 6
+    assert gained("ftrl_update_examples_total", f"model={name}", "status=learned") == 1
+    assert gained("ftrl_update_examples_total", f"model={name}", "status=duplicate") == 1
+    assert gained(*learned) == 1
+    assert after[("ftrl_http_requests_in_progress", route)] == 0
+    assert after[("ftrl_http_requests_in_progress", "route=other")] == 1  # the scrape itself
+
+
+def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> None:
+    for path in ("/nowhere", "/nowhere/else"):
+        problem(api.get(path), 404)
+    assert not [key for key in samples(api) if any("nowhere" in part for part in key)]
+
+
+def test_a_deleted_model_leaves_no_mirror_in_the_metrics(api: httpx.Client) -> None:
+    api.put("/models/passing", json={"hashing": {"bits": 10}}).raise_for_status()
+    assert ("ftrl_mirror_rounds", "model=passing") in samples(api)
+    wait_for(lambda: ("ftrl_model_rounds", "model=passing") in samples(api))
+    api.delete("/models/passing")
+    gauges = ("ftrl_mirror_rounds", "ftrl_model_rounds", "ftrl_learner_active")
+    wait_for(lambda: not any((name, "model=passing") in samples(api) for name in gauges))

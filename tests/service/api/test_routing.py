@@ -1,0 +1,76 @@
+"""What is not a route, what is not allowed on it, and what goes wrong inside."""
+
+from __future__ import annotations
+
+import logging
+
+import httpx
+import pytest
+
+from service.api.problems import problem_of
+from tests.support.problem_replies import problem
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nowhere", "/predict/", "/models/default/nothing", "/models//predict", "/models/a%2Fb/predict"],
+)
+def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
+    document = problem(api.post(path, json={}), 404)
+    assert document["type"] == "about:blank"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/predict", {"POST"}),
+        ("PUT", "/update", {"POST"}),
+        ("OPTIONS", "/predict", {"POST"}),
+        ("HEAD", "/models/default/predict", {"POST"}),
+        ("PATCH", "/models/default/update", {"POST"}),
+        ("POST", "/livez", {"GET", "HEAD"}),
+        ("POST", "/", {"GET", "HEAD"}),
+        ("POST", "/models/default", {"GET", "PUT", "PATCH", "DELETE"}),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_one(
+    api: httpx.Client, method: str, path: str, allowed: set[str]
+) -> None:
+    reply = api.request(method, path)
+    assert reply.status_code == 405
+    assert set(reply.headers["allow"].split(", ")) == allowed
+    if method != "HEAD":
+        problem(reply, 405)
+
+
+def test_a_path_is_quoted_in_the_instance(api: httpx.Client) -> None:
+    assert problem(api.get("/näh"), 404)["instance"] == "/n%C3%A4h"
+
+
+def test_problems_have_a_type_of_their_own(api: httpx.Client) -> None:
+    assert problem(api.get("/models/nobody"), 404)["type"] == "urn:ftrl-service:unknown-model"
+
+
+def test_what_nobody_foresaw_is_an_incident_in_the_log_and_says_nothing_of_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        found = problem_of(RuntimeError("secret"), "/predict")
+    document = problem(httpx.Response(found.status, content=found.body, headers=found.raw_headers()), 500)
+    assert "secret" not in found.body.decode()
+    [record] = caplog.records
+    assert document["incident"] in record.getMessage()
+    assert record.exc_info is not None
+    assert "secret" in str(record.exc_info[1])
+
+
+def test_a_crash_in_a_route_of_fastapi_is_an_incident_too(start_api, valkey) -> None:
+    api = start_api(valkey)
+
+    @api.app.get("/crash")
+    async def crash() -> None:
+        raise RuntimeError("secret")
+
+    document = problem(api.client.get("/crash"), 500)
+    assert document["incident"]
+    assert "secret" not in document["detail"]

@@ -1,0 +1,49 @@
+"""schemathesis sends what the OpenAPI document allows, and what it does not, to the real application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from service.app import create_app
+from service.settings import Settings
+from tests.conftest import PATIENT
+from tests.service.api.conftest import LiveApi
+from tests.support.servers import ServerProcess
+
+# schemathesis takes the document when tests are collected, so no server can be running yet.
+schema = schemathesis.openapi.from_dict(create_app(Settings(), run_learner=False).openapi())
+
+BEYOND_A_SCHEMA = re.compile("^(hyper|hashing|evaluation|feedback|snapshots)|in the context|before 1970")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of an application of its own: models are made and deleted at will."""
+    server = ServerProcess(appendonly=False).start()
+    api = LiveApi(Settings(redis_url=server.url, data_dir=tmp_path_factory.mktemp("data"), **PATIENT)).start()
+    yield api.url
+    api.stop()
+    server.remove()
+
+
+@schema.parametrize()
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_service_does_what_its_document_says(case: schemathesis.Case, url: str) -> None:
+    response = case.call(base_url=url, timeout=30)
+    beyond: list[Any] = [positive_data_acceptance] if says_what_no_schema_can(response) else []
+    case.validate_response(response, excluded_checks=beyond)
+
+
+def says_what_no_schema_can(response: schemathesis.Response) -> bool:
+    """Refusals of dates before 1970, and of what is wrong only together with something else."""
+    if response.status_code != 422:
+        return False
+    errors = response.json().get("errors", [])
+    return any(BEYOND_A_SCHEMA.search(f"{error['path']}: {error['detail']}") for error in errors)

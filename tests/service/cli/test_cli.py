@@ -1,0 +1,227 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from service.settings import Settings
+from service.storage.embedded import EmbeddedServer
+from tests.conftest import ServerFactory
+from tests.support.commands import ServingProcess, environment, run
+
+Ftrl = Callable[..., ServingProcess]
+
+CLICK = {"features": {"ad": "shoes"}, "label": 1}
+
+
+@pytest.fixture
+def ftrl(tmp_path: Path) -> Iterator[Ftrl]:
+    """Starts `ftrl WORDS` with its data in `tmp_path/data`; afterwards nothing of it is left."""
+    started: list[ServingProcess] = []
+
+    def start(*words: str, **variables: str) -> ServingProcess:
+        process = ServingProcess(*words, directory=tmp_path, **variables)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.remove()
+    if (tmp_path / "data").exists():
+        with EmbeddedServer(Settings(data_dir=tmp_path / "data")):
+            pass  # an orphan is found and, with its last user, stopped
+
+
+def embedded_is_running(directory: Path) -> bool:
+    with EmbeddedServer(Settings(data_dir=directory / "data")) as server:
+        return not server.started
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    slow = {"numba", "numpy", "fastapi", "uvicorn", "redis"}
+    code = f"import sys, service.cli; print(*{slow} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == ""
+
+
+def test_help_names_the_commands() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    for command in ("serve", "api", "learn", "models", "version"):
+        assert f" {command} " in result.stdout
+
+
+def test_version_is_printed() -> None:
+    assert run("version").stdout.startswith("ftrl-service ")
+
+
+@pytest.mark.parametrize("words", [("serve", "--bogus"), ("serve", "--workers", "0"), ("nonsense",)])
+def test_a_wrong_call_exits_with_2(words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_is_a_failure_of_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("serve", "--port", str(port), FTRL_DATA_DIR=str(tmp_path))
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"ftrl: cannot listen on 127.0.0.1:{port}: Address already in use")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_host_that_does_not_exist_is_a_failure_of_one_line() -> None:
+    result = run("serve", "--host", "no.such.host.invalid")
+    assert result.returncode == 1
+    assert result.stderr.startswith("ftrl: cannot listen on no.such.host.invalid:8000:")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_data_directory_that_cannot_be_written_is_a_failure_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("serve", "--port", "0", "--data-dir", str(tmp_path / "file"))
+    assert result.returncode == 1
+    assert result.stderr.startswith("ftrl: cannot write the data directory")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["serve", "learn"])
+def test_a_server_that_may_evict_models_is_refused_in_one_line(
+    command: str, server_factory: ServerFactory
+) -> None:
+    server = server_factory(maxmemory="50mb", maxmemory_policy="allkeys-lru")
+    result = run(command, "--port", "0", "--redis-url", server.url)
+    assert result.returncode == 1
+    assert "maxmemory-policy" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_models_says_when_no_service_answers() -> None:
+    result = run("models", "--url", "http://127.0.0.1:1")
+    assert result.returncode == 1
+    assert result.stderr.startswith("ftrl: no ftrl service answers at http://127.0.0.1:1 ")
+
+
+def test_serve_says_first_where_it_listens_where_the_data_is_and_where_the_documentation(
+    ftrl: Ftrl, tmp_path: Path
+) -> None:
+    process = ftrl("serve")
+    url = process.wait_until_ready()
+    assert process.stop() == 0
+    assert process.output == [
+        f"ftrl 0.1.0 listens on {url} (try {url}/docs); its data is in {tmp_path / 'data'}\n"
+    ]
+
+
+def test_serve_learns_and_ctrl_c_stops_it_and_its_server_with_nothing_lost(
+    ftrl: Ftrl, tmp_path: Path
+) -> None:
+    first = ftrl("serve")
+    first.wait_until_ready()
+    assert first.post("/update", CLICK)["status"] == "learned"
+    before = first.post("/predict", {"features": CLICK["features"]})["probability"]
+    listed = json.loads(run("models", "--json", "--url", first.url).stdout)
+    assert [(model["name"], model["t"]) for model in listed] == [("default", 1)]
+    assert " default " in run("models", "--url", first.url).stdout
+    first.interrupt()
+    assert first.wait() == 0
+    assert not embedded_is_running(tmp_path)
+
+    second = ftrl("serve")
+    second.wait_until_ready()
+    assert second.post("/predict", {"features": CLICK["features"]})["probability"] == before
+    assert second.stop() == 0
+    assert not embedded_is_running(tmp_path)
+
+
+def test_a_stop_while_the_server_starts_leaves_no_server(ftrl: Ftrl, tmp_path: Path) -> None:
+    process = ftrl("serve")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "data" / "valkey" / "valkey.pid").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert process.stop() == 0
+    assert not embedded_is_running(tmp_path)
+
+
+@pytest.mark.faults
+def test_serve_goes_on_with_the_server_that_a_killed_one_left(ftrl: Ftrl, tmp_path: Path) -> None:
+    first = ftrl("serve")
+    first.wait_until_ready()
+    first.post("/update", CLICK)
+    first.kill9()
+    second = ftrl("serve", "--lease-seconds", "2", FTRL_REDIS_TIMEOUT_SECONDS="0.9")
+    second.wait_until_ready()
+    assert second.get("/models/default")["t"] == 1
+    assert second.stop() == 0
+    assert not embedded_is_running(tmp_path)
+
+
+def test_with_json_logs_every_line_is_an_object_and_there_is_nothing_else(ftrl: Ftrl) -> None:
+    process = ftrl("serve", "--log-format", "json", FTRL_PROT="80")
+    process.wait_until_ready()
+    assert process.stop() == 0
+    lines = [json.loads(line) for line in process.errors]
+    assert process.output == []
+    assert any("was FTRL_PORT meant" in line["message"] for line in lines)
+    assert any(line.get("url") == process.url for line in lines)
+
+
+def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path: Path) -> None:
+    api = ftrl("api")
+    api.wait_until_ready()
+    learner = ftrl("learn")
+    assert api.post("/update", CLICK)["status"] in {"learned", "appended"}
+    eventually(lambda: api.get("/models/default")["t"] == 1)
+    assert api.stop() == 0
+    assert embedded_is_running(tmp_path)
+    assert learner.stop() == 0
+    assert not embedded_is_running(tmp_path)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_answering_an_update(url: str) -> bool:
+    with urlopen(f"{url}/metrics", timeout=30) as reply:
+        return b'ftrl_http_requests_in_progress{route="/update"} 1.0' in reply.read()
+
+
+def refuses_connections(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port)):
+            return False
+    except ConnectionRefusedError:
+        return True
+
+
+def test_a_stop_while_requests_are_in_flight_waits_for_them(ftrl: Ftrl) -> None:
+    process = ftrl("serve")
+    url = process.wait_until_ready()
+    host, port = url.removeprefix("http://").split(":")
+    body = json.dumps(CLICK).encode()
+    head = "POST /update HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode() + body[:5])
+        eventually(lambda: is_answering_an_update(url))
+        os.kill(process.process.pid, 15)
+        eventually(lambda: refuses_connections(host, int(port)))
+        connection.sendall(body[5:])
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    assert process.wait() == 0

@@ -1,0 +1,209 @@
+"""Patience with a service, and words for what is none. The answers are scripted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from service.cli.http_client import Refused, ServiceClient
+from service.cli.replay.http import replay_over_http
+from service.errors import CommandFailure
+from tests.support.replays import plan
+
+MODEL = {"hashing": {"numeric": "raw"}, "features_seen": 4, "nonzero": 2}
+LEARNED = {
+    "status": "learned",
+    "probability": 0.5,
+    "loss": 0.6931471805599453,
+    "event_id": "x",
+    "revision": "r",
+}
+APPENDED = LEARNED | {"status": "appended", "probability": None, "loss": None}
+
+
+class Scripted:
+    """Answers requests in order with what it is told to, and remembers them."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any, dict[str, str]]] = []
+        self.requests: list[tuple[str, Any]] = []
+        self._handler: type[_Handler] = type("Handler", (_Handler,), {"script": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def will_answer(self, status: int, body: Any, **headers: str) -> Self:
+        self.answers.append((status, body, headers))
+        return self
+
+    def keep_connections(self, seconds: float) -> None:
+        """Until they are idle for so long; without this, each has one answer."""
+        self._handler.protocol_version = "HTTP/1.1"
+        self._handler.timeout = seconds
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    script: Scripted
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        text = self.rfile.read(length)
+        self.script.requests.append((f"{self.command} {self.path}", json.loads(text) if text else None))
+        status, body, headers = self.script.answers.pop(0)
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(content))}).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = _answer  # noqa: N815  the names that http.server looks for
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture
+def service() -> Iterator[Scripted]:
+    service = Scripted().start()
+    yield service
+    service.stop()
+
+
+def clicks(tmp_path: Path, rows: int) -> Path:
+    path = tmp_path / "clicks.vw"
+    path.write_text("1 |f a=b\n" * rows)
+    return path
+
+
+def refusal(status: int, **members: Any) -> dict[str, Any]:
+    return {"title": "No", "status": status, "detail": "not now", **members}
+
+
+@pytest.mark.parametrize("status", [429, 503, 507])
+def test_what_is_refused_for_now_is_sent_again_under_the_event_ids_of_the_refusal(
+    service: Scripted, status: int
+) -> None:
+    service.will_answer(status, refusal(status, event_ids=["e1", "e2"]), Retry_After="0")
+    service.will_answer(status, refusal(status), Retry_After="0").will_answer(200, {"results": []})
+    examples = [{"features": {"a": "b"}, "label": 1} for _ in range(2)]
+    assert ServiceClient(service.url).call("POST", "/update", {"examples": examples}) == {"results": []}
+    first, second, third = (body["examples"] for _, body in service.requests)
+    assert [example.get("event_id") for example in first] == [None, None]
+    assert [example["event_id"] for example in second] == ["e1", "e2"]
+    assert third == second
+
+
+def test_patience_ends(service: Scripted) -> None:
+    service.will_answer(503, refusal(503), Retry_After="2")
+    with pytest.raises(Refused, match="GET /models/m: not now"):
+        ServiceClient(service.url, patience_seconds=1.0).call("GET", "/models/m")
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 500])
+def test_any_other_refusal_is_final(service: Scripted, status: int) -> None:
+    service.will_answer(status, refusal(status))
+    with pytest.raises(Refused, match="not now") as refused:
+        ServiceClient(service.url).call("GET", "/models/m")
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize("answer", [b"<html>Welcome</html>", b"[]", b"\xff"])
+def test_what_answers_otherwise_is_no_service(service: Scripted, answer: bytes) -> None:
+    service.will_answer(200, answer)
+    with pytest.raises(CommandFailure, match="is no ftrl service: it answers b"):
+        ServiceClient(service.url).call("GET", "/models/m")
+
+
+def test_json_of_another_service_is_told_apart(service: Scripted, tmp_path: Path) -> None:
+    service.will_answer(200, {"hello": "world"})
+    with pytest.raises(CommandFailure, match=r"no ftrl service: \{'hello': 'world'\}"):
+        replay_over_http(plan(clicks(tmp_path, 1), "m"), service.url)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:y", "http://x:99999", "", "http://x:0"])
+def test_an_address_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(CommandFailure, match="is not the http:// or https:// address"):
+        ServiceClient(url)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:1", "http://127.0.0.1:1/", "http://no.such.host.invalid"])
+def test_where_nobody_answers_the_address_is_named(url: str) -> None:
+    with pytest.raises(CommandFailure, match=f"no ftrl service answers at {url} ") as failure:
+        ServiceClient(url).call("GET", "/models/m")
+    assert "whether" not in str(failure.value)
+
+
+def test_a_service_may_live_below_a_path(service: Scripted) -> None:
+    service.will_answer(200, {})
+    ServiceClient(f"{service.url}/ads/").call("GET", "/models/m")
+    assert service.requests == [("GET /ads/models/m", None)]
+
+
+def test_a_connection_that_the_service_may_have_closed_is_not_used_again(service: Scripted) -> None:
+    service.keep_connections(1.0)
+    client = ServiceClient(service.url, idle_seconds=0.5)
+    for _ in range(2):
+        service.will_answer(200, {})
+        client.call("POST", "/update", {"examples": []})
+        time.sleep(1.5)
+    client.close()
+
+
+def test_an_update_that_gets_no_answer_is_called_unknown(service: Scripted, tmp_path: Path) -> None:
+    service.will_answer(200, MODEL)  # and then nothing: the connection ends
+    with pytest.raises(CommandFailure, match=r"whether .* is not known; 0 rows were learned before"):
+        replay_over_http(plan(clicks(tmp_path, 3), "m"), service.url)
+
+
+def test_what_the_service_took_without_telling_a_prediction_is_counted_apart(
+    service: Scripted, tmp_path: Path
+) -> None:
+    service.will_answer(200, MODEL).will_answer(202, {"results": [LEARNED, APPENDED, APPENDED]})
+    service.will_answer(200, MODEL)
+    summary = replay_over_http(plan(clicks(tmp_path, 3), "m"), service.url)
+    assert (summary.rows, summary.unscored, summary.duplicates) == (1, 2, 0)
+    assert (summary.density, summary.features_seen) == (0.5, 4)
+
+
+def test_an_example_that_was_skipped_counts_as_a_row_without_figures(
+    service: Scripted, tmp_path: Path
+) -> None:
+    skipped = LEARNED | {"status": "skipped", "probability": None, "loss": None}
+    service.will_answer(200, MODEL).will_answer(200, {"results": [LEARNED, skipped]})
+    service.will_answer(200, MODEL)
+    summary = replay_over_http(plan(clicks(tmp_path, 2), "m"), service.url)
+    assert (summary.rows, summary.positives) == (2, 2)
+    assert summary.log_loss == pytest.approx(LEARNED["loss"])
+
+
+def test_a_body_that_is_too_large_is_sent_in_halves(service: Scripted, tmp_path: Path) -> None:
+    service.will_answer(200, MODEL).will_answer(413, refusal(413))
+    service.will_answer(200, {"results": [LEARNED]}).will_answer(413, refusal(413))
+    service.will_answer(200, {"results": [LEARNED]}).will_answer(200, {"results": [LEARNED]})
+    service.will_answer(200, MODEL)
+    assert replay_over_http(plan(clicks(tmp_path, 3), "m"), service.url).rows == 3
+
+
+def test_one_example_that_is_too_large_for_a_body_is_the_end(service: Scripted, tmp_path: Path) -> None:
+    service.will_answer(200, MODEL).will_answer(413, refusal(413))
+    with pytest.raises(CommandFailure, match="not now; 0 rows were learned before"):
+        replay_over_http(plan(clicks(tmp_path, 1), "m"), service.url)

@@ -1,0 +1,268 @@
+"""Appending: durable, ordered, once, whatever is repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+import pytest
+from redis.asyncio import Redis
+
+from model_core.examples.batch import ExampleBatch
+from service.errors import LogFull, UpdateUnavailable
+from service.example_log.stream import (
+    MOST_ENTRY_BYTES,
+    ExampleLog,
+    MicroBatch,
+    Place,
+    parse_receipt,
+    share_out,
+)
+from service.models.replica import ModelGone
+from service.storage.client import Channel, connect
+from service.storage.keys import ModelKeys, alias_key
+from service.storage.records import LogEntry, LogId
+from service.storage.scripts import create_model
+from tests.conftest import SettingsFactory
+from tests.support.servers import ServerProcess
+
+KEYS = ModelKeys("clicks", "0123456789abcdef")
+META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+
+
+class LogUnderTest(NamedTuple):
+    client: Redis
+    make: Callable[..., ExampleLog]
+
+    async def entries(self) -> list[LogEntry]:
+        channel = Channel(self.client)
+        found = await channel.call("XRANGE", KEYS.log, "-", "+")
+        await channel.close()
+        return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+@pytest.fixture
+async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[LogUnderTest]:
+    client = connect(make_settings(valkey), valkey.url)
+    made: list[ExampleLog] = []
+
+    def make(**overrides: object) -> ExampleLog:
+        made.append(ExampleLog(client, KEYS, make_settings(valkey, **overrides)))
+        return made[-1]
+
+    channel = Channel(client)
+    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
+    await channel.close()
+    yield LogUnderTest(client, make)
+    for log in made:
+        await log.close()
+    await client.aclose()
+
+
+def batch_of(*event_ids: str | None) -> MicroBatch:
+    batch = MicroBatch()
+    batch.extend(event_ids)
+    return batch
+
+
+def records(count: int, features: int = 2) -> list[bytes]:
+    return ExampleBatch.from_encoded(
+        [(list(range(i, i + features)), None) for i in range(count)], [i % 2 for i in range(count)]
+    ).to_records()
+
+
+def soon() -> float:
+    return time.monotonic() + 20.0
+
+
+async def test_examples_are_appended_in_order_with_dense_numbers(logs: LogUnderTest) -> None:
+    log = logs.make()
+    first = await log.append(batch_of(None, None, None), records(3), soon())
+    second = await log.append(batch_of(None, None), records(2), soon())
+    entries = await logs.entries()
+    assert [entry.first_number for entry in entries] == [0, 3]
+    assert [record for entry in entries for record in entry.records] == records(3) + records(2)
+    assert first == [Place(entries[0].id, 0, duplicate=False, examples=3)]
+    assert second == [Place(entries[1].id, 0, duplicate=False, examples=2)]
+
+
+async def test_the_same_micro_batch_again_appends_nothing_and_tells_the_same_places(
+    logs: LogUnderTest,
+) -> None:
+    batch = batch_of("a", None, "a", "b")
+    places = await logs.make().append(batch, records(4), soon())
+    assert await logs.make().append(batch, records(4), soon()) == places
+    assert [len(entry.records) for entry in await logs.entries()] == [2, 1]
+
+
+async def test_a_repeated_event_id_is_left_out_and_placed_at_the_first(logs: LogUnderTest) -> None:
+    log = logs.make()
+    (first,) = await log.append(batch_of("click-1"), records(1), soon())
+    again, other = await log.append(batch_of("click-1", "click-2"), records(2), soon())
+    assert again == Place(first.entry, 0, duplicate=True)
+    assert not other.duplicate
+    assert sum(len(entry.records) for entry in await logs.entries()) == 2
+
+
+async def test_a_repetition_inside_one_micro_batch_is_a_duplicate_too(logs: LogUnderTest) -> None:
+    places = await logs.make().append(batch_of("x", "y", "x"), records(3), soon())
+    assert [(place.examples, place.duplicate) for place in places] == [(2, False), (1, True)]
+    assert places[1] == Place(places[0].entry, 0, duplicate=True)
+
+
+async def test_an_id_that_was_made_here_finds_the_example_of_its_own_micro_batch(logs: LogUnderTest) -> None:
+    batch = batch_of(None, None)
+    log = logs.make()
+    await log.append(batch, records(2), soon())
+    (retried,) = await log.append(batch_of(batch.event_ids[1]), records(1), soon())
+    assert retried == Place(None, 0, duplicate=True)
+
+
+async def test_an_id_that_was_made_here_appends_where_its_micro_batch_never_came(logs: LogUnderTest) -> None:
+    lost = batch_of(None)
+    log = logs.make()
+    (first,) = await log.append(batch_of(lost.event_ids[0]), records(1), soon())
+    (second,) = await log.append(batch_of(lost.event_ids[0]), records(1), soon())
+    assert not first.duplicate
+    assert second == Place(first.entry, 0, duplicate=True)
+
+
+async def test_only_the_very_text_that_was_made_here_names_its_example(logs: LogUnderTest) -> None:
+    batch = batch_of(None)
+    log = logs.make()
+    await log.append(batch, records(1), soon())
+    (made,) = batch.event_ids
+    others = [made.upper(), "ftrl-" + made[5:].upper(), made + " ", made[:-2] + "  "]
+    (new,) = await log.append(batch_of(*others), records(4), soon())
+    assert (new.examples, new.duplicate) == (4, False)
+    again = await log.append(batch_of(*others), records(4), soon())
+    assert again == [Place(new.entry, offset, duplicate=True) for offset in range(4)]
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["the hour before", "the clock was set back"])
+async def test_claims_are_found_in_the_bucket_of_another_hour(logs: LogUnderTest, hours: int) -> None:
+    log = logs.make()
+    (first,) = await log.append(batch_of("late"), records(1), soon())
+    (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
+    assert isinstance(bucket, bytes)
+    hour = int(bucket.rsplit(b":", 1)[1])
+    await logs.client.rename(bucket, f"{KEYS.events_prefix}{hour + hours}")
+    (again,) = await log.append(batch_of("late"), records(1), soon())
+    assert again == Place(first.entry, 0, duplicate=True)
+
+
+async def test_buckets_of_event_ids_expire_an_hour_after_their_retention(logs: LogUnderTest) -> None:
+    await logs.make(event_id_retention_seconds=7200).append(batch_of("a"), records(1), soon())
+    (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
+    assert 7200 < await logs.client.ttl(bucket) <= 7200 + 3600
+
+
+async def test_many_bytes_are_spread_over_entries_of_bounded_size(logs: LogUnderTest) -> None:
+    places = await logs.make().append(batch_of(*[None] * 900), records(900, features=39), soon())
+    entries = await logs.entries()
+    assert len(entries) > 1
+    assert max(sum(map(len, entry.records)) for entry in entries) <= MOST_ENTRY_BYTES
+    assert [entry.first_number for entry in entries][1] == len(entries[0].records)
+    assert [(place.entry, place.examples) for place in places] == [
+        (entry.id, len(entry.records)) for entry in entries
+    ]
+
+
+async def test_ten_thousand_examples_without_features_fit_one_append(logs: LogUnderTest) -> None:
+    names = [f"e{i}" for i in range(10_000)]
+    await logs.make().append(batch_of(*names), records(10_000, features=0), soon())
+    assert sum(len(entry.records) for entry in await logs.entries()) == 10_000
+
+
+async def test_another_incarnation_is_refused_and_nothing_is_written(logs: LogUnderTest) -> None:
+    await logs.client.hset(KEYS.meta, "incarnation", "another")
+    with pytest.raises(ModelGone):
+        await logs.make().append(batch_of("a"), records(1), soon())
+    assert await logs.client.keys("*") == [KEYS.meta.encode()]
+
+
+async def test_an_append_past_its_deadline_on_the_servers_clock_is_proved_not_to_have_happened(
+    logs: LogUnderTest,
+) -> None:
+    log = logs.make()
+    await log.append(batch_of(None), records(1), soon())
+    with pytest.raises(UpdateUnavailable) as refused:
+        await log.append(batch_of("late"), records(1), time.monotonic() - 1.0)
+    assert refused.value.outcome == "not_appended"
+    assert len(await logs.entries()) == 1
+
+
+async def test_a_backlog_over_its_limit_refuses_whole_micro_batches(logs: LogUnderTest) -> None:
+    log = logs.make(backlog_limit_examples=3)
+    await log.append(batch_of(None, None), records(2), soon())
+    with pytest.raises(LogFull):
+        await log.append(batch_of("a", "b"), records(2), soon())
+    assert sum(len(entry.records) for entry in await logs.entries()) == 2
+    await log.append(batch_of("a"), records(1), soon())
+
+
+async def test_a_server_that_is_not_there_certainly_appended_nothing(
+    fresh_valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    fresh_valkey.stop()
+    client = connect(make_settings(fresh_valkey), fresh_valkey.url)
+    log = ExampleLog(client, KEYS, make_settings(fresh_valkey))
+    with pytest.raises(UpdateUnavailable) as refused:
+        await log.append(batch_of("a"), records(1), time.monotonic() + 0.3)
+    assert refused.value.outcome == "not_appended"
+    assert refused.value.event_ids == ["a"]
+    await client.aclose()
+
+
+async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_appends_once(
+    fresh_valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
+    client, own = (connect(one, fresh_valkey.url) for one in (settings, make_settings(fresh_valkey)))
+    await own.hset(KEYS.meta, items=list(META))
+    log = ExampleLog(client, KEYS, settings)
+    await log.append(batch_of(None), records(1), soon())
+    fresh_valkey.pause()
+    with pytest.raises(UpdateUnavailable) as refused:
+        await log.append(batch_of("a"), records(1), time.monotonic() + 1.0)
+    assert refused.value.outcome == "unknown"
+    fresh_valkey.resume()
+    await log.append(batch_of("a"), records(1), soon())
+    assert await own.hget(KEYS.meta, "appended") == b"2"
+    await log.close()
+    await client.aclose()
+    await own.aclose()
+
+
+FIRST, SECOND, EARLIER = LogId(5, 0), LogId(6, 1), LogId(3, 7)
+
+
+def test_a_receipt_names_new_places_in_order_and_duplicates_by_index() -> None:
+    assert parse_receipt(b"5-0:2,6-1:1|1=3-7:4,3=", 5) == [
+        Place(FIRST, 0, duplicate=False),
+        Place(EARLIER, 4, duplicate=True),
+        Place(FIRST, 1, duplicate=False),
+        Place(None, 0, duplicate=True),
+        Place(SECOND, 0, duplicate=False),
+    ]
+
+
+def test_a_receipt_of_many_new_examples_names_each_entry_once() -> None:
+    assert parse_receipt(b"5-0:700,6-1:300|", 1000) == [
+        Place(FIRST, 0, duplicate=False, examples=700),
+        Place(SECOND, 0, duplicate=False, examples=300),
+    ]
+    assert parse_receipt(b"|0=3-7:4,1=3-7:5", 2) == [
+        Place(EARLIER, 4, duplicate=True),
+        Place(EARLIER, 5, duplicate=True),
+    ]
+
+
+def test_requests_that_share_an_append_get_their_own_places() -> None:
+    places = [Place(FIRST, 0, duplicate=False, examples=5), Place(SECOND, 0, duplicate=False, examples=1)]
+    assert list(share_out(places, [2, 0, 4])) == [
+        [Place(FIRST, 0, duplicate=False, examples=2)],
+        [],
+        [Place(FIRST, 2, duplicate=False, examples=3), Place(SECOND, 0, duplicate=False)],
+    ]

@@ -1,0 +1,137 @@
+"""A model whose predictions wait, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from model_core.examples.batch import ExampleBatch
+from service.feedback.store import Label, Labelled, Sought, Swept, Waiting, entries_of, key_of
+from service.models.config.feedback import FeedbackConfig
+from service.storage.client import Channel, connect
+from service.storage.keys import ModelKeys, alias_key
+from service.storage.records import LogEntry
+from service.storage.scripts import create_model
+from tests.conftest import SettingsFactory
+from tests.support.servers import ServerProcess
+
+KEYS = ModelKeys("clicks", "0123456789abcdef")
+META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
+MARGIN = -1.25
+
+
+def id_of(number: int) -> bytes:
+    return number.to_bytes(12, "big") + (number * 2654435761 % 2**32).to_bytes(4, "little")
+
+
+def prediction(number: int, features: Sequence[int]) -> list[bytes]:
+    """Its key and its value."""
+    batch = ExampleBatch.from_encoded([([*features, number], None)])
+    return entries_of([id_of(number)], batch, np.array([MARGIN]), 7, b"token")
+
+
+class Bench:
+    """The verbs over one connection; `restart` comes with another configuration."""
+
+    def __init__(self, client: Redis, settings: Any, **config: Any) -> None:
+        self.channel = Channel(client)
+        self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
+
+    async def log(self, *numbers: int, look: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
+        entries = [part for number in numbers for part in prediction(number, features)]
+        return await self._waiting.log(self.channel, entries, look)
+
+    async def log_batch(self, first: int, batch: ExampleBatch, look: bool = False) -> str:
+        """Predictions with these features, numbered from `first`."""
+        ids = [id_of(number) for number in range(first, first + len(batch))]
+        entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
+        return await self._waiting.log(self.channel, entries, look)
+
+    async def known(self, number: int, latest: float, features: Sequence[int] = (1, 2, 3)) -> str:
+        key, value = prediction(number, features)
+        return await self._waiting.known(self.channel, [Sought(key, value, int(latest))])
+
+    async def expose(self, *numbers: int) -> str:
+        return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
+
+    async def label(self, *labels: tuple[int, int], weight: float = 1.0) -> str:
+        return "".join(one.letter for one in await self.labelled(*labels, weight=weight))
+
+    async def labelled(self, *labels: tuple[int, int], weight: float = 1.0) -> list[Labelled]:
+        asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
+        return await self._waiting.label(self.channel, asked)
+
+    async def sweep(self, most: int = 500) -> Swept:
+        return await self._waiting.sweep(self.channel, most)
+
+    async def swept(self, stage: str) -> Swept:
+        """Sweeps until nothing is left at the stage."""
+        async with asyncio.timeout(60):
+            while (swept := await self.sweep()).waiting[stage]:  # noqa: ASYNC110  due by the server's clock
+                await asyncio.sleep(0.05)
+        return swept
+
+    async def logged(self) -> ExampleBatch:
+        """The examples of the log."""
+        found = await self.channel.call("XRANGE", KEYS.log, "-", "+")
+        entries = [LogEntry.parse(entry, fields) for entry, fields in found]
+        numbers = [entry.first_number for entry in entries]
+        counts = [len(entry.records) for entry in entries]
+        assert numbers == [sum(counts[:k]) for k in range(len(counts))], "the numbers are dense"
+        assert int(await self.channel.call("HGET", KEYS.meta, "appended")) == sum(counts)
+        return ExampleBatch.from_records([record for entry in entries for record in entry.records])
+
+    async def lists(self) -> list[str]:
+        """Kinds and times of the lists of what waits."""
+        found = await self.channel.call("KEYS", f"{KEYS.due_prefix}*")
+        return sorted(key.decode().removeprefix(KEYS.due_prefix) for key in found)
+
+    async def keys(self) -> list[bytes]:
+        found = [
+            await self.channel.call("KEYS", f"{key}*") for key in (KEYS.impressions_prefix, KEYS.due_prefix)
+        ]
+        return sorted(key for keys in found for key in keys)
+
+
+@contextlib.asynccontextmanager
+async def benches(
+    server: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    client = connect(make_settings(server), server.url)
+    made: list[Bench] = []
+
+    def make(settings: dict[str, Any] | None = None, **config: Any) -> Bench:
+        made.append(Bench(client, make_settings(server, **(settings or {})), **config))
+        return made[-1]
+
+    channel = Channel(client)
+    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
+    await channel.close()
+    yield make
+    for bench in made:
+        await bench.channel.close()
+    await client.aclose()
+
+
+@pytest.fixture
+async def make_bench(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    async with benches(valkey, make_settings) as make:
+        yield make
+
+
+@pytest.fixture
+async def make_bench_on_any(
+    any_server: ServerProcess, make_settings: SettingsFactory
+) -> AsyncIterator[Callable[..., Bench]]:
+    """On a server of the test's own, of each kind."""
+    async with benches(any_server, make_settings) as make:
+        yield make

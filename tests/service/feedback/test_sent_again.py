@@ -1,0 +1,95 @@
+"""Predictions that are sent again under the same id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from model_core.examples.batch import ExampleBatch
+from tests.service.feedback.conftest import Bench
+
+MakeBench = Callable[..., Bench]
+LONG = {"unshown_seconds": 60, "window_seconds": 60, "grace_seconds": 60}
+
+
+async def test_the_order_of_features_does_not_make_another_prediction(make_bench: MakeBench) -> None:
+    bench = make_bench(**LONG)
+    await bench.log(1, features=(1, 2, 2, 3))
+    assert await bench.log(1, features=(3, 2, 1, 2)) == "S"
+    assert await bench.log(1, features=(3, 2, 1, 1)) == "X", "another one is there twice"
+    await bench.label((1, 1), weight=2.0)
+    assert await bench.log(1, features=(2, 3, 2, 1)) == "S"
+    assert await bench.log(1, features=(2, 3, 2)) == "X"
+
+
+async def test_nor_does_it_where_features_have_values(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict")
+    one, other, third, plain = (
+        ExampleBatch.from_encoded([features])
+        for features in (
+            ([1, 2, 3], [0.5, 2.0, 1.0]),
+            ([3, 1, 2], [1.0, 0.5, 2.0]),
+            ([1, 2, 3], [2.0, 0.5, 1.0]),
+            ([1, 2, 3], None),
+        )
+    )
+    assert await bench.log_batch(1, one, look=True) == "L"
+    assert await bench.log_batch(1, other, look=True) == "S"
+    assert await bench.log_batch(1, third, look=True) == "X"
+    assert await bench.log_batch(1, plain, look=True) == "X"
+    await bench.swept("open")
+    assert (await bench.logged()).hashes.tolist() == [1, 2, 3], "those of the first stay"
+
+
+@pytest.mark.parametrize("exposure", ["explicit", "on_predict"])
+async def test_who_only_looks_keeps_nothing_and_finds_what_was_kept_early_enough(
+    make_bench: MakeBench, exposure: str
+) -> None:
+    bench = make_bench(exposure=exposure, **LONG)
+    assert await bench.known(1, time.time()) == "U"
+    assert await bench.log(1) == "L"
+    assert await bench.known(1, time.time() + 60) == "S"
+    assert await bench.known(1, time.time() + 60, features=(9,)) == "X"
+    assert await bench.known(1, time.time() - 60) == "U", "it was kept since, so it is another one"
+    swept = await bench.sweep()
+    assert sum(swept.waiting.values()) == 1
+    assert (swept.counts["repeated"], swept.counts["conflict"]) == (1, 1)
+
+
+async def test_where_it_has_gone_on_it_is_found_however_late_that_was(make_bench: MakeBench) -> None:
+    bench = make_bench(**LONG | {"window_seconds": 1})
+    await bench.log(1, 2)
+    await bench.label((1, 1))
+    await bench.expose(2)
+    early = time.time() - 60
+    assert await bench.known(1, early) + await bench.known(2, early) == "SS"
+    await bench.swept("open")
+    assert await bench.known(2, early) == "S"
+
+
+async def test_a_label_that_is_repeated_before_the_impression_says_that_there_is_none(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(**LONG)
+    await bench.log(1)
+    assert await bench.label((1, 1), (1, 1), (1, 0)) == "GEC"
+    await bench.expose(1)
+    assert await bench.label((1, 1)) == "D"
+
+
+async def test_the_id_of_a_closed_one_is_known_until_it_is_forgotten_and_nothing_waits_anew(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=3)
+    await bench.log(1)
+    await bench.label((1, 1))
+    await bench.swept("open")
+    assert await bench.log(1) + await bench.log(1, features=(9,)) == "SS", "what it had is not known by now"
+    assert (await bench.sweep()).waiting == {"unshown": 0, "early": 0, "open": 0, "closed": 1}
+    assert await bench.label((1, 1), (1, 0)) == "DC", "labels are those of the closed one"
+    await bench.swept("closed")
+    assert await bench.log(1, features=(9,)) == "L"
+    await bench.swept("open")
+    assert (await bench.logged()).labels.tolist() == [1, 0]

@@ -1,0 +1,73 @@
+"""How often a model's predictions are swept, without a learner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+
+import numpy as np
+
+from model_core.examples.batch import ExampleBatch
+from service.feedback.recorder import Served
+from service.feedback.store import Swept
+from service.feedback.sweeper import sweep_waiting
+from service.models.config.model import ModelConfig
+from service.models.registry import OpenModel
+from service.runtime.tasks import cancel_all
+from tests.conftest import SettingsFactory
+from tests.support.servers import ServerProcess
+from tests.support.system import System, eventually
+
+SHORT = {"exposure": "on_predict", "window_seconds": 1, "late_seconds": 60}
+
+
+class Sweeping:
+    """Sweepers of several models, what each found last and how often it looked."""
+
+    def __init__(self, system: System) -> None:
+        self.looks: Counter[str] = Counter()
+        self.found: dict[str, Swept] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self._system = system
+
+    def begin(self, model: str) -> None:
+        show = partial(self._show, model)
+        work = sweep_waiting(self._system.client, model, self._system.settings, show)
+        self.tasks.append(asyncio.create_task(work))
+
+    def _show(self, model: str, swept: Swept, _: ModelConfig) -> None:
+        self.looks[model] += 1
+        self.found[model] = swept
+
+    def open(self, model: str) -> int:
+        return self.found[model].waiting["open"] if model in self.found else -1
+
+
+async def keep(system: System, model: OpenModel, count: int) -> None:
+    batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
+    served = Served(batch, np.zeros(count), None, commit=1, token=b"token", look=False)
+    assert (await system.feedback.of(model).predictions.keep(served)).letters == "L" * count
+
+
+async def test_while_the_backlog_is_full_the_server_is_asked_as_rarely_as_where_nothing_is_due(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, backlog_limit_examples=1)) as system:
+        full = await system.model(ModelConfig.from_json({"feedback": SHORT}), "full")
+        await system.model(name="idle")
+        await keep(system, full, 3)
+        sweeping = Sweeping(system)
+        sweeping.begin("full")
+        sweeping.begin("idle")
+        await eventually(lambda: sweeping.open("full") == 2, 30)
+        before = sweeping.looks.copy()
+        await eventually(lambda: sweeping.looks["idle"] >= before["idle"] + 3, 30)
+        assert sweeping.looks["full"] - before["full"] < 10
+        with valkey.client() as client:  # as a learner does
+            client.hset(full.mirror.replica.keys.meta, "applied_number", 1)
+        await eventually(lambda: sweeping.open("full") == 1, 30)
+        with valkey.client() as client:
+            client.hset(full.mirror.replica.keys.meta, "applied_number", 2)
+        await eventually(lambda: sweeping.open("full") == 0, 30)
+        await cancel_all(sweeping.tasks)

@@ -1,0 +1,170 @@
+"""From an update to the state, the commits and the mirrors, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from model_core.examples.batch import ExampleBatch
+from service.errors import ModelConflict, UnknownModel
+from service.models.config.model import ModelConfig
+from service.models.registry import OpenModel
+from tests.conftest import SettingsFactory
+from tests.support.servers import ServerProcess
+from tests.support.system import (
+    System,
+    assert_state_is_a_pass_over_the_log,
+    eventually,
+    examples,
+    read_log,
+    stored,
+)
+
+
+@pytest.fixture
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey)) as system:
+        yield system
+
+
+def predicted(model: OpenModel) -> float:
+    return float(model.predict(ExampleBatch.from_encoded([examples(model, 1)[0].encoded]))[0])
+
+
+async def test_an_update_is_learned_when_its_reply_arrives(system: System) -> None:
+    system.learn()
+    model = await system.model()
+    before = predicted(model)
+    (result,) = await system.update(model)
+    assert (result.status, result.probability) == ("learned", before)
+    assert result.revision == model.revision
+    assert predicted(model) > before
+
+
+async def test_the_state_is_bit_for_bit_a_pass_over_the_log_however_it_was_batched(system: System) -> None:
+    system.learn()
+    model = await system.model()
+    for start in range(50):
+        await system.update(model, 1, start)
+    await asyncio.gather(*(system.update(model, 1, start) for start in range(50, 150)))
+    await system.update(model, 3000, 150)
+    replica = await assert_state_is_a_pass_over_the_log(system.client)
+    assert replica.state.t == 3150
+    assert model.mirror.replica.state.digest() == replica.state.digest()
+
+
+async def test_progressive_probabilities_do_not_depend_on_the_batching(system: System) -> None:
+    system.learn()
+    one = await system.model(name="one")
+    many = await system.model(name="many")
+    singly = [(await system.update(one, 1, i))[0].probability for i in range(40)]
+    together = [result.probability for result in await system.update(many, 40)]
+    assert singly == together
+
+
+async def test_requests_that_arrive_together_share_an_append(system: System) -> None:
+    model = await system.model()
+    await asyncio.gather(*(system.update(model, 1, i, wait=False) for i in range(64)))
+    entries = await read_log(system.client, model.mirror.replica)
+    assert sum(len(entry.records) for entry in entries) == 64
+    assert len(entries) <= 3
+
+
+async def test_without_a_learner_an_update_is_durable_and_says_that_it_is_not_learned(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, update_timeout_seconds=0.2)) as system:
+        model = await system.model()
+        (result,) = await system.update(model)
+        assert (result.status, result.probability, result.revision) == ("appended", None, None)
+        system.learn()
+        await eventually(lambda: model.mirror.replica.state.t == 1)
+
+
+async def test_a_repeated_event_is_learned_once_and_tells_the_first_probability(system: System) -> None:
+    system.learn()
+    model = await system.model()
+    (first,) = await system.update(model, event_ids=True)
+    await system.update(model, 5, start=1)
+    (again,) = await system.update(model, event_ids=True)
+    assert again.status == "duplicate"
+    assert again.probability == first.probability
+    assert (await stored(system.client)).state.t == 6
+
+
+async def test_a_mirror_of_another_process_ends_up_with_the_same_state(
+    valkey: ServerProcess, make_settings: SettingsFactory, system: System
+) -> None:
+    system.learn()
+    model = await system.model()
+    await system.update(model, 500)
+    async with System(make_settings(valkey)) as other:
+        follower = await other.models.get("clicks")
+        await system.update(model, 500, start=500)
+        await eventually(lambda: follower.revision == model.revision)
+        assert follower.mirror.replica.state.digest() == model.mirror.replica.state.digest()
+
+
+async def test_commits_change_a_bounded_number_of_slots(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, commit_slots=1000)) as system:
+        model = await system.model()
+        await system.update(model, 5000, wait=False)
+        system.learn()
+        await eventually(lambda: model.mirror.replica.state.t == 5000)
+        assert model.mirror.replica.commit > 5
+        await assert_state_is_a_pass_over_the_log(system.client)
+
+
+async def test_creating_the_same_model_again_changes_nothing_and_another_is_a_conflict(
+    system: System,
+) -> None:
+    config = ModelConfig.from_json({"hyper": {"l1": 1.0}})
+    model, created = await system.models.create("m", config)
+    same, again = await system.models.create("m", config)
+    assert (created, again) == (True, False)
+    assert same.revision == model.revision
+    with pytest.raises(ModelConflict, match=r"hyper\.l1 = 1\.0, not 0\.5"):
+        await system.models.create("m", ModelConfig())
+
+
+async def test_a_deleted_model_is_unknown_and_leaves_no_key_but_expiring_buckets(system: System) -> None:
+    system.learn()
+    model = await system.model()
+    await system.update(model, 10, event_ids=True)
+    await system.models.delete("clicks")
+    with pytest.raises(UnknownModel):
+        await system.models.get("clicks")
+    with pytest.raises(UnknownModel):
+        await system.models.delete("clicks")
+    await eventually(lambda: b"ftrl_learner_active{" not in system.metrics.render())
+    left = [key for key in await system.client.keys("*") if await system.client.ttl(key) < 0]
+    assert left == []
+
+
+async def test_a_model_created_anew_starts_empty(system: System) -> None:
+    system.learn()
+    await system.update(await system.model(), 10)
+    await system.models.delete("clicks")
+    model = await system.model()
+    assert model.mirror.replica.state.t == 0
+    (result,) = await system.update(model)
+    assert (result.status, result.probability) == ("learned", 0.5)
+
+
+async def test_a_model_that_was_updated_and_deleted_keeps_no_connection(system: System) -> None:
+    async def one_life(name: str) -> None:
+        await system.update(await system.model(name=name), wait=False)
+        await system.models.delete(name)
+
+    await one_life("first")
+    await asyncio.sleep(0.6)
+    before = len(await system.client.client_list())
+    for i in range(10):
+        await one_life(f"model-{i}")
+    async with asyncio.timeout(60):  # the followers notice within one look at the token
+        while len(await system.client.client_list()) > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)

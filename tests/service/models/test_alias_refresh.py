@@ -1,0 +1,186 @@
+"""What a process makes of aliases that others change while it cannot load every model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.errors import ContractMismatch, StateUnavailable, UnknownModel
+from service.models.alias_store import read_aliases
+from service.models.aliases import Aliases
+from service.models.config.model import ModelConfig
+from service.models.registry import Models
+from service.storage.client import Channel, connect
+from service.storage.keys import meta_key
+from tests.conftest import SettingsFactory
+from tests.support.proxy import Proxy
+from tests.support.servers import ServerProcess
+from tests.support.system import System, eventually
+
+SMALL = ModelConfig.from_json({"hashing": {"bits": 12}})
+
+
+@pytest.fixture
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey, redis_timeout_seconds=30, lease_seconds=120)) as system:
+        for name in ("one", "two", "broken"):
+            await system.model(SMALL, name)
+        yield system
+
+
+@pytest.fixture
+async def models(system: System) -> AsyncIterator[Models]:
+    """Of another process."""
+    models = Models(system.client, system.settings)
+    yield models
+    await models.close()
+
+
+async def test_while_one_model_cannot_be_loaded_the_other_aliases_are_refreshed(
+    system: System, channel: Channel, models: Models
+) -> None:
+    here, there = Aliases(system.models), Aliases(models)
+    for alias in ("live", "test"):
+        await here.set(alias, "one")
+    assert (await there.open("live")).name == "one"
+    state = system.models.opened()[2].mirror.replica.keys.state(0)
+    await channel.call("SET", state, "nothing that can be loaded")
+    await here.set("live", "broken")
+    await here.set("test", "two")
+    await here.set("new", "two")
+    await here.set("new-too", "broken")
+    await asyncio.gather(*await there.refresh())
+    assert [(await there.open(alias)).name for alias in ("test", "new")] == ["two", "two"]
+    assert (await there.open("live")).name == "one", "it answers until the other one can"
+    with pytest.raises(StateUnavailable, match="'broken'"):
+        await there.open("new-too")
+    await channel.call("DEL", state)
+    await asyncio.gather(*await there.refresh())
+    assert [(await there.open(alias)).name for alias in ("live", "new-too")] == ["broken", "broken"]
+
+
+async def test_who_asks_for_a_new_alias_does_not_wait_for_the_models_of_others(
+    system: System, channel: Channel, models: Models
+) -> None:
+    here, there = Aliases(system.models), Aliases(models)
+    await here.set("live", "one")
+    await here.set("other", "two")
+    assert (await there.open("live")).name == "one"
+    assert [model.name for model in models.opened()] == ["one"]
+    await asyncio.gather(*await there.refresh())
+    assert sorted(model.name for model in models.opened()) == ["one", "two"]
+
+
+async def test_where_the_model_before_is_gone_the_one_after_is_loaded_or_it_is_told_why_not(
+    system: System, channel: Channel, valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings = make_settings(valkey, redis_timeout_seconds=4)  # half of it until it sees that one is gone
+    client = connect(settings, valkey.url)
+    models = Models(client, settings)
+    here, there = Aliases(system.models), Aliases(models)
+    await here.set("live", "one")
+    assert (await there.open("live")).name == "one"
+    state = system.models.opened()[2].mirror.replica.keys.state(0)
+    await channel.call("SET", state, "nothing that can be loaded")
+    await here.set("live", "broken")
+    await system.models.delete("one")
+    await eventually(lambda: not models.opened())
+    with pytest.raises(StateUnavailable, match="'broken'"):
+        await there.open("live")
+    await channel.call("DEL", state)
+    assert (await there.open("live")).name == "broken"
+    assert there.resolve("live") == "broken"
+    await models.close()
+    await client.aclose()
+
+
+async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
+    system: System, valkey: ServerProcess
+) -> None:
+    here = Aliases(system.models)
+    for alias, model in (("live", "one"), ("test", "one"), ("else", "two")):
+        await here.set(alias, model)
+    async with Proxy(valkey.socket_path) as proxy:
+        client = connect(system.settings, proxy.url)
+        models = Models(client, system.settings)
+        there = Aliases(models)
+        assert [(await there.open(alias)).name for alias in ("live", "else")] == ["one", "two"]
+        held = proxy.hold("HSCAN")
+        await here.set("test", "broken")
+        loads = await there.refresh()
+        await asyncio.wait_for(held.reached.wait(), 30)
+        await here.set("live", "two")
+        assert await there.refresh() == loads, "it is not loaded twice"
+        assert [there.resolve(alias) for alias in ("live", "test")] == ["two", "one"]
+        proxy.behave()
+        await asyncio.gather(*loads)
+        assert there.resolve("test") == "broken"
+        await models.close()
+        await client.aclose()
+
+
+async def test_an_alias_has_its_model_since_it_came_to_mean_it_whatever_else_is_changed(
+    system: System, channel: Channel
+) -> None:
+    here = Aliases(system.models)
+    for model in ("one", "two"):
+        await here.set("live", model)
+    since = here.changed_at("live")
+    assert abs(since - time.time()) < 60
+    before = (await read_aliases(channel)).changes
+    await here.remember_former("one", 3600.0)
+    assert (await read_aliases(channel)).changes != before, "who switches one meanwhile hears of it"
+    await here.set("other", "one")
+    await here.set("live", "two")
+    await here.refresh()
+    assert here.changed_at("live") == since < here.changed_at("other")
+    await here.remove("live")
+    assert "live" not in (await read_aliases(channel)).since
+
+
+async def test_an_alias_of_a_model_that_is_gone_or_unreadable_is_told_as_such_and_not_as_the_one_before(
+    system: System, channel: Channel, models: Models
+) -> None:
+    here, there = Aliases(system.models), Aliases(models)
+    for alias in ("live", "test"):
+        await here.set(alias, "one")
+    assert (await there.open("live")).name == "one"
+    await here.set("live", "two")
+    await here.set("test", "broken")
+    await system.models.delete("two")
+    await channel.call("HSET", meta_key("broken"), "format", 1_000)
+    await asyncio.gather(*await there.refresh())
+    with pytest.raises(UnknownModel, match="'two'"):
+        await there.open("live")
+    with pytest.raises(ContractMismatch):
+        await there.open("test")
+
+
+async def test_a_process_that_cannot_load_what_an_alias_means_by_now_asks_it_nevertheless_for_predictions(
+    system: System, channel: Channel, models: Models
+) -> None:
+    here, there = Aliases(system.models), Aliases(models)
+    await here.set("live", "one")
+    asked = await there.open("live")
+    state = system.models.opened()[2].mirror.replica.keys.state(0)
+    await channel.call("SET", state, "nothing that can be loaded")
+    await here.set("live", "broken")
+    with pytest.raises(StateUnavailable, match="'broken'"):  # and not that nobody knows the prediction
+        _ = [model async for model in there.elsewhere("live", asked, time.monotonic() + 30)]
+    await channel.call("HSET", meta_key("broken"), "format", 1_000)
+    assert [model async for model in there.elsewhere("live", asked, time.monotonic() + 30)] == []
+
+
+async def test_a_former_model_that_this_version_cannot_read_knows_no_prediction(
+    system: System, channel: Channel, models: Models
+) -> None:
+    here = Aliases(system.models)
+    for model in ("one", "broken", "two"):
+        await here.set("live", model)
+    await channel.call("HSET", meta_key("broken"), "format", 1_000)
+    there = Aliases(models)
+    asked = await there.open("live")
+    assert [model.name async for model in there.elsewhere("live", asked, time.monotonic() + 30)] == ["one"]

@@ -1,0 +1,370 @@
+"""Files of examples in every format, and the two ways to read them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_core.errors import InvalidInput
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.contract import HashContract, Limits
+from model_core.hashing.encoder import Encoded, FeatureEncoder
+from model_core.text.problems import LineError
+from service.parsing.files.reader import Chunk, Format, ReadOptions, Row, read_examples, read_rows
+from service.parsing.files.source import TextSource, UnreadableFile
+from service.parsing.files.tables import parse_columns
+from tests.support.shared_data import shared_file
+
+CONTRACT = HashContract(numeric="raw")
+OPTIONS = ReadOptions()
+CRITEO = parse_columns("label,I1-I13,C1-C26")
+
+VW = b"1 2.0 |f a=x b:0.5\nwhat\n\n-1 |f a=y\n"
+CSV = b'label,a,b\n1,x,0.5\n0,"y, z",\n1,x\n2,x,1\n'
+JSONL = (
+    b'{"features": {"a": "x", "b": 0.5}, "label": 1, "weight": 2}\n'
+    b'{"features": {"a": "x"}, "label": -1}\n'
+    b"\n"
+    b'{"features": {"a": "y"}, "label": false, "event_id": "e1", "event_time": "1970-01-01T00:00:01Z"}\n'
+)
+
+
+def rows_of(
+    data: bytes, file_format: Format, options: ReadOptions = OPTIONS, contract: HashContract = CONTRACT
+) -> Any:
+    return list(read_rows(io.BytesIO(data), file_format, contract, options))
+
+
+def chunks_of(data: bytes, file_format: Format, options: ReadOptions = OPTIONS, **sizes: int) -> list[Chunk]:
+    return list(read_examples(io.BytesIO(data), file_format, CONTRACT, options, **sizes))
+
+
+def joined(chunks: list[Chunk]) -> ExampleBatch:
+    return ExampleBatch.concatenate([chunk.batch for chunk in chunks])
+
+
+def encoded_rows(batch: ExampleBatch) -> list[tuple[list[int], list[float], int, float]]:
+    values = batch.values if batch.values.size else np.ones(batch.hashes.size)
+    weights = batch.weights if batch.weights.size else np.ones(len(batch))
+    bounds = batch.row_ptr.tolist()
+    return [
+        (batch.hashes[a:b].tolist(), values[a:b].tolist(), int(label), float(weight))
+        for a, b, label, weight in zip(bounds, bounds[1:], batch.labels, weights, strict=False)
+    ]
+
+
+def encoded(row: Row, contract: HashContract = CONTRACT) -> tuple[list[int], list[float], int, float]:
+    features: Encoded = FeatureEncoder(contract).encode(row.features)
+    return features.hashes, features.values or [1.0] * len(features.hashes), row.label, row.weight
+
+
+@pytest.mark.parametrize(
+    ("data", "file_format"), [(VW, "vw"), (JSONL, "jsonl"), (b"1 3:0.5\n-1 4:1\n", "libsvm")]
+)
+def test_batches_and_rows_hold_the_same_examples(data: bytes, file_format: Format) -> None:
+    rows = rows_of(data, file_format)
+    chunks = chunks_of(data, file_format)
+    assert encoded_rows(joined(chunks)) == [encoded(row) for row in rows if isinstance(row, Row)]
+    assert [e for chunk in chunks for e in chunk.errors] == [
+        row for row in rows if isinstance(row, LineError)
+    ]
+
+
+def test_vw_rows_are_the_features_of_their_json() -> None:
+    rows = rows_of(VW, "vw")
+    assert rows[0] == Row(1, {"a": "x", "b": 0.5}, 1, 2.0)
+    assert rows[1].line_number == 2
+    assert rows[2] == Row(4, {"a": "y"}, 0)
+
+
+def test_a_row_that_the_contract_refuses_or_that_json_cannot_say_is_an_error() -> None:
+    rows = rows_of(b"1 | a:1e7\n1 | a=x:2\n1 | a:1\n", "vw")
+    assert [type(row) for row in rows] == [LineError, LineError, Row]
+    assert "1e+06" in rows[0].reason
+    assert "JSON" in rows[1].reason
+
+
+def test_no_bytes_hold_no_examples() -> None:
+    for file_format in ("vw", "libsvm", "csv", "tsv", "jsonl"):
+        assert rows_of(b"", file_format) == []
+        assert sum(len(chunk.batch) for chunk in chunks_of(b"", file_format)) == 0
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 100])
+def test_vw_chunks_of_any_size_give_the_same(chunk_bytes: int) -> None:
+    lines = b"".join(b"%d | a=%d b\n" % (1 - 2 * (i % 2), i) for i in range(50)) + b"bad\n1 | last"
+    whole, pieces = chunks_of(lines, "vw"), chunks_of(lines, "vw", chunk_bytes=chunk_bytes)
+    assert encoded_rows(joined(pieces)) == encoded_rows(joined(whole))
+    assert [e for chunk in pieces for e in chunk.errors] == whole[0].errors
+    assert whole[0].errors[0].line_number == 51
+
+
+def test_rows_come_in_chunks_of_the_size_asked_for() -> None:
+    data = b"".join(b'{"features": {}, "label": %d}\n' % (i % 2) for i in range(10)) + b"bad\n"
+    chunks = chunks_of(data, "jsonl", chunk_rows=4)
+    assert [len(chunk.batch) for chunk in chunks] == [4, 4, 2]
+    assert [e.line_number for e in chunks[2].errors] == [11]
+
+
+def test_csv_has_a_header_and_its_values_are_text() -> None:
+    rows = rows_of(CSV, "csv")
+    assert rows[:2] == [Row(2, {"a": "x", "b": "0.5"}, 1), Row(3, {"a": "y, z"}, 0)]
+    assert rows[2] == LineError(4, "2 values for 3 columns")
+    assert rows[3].line_number == 5
+    assert "'2'" in rows[3].reason
+
+
+def test_columns_can_be_named_for_a_file_without_a_header() -> None:
+    options = ReadOptions(columns=("a", "label", "b"))
+    assert rows_of(b"x\t1\ty\n\t0\t\n", "tsv", options) == [Row(1, {"a": "x", "b": "y"}, 1), Row(2, {}, 0)]
+
+
+def test_label_weight_and_ignored_columns_are_no_features() -> None:
+    options = ReadOptions(
+        label_column="click", weight_column="w", ignored_columns=frozenset({"id"}), labels="minus_plus"
+    )
+    rows = rows_of(b"id,click,w,a\n7,-1,0.5,x\n8,1,-3,x\n", "csv", options)
+    assert rows[0] == Row(2, {"a": "x"}, 0, 0.5)
+    assert "weight" in rows[1].reason
+
+
+def test_declared_numbers_are_numbers_and_must_be() -> None:
+    contract = HashContract(types={"n": "number", "id": "category"}, numeric="raw")
+    rows = rows_of(
+        b"label,n,id\n1,0.5,007\n0,7,7\n1,,x\n1,h1f,x\n1,nan,x\n1,2e6,x\n", "csv", contract=contract
+    )
+    assert rows[:3] == [
+        Row(2, {"n": 0.5, "id": "007"}, 1),
+        Row(3, {"n": 7, "id": "7"}, 0),
+        Row(4, {"id": "x"}, 1),
+    ]
+    assert ["decimal number" in row.reason for row in rows[3:5]] == [True, True]
+    assert "1e+06" in rows[5].reason
+
+
+def test_an_empty_value_is_null_where_the_contract_wants_to_know() -> None:
+    rows = rows_of(b"label,a,b\n1,,x\n", "csv", contract=HashContract(missing="indicator"))
+    assert rows == [Row(2, {"b": "x", "a": None}, 1)]
+
+
+def test_quoted_values_may_hold_newlines_and_line_numbers_stay_right() -> None:
+    rows = rows_of(b'label,a\r\n1,"x\ny"\r\n\r\n0,"it""s"\r\n7,z\r\n', "csv")
+    assert rows[:2] == [Row(2, {"a": "x\ny"}, 1), Row(5, {"a": 'it"s'}, 0)]
+    assert rows[2].line_number == 6
+
+
+def test_malformed_quotes_are_errors_of_their_line() -> None:
+    rows = rows_of(b'label,a\n1,"x"y\n0,z\n1,"open\n', "csv")
+    assert [type(row) for row in rows] == [LineError, Row, LineError]
+    assert [row.line_number for row in rows] == [2, 3, 4]
+
+
+def test_tsv_has_no_quotes() -> None:
+    assert rows_of(b'label\ta\n1\t"x\n0\ty"z\n', "tsv") == [Row(2, {"a": '"x'}, 1), Row(3, {"a": 'y"z'}, 0)]
+
+
+def test_invalid_utf8_is_an_error_of_its_line() -> None:
+    rows = rows_of(b"label,a\n1,\xff\n0,\xc3\xa9\n", "csv")
+    assert rows[0].line_number == 2
+    assert "Unicode" in rows[0].reason
+    assert rows[1] == Row(3, {"a": "é"}, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"a,b\n", "no column 'label'"),
+        (b"label,a,a\n", "'a'"),
+        (b"label,a=b\n", "'='"),
+        (b"label,\n", "name"),
+        (b'label,"a"x\n', "line 1"),
+        (b"label,\xff\n", "Unicode"),
+    ],
+)
+def test_useless_columns_are_said_of_the_whole_file(data: bytes, says: str) -> None:
+    with pytest.raises(UnreadableFile, match="the file: ") as caught:
+        rows_of(data, "csv")
+    assert says in str(caught.value)
+
+
+def test_ranges_of_columns_are_spelt_out() -> None:
+    assert CRITEO[:3] == ("label", "I1", "I2")
+    assert (len(CRITEO), CRITEO[-1]) == (40, "C26")
+    assert parse_columns("a-b,x9-x7,x1-y2,1-3") == ("a-b", "x9-x7", "x1-y2", "1", "2", "3")
+    with pytest.raises(InvalidInput):
+        parse_columns("a,,b")
+
+
+def test_json_lines_are_bodies_of_update_requests() -> None:
+    rows = rows_of(JSONL, "jsonl")
+    assert rows[0] == Row(1, {"a": "x", "b": 0.5}, 1, 2.0)
+    assert rows[1].line_number == 2
+    assert "use 0" in rows[1].reason
+    assert rows[2] == Row(4, {"a": "y"}, 0, 1.0, "e1", 1000)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ('{"features": {}}', "label"),
+        ('{"label": 1}', "features"),
+        ('{"features": {"a": [1]}, "label": 1}', "features.a[0]"),
+        ('{"features": {"a": NaN}, "label": 1}', "features.a"),
+        ('{"features": {}, "label": 1, "wait": true}', "wait"),
+        ('{"features": {}, "label": 1, "weight": "2"}', "weight"),
+        ('{"features": {}, "label": 1, "weight": -1}', "weight"),
+        ('{"examples": []}', "examples"),
+    ],
+)
+def test_bad_json_lines_are_errors(line: str, says: str) -> None:
+    rows = rows_of(f"{line}\n".encode(), "jsonl")
+    assert [row.line_number for row in rows] == [1]
+    assert says in rows[0].reason
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_files_are_decompressed(tmp_path: Path, suffix: str, compress: Any) -> None:
+    path = tmp_path / f"clicks.vw{suffix}"
+    path.write_bytes(compress(VW * 1000))
+    with TextSource(path) as source:
+        chunks = list(read_examples(source, "vw", CONTRACT, OPTIONS))
+        assert source.size == path.stat().st_size == chunks[-1].bytes_read
+    assert sum(len(chunk.batch) for chunk in chunks) == 2000
+
+
+def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.vw"
+    path.write_bytes(VW * 1000)
+    progress = [
+        chunk.bytes_read for chunk in read_examples(path, "vw", CONTRACT, OPTIONS, chunk_bytes=10_000)
+    ]
+    assert progress == sorted(progress)
+    assert progress[0] < progress[-1] == path.stat().st_size
+
+
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "piped").write_bytes(VW)
+    with (tmp_path / "piped").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        (chunk,) = read_examples("-", "vw", CONTRACT, OPTIONS)
+    assert (len(chunk.batch), chunk.bytes_read) == (2, len(VW))
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=[VW * 10])
+    writer.start()
+    assert sum(len(chunk.batch) for chunk in read_examples(path, "vw", CONTRACT, OPTIONS)) == 20
+    writer.join()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert rows_of(b"\xef\xbb\xbf" + CSV, "csv")[0] == Row(2, {"a": "x", "b": "0.5"}, 1)
+    assert rows_of(b"\xef\xbb\xbf" + VW, "vw")[0].label == 1
+    assert rows_of(b"\xef\xbb\xbf", "vw") == []
+
+
+def test_files_that_cannot_be_read_say_which_and_why(tmp_path: Path) -> None:
+    truncated, garbage = tmp_path / "a.gz", tmp_path / "b.xz"
+    truncated.write_bytes(gzip.compress(os.urandom(5000))[:3000])
+    garbage.write_bytes(b"not xz")
+    for path in (tmp_path / "none.vw", tmp_path, truncated, garbage, tmp_path / "a.zst"):
+        with pytest.raises(UnreadableFile, match=str(path)):
+            list(read_examples(path, "vw", CONTRACT, OPTIONS))
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
+    formats: list[Format] = ["vw", "jsonl"]
+    for file_format in formats:
+        source = TextSource(io.BytesIO(b"x" * 600_000), longest_line=1000)
+        with pytest.raises(UnreadableFile, match="a line of over 1000 bytes"):
+            list(read_examples(source, file_format, CONTRACT, OPTIONS, chunk_bytes=100))
+
+
+class WatchedBytes(io.BytesIO):
+    """Tells when it is read for the third time."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.reads = 0
+        self.read_three_times = threading.Event()
+
+    def read(self, count: int | None = -1, /) -> bytes:
+        self.reads += 1
+        if self.reads == 3:
+            self.read_three_times.set()
+        return super().read(count)
+
+
+def test_the_next_chunk_is_read_while_the_last_one_is_used() -> None:
+    source = WatchedBytes(b"1 | a\n" * 1000)
+    chunks = read_examples(source, "vw", CONTRACT, OPTIONS, chunk_bytes=60)
+    next(chunks)
+    assert source.read_three_times.wait(60)
+    chunks.close()
+    assert source.reads < 6
+
+
+def test_a_reader_can_be_left_half_way(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.vw"
+    path.write_bytes(VW * 1000)
+    chunks = read_examples(path, "vw", CONTRACT, OPTIONS, chunk_bytes=100)
+    next(chunks)
+    chunks.close()
+
+
+def criteo_as_vw(rows: Iterator[Row]) -> bytes:
+    return b"".join(
+        "{} |f {}\n".format(2 * row.label - 1, " ".join(f"{n}={v}" for n, v in row.features.items())).encode()
+        for row in rows
+    )
+
+
+def test_real_clicks_are_the_same_in_every_format() -> None:
+    path = shared_file("criteo_1tb_day0_first10000.tsv.xz")
+    options = ReadOptions(columns=CRITEO)
+    batch = joined(list(read_examples(path, "tsv", CONTRACT, options)))
+    rows = [row for row in read_rows(path, "tsv", CONTRACT, options) if isinstance(row, Row)]
+    assert (len(batch), len(rows), int(batch.labels.sum())) == (10_000, 10_000, 265)
+    expected = batch.to_bytes()
+    assert joined(chunks_of(criteo_as_vw(iter(rows)), "vw")).to_bytes() == expected
+    lines = "".join(json.dumps({"features": row.features, "label": row.label}) + "\n" for row in rows)
+    assert joined(chunks_of(lines.encode(), "jsonl")).to_bytes() == expected
+
+
+def test_a_real_table_with_a_header_is_read_by_its_names() -> None:
+    path = shared_file("avazu_first9999.csv.xz")
+    options = ReadOptions(label_column="click", ignored_columns=frozenset({"id"}))
+    chunks = list(read_examples(path, "csv", CONTRACT, options, chunk_rows=4000))
+    assert [len(chunk.batch) for chunk in chunks] == [4000, 4000, 1999]
+    assert int(joined(chunks).labels.sum()) == 1706
+
+
+def test_real_libsvm_is_read_exactly() -> None:
+    path = shared_file("rcv1_vw_union.svm.xz")
+    options = ReadOptions(limits=Limits(features_per_example=10_000))
+    chunks = list(read_examples(path, "libsvm", CONTRACT, options))
+    batch = joined(chunks)
+    assert [error for chunk in chunks for error in chunk.errors] == []
+    assert (len(batch), int(batch.labels.sum()), np.unique(batch.hashes).size) == (1846, 874, 12_709)
+    rows = (row for row in read_rows(path, "libsvm", CONTRACT, options))
+    for row, expected in zip(rows, encoded_rows(batch), strict=True):
+        assert isinstance(row, Row)
+        assert encoded(row) == expected

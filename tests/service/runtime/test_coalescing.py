@@ -1,0 +1,40 @@
+"""Requests that share a call."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.runtime.coalescer import Asked, Coalescer
+
+
+async def test_requests_that_come_during_a_call_share_the_next_up_to_its_size() -> None:
+    calls: list[list[int]] = []
+
+    async def answer(together: list[Asked[int, int]]) -> None:
+        calls.append([asked.request for asked in together])
+        await asyncio.sleep(0)
+        for asked in together:
+            asked.answer(10 * asked.request)
+
+    coalescer = Coalescer[int, int](answer, most=4)
+    assert await asyncio.gather(*(coalescer.submit(number, number) for number in (1, 2, 1, 2, 9, 1))) == [
+        *(10, 20, 10, 20, 90, 10)
+    ]
+    assert calls == [[1, 2, 1], [2], [9], [1]]
+
+
+async def test_a_failure_is_raised_to_all_who_wait_and_logged_where_nobody_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(together: list[Asked[int, int]]) -> None:
+        raise RuntimeError(f"{len(together)} failed")
+
+    coalescer = Coalescer[int, int](fail, most=4)
+    with pytest.raises(RuntimeError, match="1 failed"):
+        await coalescer.submit(1)
+    assert not caplog.messages
+    coalescer.submit_soon(1)
+    await coalescer.drain(10)
+    assert caplog.messages == ["what nobody waits for failed"]

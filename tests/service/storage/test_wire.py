@@ -1,0 +1,211 @@
+"""One command and its reply over a connection that redis-py opened, with a server that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import hiredis
+import pytest
+from redis.exceptions import BusyLoadingError, NoScriptError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.settings import Settings
+from service.storage.client import Channel, connect
+from service.storage.connection import Wire
+from service.storage.topology import servers_of
+
+PING = hiredis.pack_command(("PING",))
+LONG = 30.0
+PATIENT = Settings(redis_timeout_seconds=4)  # a busy machine is no outage
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def server_that(directory: Path, serve: Serve) -> AsyncIterator[str]:
+    """The URL of a server whose connections are served so."""
+    path, served = directory / "s", asyncio.Queue[None]()
+    connections = 0
+
+    async def serve_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(ConnectionError):
+            await serve(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        served.put_nowait(None)
+
+    async with await asyncio.start_unix_server(serve_and_close, path):
+        yield f"unix://{path}"
+        async with asyncio.timeout(LONG):
+            for _ in range(connections):
+                await served.get()
+
+
+@contextlib.asynccontextmanager
+async def wire_to(directory: Path, serve: Serve) -> AsyncIterator[Wire]:
+    async with server_that(directory, serve) as url:
+        wire = Wire(await servers_of(PATIENT, url).open())
+        try:
+            yield wire
+        finally:
+            await wire.close()
+
+
+def answering(*pieces: bytes) -> Serve:
+    """To each command: these bytes one after another, each sent for itself."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(len(PING)):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+
+    return serve
+
+
+async def ending(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(len(PING))
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def test_a_reply_may_come_byte_by_byte(tmp_path: Path) -> None:
+    reply = b"*3\r\n$3\r\none\r\n:2\r\n*1\r\n$-1\r\n"
+    async with wire_to(tmp_path, answering(*(bytes([byte]) for byte in reply))) as wire:
+        assert await wire.exchange(PING, LONG) == [b"one", 2, [None]]
+        assert await wire.exchange(PING, LONG) == [b"one", 2, [None]]
+
+
+async def test_a_reply_may_be_large(tmp_path: Path) -> None:
+    content = bytes(1 << 24)
+    reply = b"$%d\r\n%b\r\n" % (len(content), content)
+    async with wire_to(tmp_path, answering(reply)) as wire:
+        assert await wire.exchange(PING, LONG) == content
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [(b"-NOSCRIPT none of that name\r\n", NoScriptError), (b"-LOADING its data\r\n", BusyLoadingError)],
+)
+async def test_an_error_reply_is_raised_as_what_it_is(
+    tmp_path: Path, reply: bytes, failure: type[Exception]
+) -> None:
+    async with wire_to(tmp_path, answering(reply)) as wire:
+        with pytest.raises(failure):
+            await wire.exchange(PING, LONG)
+
+
+async def test_the_end_of_the_connection_is_raised_at_once(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, ending) as wire:
+        with pytest.raises(RedisConnectionError, match="closed by the server"):
+            await wire.exchange(PING, LONG)
+        assert not wire.is_open
+
+
+async def test_what_is_no_reply_ends_it(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, answering(b"HTTP/1.1 400 Bad Request\r\n")) as wire:
+        with pytest.raises(RedisConnectionError, match="protocol"):
+            await wire.exchange(PING, LONG)
+        assert not wire.is_open
+
+
+async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, silent) as wire:
+        with pytest.raises(RedisTimeoutError, match="no answer within"):
+            await wire.exchange(PING, 0.05)
+        assert not wire.is_open
+
+
+async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path: Path) -> None:
+    served = 0
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        served += 1
+        await reader.read(len(PING))
+        writer.write(b"+PONG\r\n")
+
+    async with server_that(tmp_path, once) as url:
+        channel = Channel(connect(PATIENT, url))
+        for asked in range(1, 4):
+            assert await channel.call("PING") == b"PONG"
+            async with asyncio.timeout(LONG):
+                while channel.connected:  # noqa: ASYNC110  until the end has been noticed
+                    await asyncio.sleep(0.001)
+            assert served == asked
+        await channel.close()
+
+
+async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_gets_no_command(
+    tmp_path: Path,
+) -> None:
+    logged_in = asyncio.Event()
+
+    async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = asyncio.ensure_future(answering(b"+OK\r\n")(reader, writer))
+        await logged_in.wait()
+        greeting.cancel()
+        await asyncio.gather(greeting, return_exceptions=True)
+
+    async with server_that(tmp_path, leaving) as url:
+        connection = await servers_of(PATIENT, f"{url}?db=1").open()
+        logged_in.set()
+        reader = connection._reader
+        assert reader is not None
+        async with asyncio.timeout(LONG):
+            while not reader.at_eof():  # noqa: ASYNC110  until the end has been noticed
+                await asyncio.sleep(0.001)
+        wire = Wire(connection)
+        assert not wire.is_open
+        await wire.close()
+
+
+async def test_what_was_given_up_is_not_sent_later(tmp_path: Path) -> None:
+    closed, got = asyncio.Event(), 0
+    command = hiredis.pack_command(("ECHO", "x" * (1 << 24)))  # type: ignore[arg-type]  # as in Channel.call
+
+    async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        await closed.wait()
+        while data := await reader.read(1 << 20):
+            got += len(data)
+
+    async with wire_to(tmp_path, busy) as wire:
+        with pytest.raises(RedisTimeoutError):
+            await wire.exchange(command, 0.05)
+        await wire.close()
+        closed.set()
+    assert got < len(command)
+
+
+async def test_who_leaves_does_not_leave_a_reply_to_the_next(tmp_path: Path) -> None:
+    count = 0
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        while await reader.read(len(PING)):
+            count += 1
+            reply = b":%d\r\n" % count
+            await asyncio.sleep(0.2 if count == 1 else 0)
+            if not writer.is_closing():
+                writer.write(reply)
+
+    async with server_that(tmp_path, late) as url:
+        channel = Channel(connect(PATIENT, url))
+        leaving = asyncio.create_task(channel.call("PING"))
+        async with asyncio.timeout(LONG):
+            while not count:  # noqa: ASYNC110  until the server has the first command
+                await asyncio.sleep(0.001)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert await channel.call("PING") == 2
+        await channel.close()

@@ -1,0 +1,39 @@
+"""Counts of logged predictions: whoever leads shows Redis's, and nobody shows the same ones twice."""
+
+from __future__ import annotations
+
+from service.feedback.store import Swept
+from service.telemetry.metrics import Metrics
+
+MODEL = "clicks"
+
+
+def swept(**counts: int) -> Swept:
+    return Swept(False, 0, 0.0, {}, counts)
+
+
+def counted(metrics: Metrics, fate: str) -> float | None:
+    labels = {"model": MODEL, "fate": fate}
+    return metrics.registry.get_sample_value("ftrl_feedback_predictions_total", labels)
+
+
+def test_what_came_before_the_first_look_of_a_leader_is_counted() -> None:
+    metrics = Metrics()
+    metrics.waits_elsewhere(MODEL, swept(logged=3))
+    assert counted(metrics, "logged") is None, "only who leads shows it"
+    metrics.waits(MODEL, swept(logged=5, shown=1), 1)
+    assert (counted(metrics, "logged"), counted(metrics, "shown"), counted(metrics, "late")) == (5, 1, 0)
+
+
+def test_what_another_leader_counted_meanwhile_is_not_counted_again() -> None:
+    metrics = Metrics()
+    metrics.waits(MODEL, swept(logged=5), 1)
+    metrics.waits_elsewhere(MODEL, swept(logged=9))
+    metrics.waits(MODEL, swept(logged=10), 1)
+    assert counted(metrics, "logged") == 6
+
+
+def test_a_model_without_logged_predictions_has_no_series() -> None:
+    metrics = Metrics()
+    metrics.waits(MODEL, swept(), 1)
+    assert counted(metrics, "logged") is None

@@ -1,0 +1,30 @@
+"""What is shown of a model's slices."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+from model_core.evaluation.figures import Figures, Window
+from service.telemetry.metrics import Metrics
+
+FIGURES = {
+    window: Figures(window, "weight", 60, 20, log_loss=0.5, calibration_ratio=1.1)
+    for window in get_args(Window)
+}
+
+
+def shown(metrics: Metrics) -> set[str]:
+    return set(re.findall(r"^(ftrl_slice_\w+\{.*\}) ", metrics.render().decode(), re.MULTILINE))
+
+
+def test_slices_are_shown_for_an_hour_and_a_day_and_go_when_there_is_none() -> None:
+    metrics = Metrics()
+    for value in ("phone", 'a "b"'):
+        metrics.sliced("m", "device", value, FIGURES)
+    assert len(shown(metrics)) == 2 * 2 * 4
+    metrics.slices_are("m", {("device", "phone")})
+    assert len(shown(metrics)) == 2 * 4
+    assert 'ftrl_slice_clicks{feature="device",model="m",value="phone",window="1h"}' in shown(metrics)
+    metrics.learner_state("m", leading=False, blocked=False)
+    assert shown(metrics) == set()

@@ -1,0 +1,111 @@
+"""Several API processes answer as one, a learner answers for itself, and the text is the library's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.telemetry.metrics import Metrics
+from service.telemetry.multiprocess import MetricsDirectory
+from tests.support.commands import ServingProcess
+
+PREDICTIONS = 'ftrl_predictions_total{model="default"}'
+
+
+def samples(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def scrape(address: str) -> dict[str, float]:
+    with urlopen(address, timeout=10) as reply:
+        return samples(reply.read().decode())
+
+
+def wait_for(address: str, name: str, value: float | None) -> None:
+    deadline = time.monotonic() + 60
+    while (found := scrape(address).get(name)) != value:
+        assert time.monotonic() < deadline, f"{name} is {found}"
+        time.sleep(0.1)
+
+
+def test_the_text_is_what_the_library_writes() -> None:
+    metrics = Metrics()
+    metrics.observe_request("/predict", "POST", 200, 0.003)
+    metrics.predicted('a "model"\\with\nall', 3)
+    metrics.mirrored("default", age_seconds=0.1, rounds=10**9, loads=1, mixed_names=0)
+    metrics.look()
+
+    def families(text: str) -> list[tuple[str, str, str, list[object]]]:
+        parsed = text_string_to_metric_families(text)
+        return [(f.name, f.type, f.documentation, list(f.samples)) for f in parsed]
+
+    ours = metrics.render().decode()
+    instruments = families(ours[: ours.index(f"# HELP {metrics.written[0].name}")])
+    assert instruments == families(generate_latest(metrics.registry).decode())
+
+
+def test_the_directory_is_removed_and_with_it_what_killed_supervisors_left() -> None:
+    abandoned = Path(tempfile.mkdtemp(prefix="ftrl-metrics-"))
+    with MetricsDirectory() as mine, MetricsDirectory() as other:
+        assert mine.path.is_dir()
+        assert other.path.is_dir()
+        assert not abandoned.exists()
+    assert not mine.path.exists()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServingProcess]:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = ServingProcess("serve", "--workers", "2", directory=tmp_path, TMPDIR=str(temporary))
+    yield process
+    process.stop()
+    process.remove()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.faults
+def test_any_worker_answers_for_all_and_one_that_is_killed_counts_on(service: ServingProcess) -> None:
+    address = f"{service.wait_until_ready()}/metrics"
+    wait_for(address, 'ftrl_mirror_loads_total{model="default"}', 2)
+    for _ in range(20):
+        service.post("/predict", {"features": {"ad": "a"}})
+    for _ in range(8):  # whichever of the two answers
+        assert scrape(address)[PREDICTIONS] == 20
+    wait_for(address, 'ftrl_http_requests_in_progress{route="/predict"}', 0)
+    first = scrape(address)
+    assert {
+        'process_cpu_seconds_total{process="api-1"}',
+        'process_cpu_seconds_total{process="api-2"}',
+    } <= set(first)
+    assert not [name for name in first if name.startswith("ftrl_model_rounds{")]
+    os.kill(int(service.wait_for(r"api-1 is process \d+").split()[-1]), signal.SIGKILL)
+    wait_for(address, 'process_start_time_seconds{process="api-1"}', None)
+    service.wait_for(r"api-1 is process \d+[\s\S]*api-1 is process \d+")
+    service.post("/predict", {"features": {"ad": "a"}})
+    assert scrape(address)[PREDICTIONS] == 21
+    wait_for(address, 'ftrl_mirror_loads_total{model="default"}', 3)
+
+
+@pytest.mark.faults
+def test_a_learner_that_runs_alone_serves_its_metrics_and_its_health(service: ServingProcess) -> None:
+    service.wait_until_ready()
+    address = service.wait_for(r"metrics are at http://\S+").split()[-1]
+    service.post("/update", {"features": {"ad": "a"}, "label": 1})
+    wait_for(address, 'ftrl_examples_learned_total{label="1",model="default"}', 1)
+    wait_for(address, 'ftrl_model_rounds{model="default"}', 1)
+    wait_for(address, 'ftrl_learner_active{model="default"}', 1)
+    wait_for(address, 'ftrl_learner_lag_examples{model="default"}', 0)
+    for path in ("/livez", "/readyz"):
+        with urlopen(address.replace("/metrics", path), timeout=10) as reply:
+            assert reply.status == 200

@@ -1,0 +1,139 @@
+"""The `ftrl` command as a process, called as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from tests.support.shared_data import REPOSITORY
+
+FTRL = (sys.executable, "-m", "service")
+PATIENT = {"FTRL_REDIS_TIMEOUT_SECONDS": "4", "FTRL_UPDATE_TIMEOUT_SECONDS": "20"}
+"""A busy machine is no outage."""
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment without settings, with this repository's packages, and with `variables`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FTRL_")}
+    return kept | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"} | variables
+
+
+def run(*words: str, timeout: float = 100, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `ftrl` to its end."""
+    return subprocess.run(
+        [*FTRL, *words],
+        env=environment(**(PATIENT | variables)),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+class ServingProcess:
+    """`ftrl serve`, `api` or `learn` on any free port, in a session of its own as in a terminal."""
+
+    def __init__(self, *words: str, directory: Path, **variables: str) -> None:
+        self._learns = words[0] == "learn"
+        self.process = subprocess.Popen(
+            [*FTRL, *words],
+            cwd=directory,
+            env=environment(**({"FTRL_PORT": "0"} | PATIENT | variables)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.output: list[str] = []
+        self.errors: list[str] = []
+        # Read to their ends, or the pipes would fill up and stop the process.
+        self._readers = [
+            threading.Thread(target=lines.extend, args=(stream,), daemon=True)
+            for lines, stream in ((self.output, self.process.stdout), (self.errors, self.process.stderr))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def url(self) -> str:
+        """The address that it says, once it answers there."""
+        said = "metrics are at" if self._learns else "listens on"
+        return self.wait_for(rf"(?<={said} )http://[0-9.]+:\d+", seconds=90)
+
+    def wait_for(self, pattern: str, seconds: float = 60) -> str:
+        """The first match in what was written so far to either stream."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = re.search(pattern, "".join(self.output + self.errors))
+            if found:
+                return found[0]
+            time.sleep(0.02)
+        raise AssertionError(f"no {pattern!r} in:\n{''.join(self.output + self.errors)}")
+
+    def wait_until_ready(self, seconds: float = 60) -> str:
+        """The address, once updates are taken."""
+        url = self.url
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, "".join(self.errors)
+            try:
+                with urlopen(f"{url}/readyz?for=update", timeout=5):
+                    return url
+            except (URLError, OSError):
+                time.sleep(0.05)
+        raise AssertionError(f"not ready:\n{''.join(self.errors)}")
+
+    def put(self, path: str, body: object) -> Any:
+        return self.post(path, body, "PUT")
+
+    def post(self, path: str, body: object, method: str = "POST") -> Any:
+        headers = {"Content-Type": "application/json"}
+        request = Request(self.url + path, json.dumps(body).encode(), headers, method=method)
+        with urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def get(self, path: str) -> Any:
+        with urlopen(self.url + path, timeout=30) as response:
+            return json.load(response)
+
+    def delete(self, path: str) -> None:
+        with urlopen(Request(self.url + path, method="DELETE"), timeout=30):
+            pass
+
+    def interrupt(self) -> None:
+        """Ctrl-C: SIGINT to the whole process group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.terminate()
+        return self.wait()
+
+    def wait(self, seconds: float = 60) -> int:
+        code = self.process.wait(seconds)
+        for reader in self._readers:
+            reader.join(5)
+        return code
+
+    def remove(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()

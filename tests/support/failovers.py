@@ -1,0 +1,55 @@
+"""What a failover that lost acknowledged updates has to leave behind, whatever kind it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import redis
+
+from service.models.replica import Replica
+from service.storage.keys import meta_key
+from service.storage.records import Meta
+from tests.conftest import Report
+from tests.support.caller import caller
+from tests.support.invariants import assert_learned_once
+from tests.support.load import example
+from tests.support.processes import ServiceProcess
+from tests.support.servers import ServerProcess
+
+
+def appended(server: ServerProcess) -> int:
+    """How many examples its log has had; -1 where it knows no model."""
+    with server.client() as client:
+        with contextlib.suppress(redis.ResponseError):  # only a replica in a cluster wants to be told
+            client.execute_command("READONLY")
+        fields = client.hgetall(meta_key("default"))
+    return Meta.parse(fields).appended if fields else -1
+
+
+def assert_the_lost_are_counted(
+    api: ServiceProcess, acknowledged: Sequence[str], state: Replica, report: Report
+) -> int:
+    """How many acknowledged updates are not in the state, which is what the service says."""
+    missing = len(acknowledged) - state.state.t
+    counted = api.metric("ftrl_examples_lost_total", model="default")
+    report(
+        f"{len(acknowledged)} examples acknowledged, {state.state.t} learned, {missing} lost;"
+        f" the service reports {counted:g} lost"
+    )
+    assert missing > 0, "nothing was lost: the test does not test"
+    assert counted == missing
+    return missing
+
+
+async def send_again(
+    api: ServiceProcess, server: ServerProcess, acknowledged: Sequence[str], report: Report
+) -> Replica:
+    """The state after that: it has each of them once."""
+    async with caller() as service:
+        bodies = [example(int(event_id.rpartition("-")[2])) for event_id in acknowledged]
+        answer = await service.post(f"{api.url}/update", {"examples": bodies})
+        assert answer.status in (200, 202)
+    state = await assert_learned_once(server, acknowledged)
+    report(f"all {len(acknowledged)} sent again: {state.state.t} learned, each once")
+    return state

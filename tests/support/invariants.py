@@ -1,0 +1,95 @@
+"""What has to hold after whatever happened, asked of a real server and of running API processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import httpx
+from redis.asyncio import Redis
+
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder
+from service.example_log.ids import event_digest
+from service.models.config.model import DEFAULT_MODEL
+from service.models.replica import Replica, read_meta
+from service.settings import Settings
+from service.storage.client import CONNECTION_FAILURES, Channel, connect
+from service.storage.records import LogEntry, Meta
+from tests.support.load import example
+from tests.support.servers import ServerProcess
+from tests.support.system import assert_state_is_a_pass_over_the_log, read_log
+
+PROBES = 200
+
+
+@contextlib.asynccontextmanager
+async def client_of(server: ServerProcess) -> AsyncIterator[Redis]:
+    client = connect(Settings(redis_url=server.url), server.url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def meta_of(client: Redis, model: str = DEFAULT_MODEL) -> Meta:
+    channel = Channel(client)
+    try:
+        return await read_meta(channel, model)
+    finally:
+        await channel.close()
+
+
+async def learned(client: Redis, model: str = DEFAULT_MODEL, seconds: float = 60.0) -> Meta:
+    """Waits until everything in the log is learned."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(*CONNECTION_FAILURES):
+                meta = await meta_of(client, model)
+                if not meta.backlog:
+                    return meta
+            await asyncio.sleep(0.02)
+
+
+async def assert_learned_once(
+    server: ServerProcess, acknowledged: Sequence[str], model: str = DEFAULT_MODEL, others: bool = False
+) -> Replica:
+    """The log holds each acknowledged event once, no other event unless `others`, and the state is a pass
+    over it."""
+    async with client_of(server) as client:
+        await learned(client, model)
+        replica = await assert_state_is_a_pass_over_the_log(client, model)
+        assert_holds_once(await read_log(client, replica), acknowledged, others)
+        assert (await meta_of(client, model)).appended == replica.state.t
+    return replica
+
+
+def assert_holds_once(entries: Sequence[LogEntry], acknowledged: Sequence[str], others: bool = False) -> None:
+    logged = ExampleBatch.from_records([r for entry in entries for r in entry.records]).event_ids or []
+    assert len(set(logged)) == len(logged), "an event stands in the log more than once"
+    missing = digests(acknowledged) - set(logged)
+    assert not missing, f"{len(missing)} acknowledged events are not in the log"
+    assert others or len(logged) == len(set(acknowledged)), "the log holds what nobody was told of"
+
+
+def digests(event_ids: Sequence[str]) -> set[bytes]:
+    return {event_digest(event_id) for event_id in event_ids}
+
+
+async def assert_mirror_equals(url: str, replica: Replica, seconds: float = 60.0) -> None:
+    """After a moment, the API process at `url` predicts from exactly this state."""
+    model = f"{url}/models/{replica.keys.model}"
+    async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(seconds):
+        while (await http.get(model)).json().get("revision") != replica.revision:  # noqa: ASYNC110  over HTTP
+            await asyncio.sleep(0.02)
+        probes = [example(i)["features"] for i in range(PROBES)]
+        answer = (
+            await http.post(f"{model}/predict", json={"instances": [{"features": p} for p in probes]})
+        ).json()
+    assert answer["revision"] == replica.revision
+    encoder = FeatureEncoder(replica.config.hashing)
+    expected = replica.config.predict(
+        replica.state, ExampleBatch.from_encoded([encoder.encode(p) for p in probes])
+    )
+    assert [one["probability"] for one in answer["predictions"]] == expected.tolist()

@@ -1,0 +1,104 @@
+"""`ftrl` processes against a real server, for tests that kill and pause them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tests.support.commands import ServingProcess
+
+Launch = Callable[..., "ServiceProcess"]
+
+SMALL = {"hashing": {"bits": 16}}
+QUICK: dict[str, object] = {"lease_seconds": 1.5, "redis_timeout_seconds": 0.5, "update_timeout_seconds": 2.0}
+"""What a test of faults need not wait for longer."""
+
+
+class ServiceProcess(ServingProcess):
+    """`ftrl COMMAND` that uses the server at `redis_url`; the settings are by their names in Settings."""
+
+    def __init__(self, command: str, redis_url: str, directory: Path, **settings: object) -> None:
+        variables = {f"FTRL_{name.upper()}": str(value) for name, value in settings.items()}
+        super().__init__(command, directory=directory, **({"FTRL_REDIS_URL": redis_url} | variables))
+
+    def pause(self) -> None:
+        """SIGSTOP: as a long garbage collection, a suspended container or a page storm does it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return "".join(self.output + self.errors)
+
+    def logged(self, text: str) -> bool:
+        return text in self.log
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One sample of `/metrics`; 0 where it is not there."""
+        wanted = name + ("{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else "")
+        for line in self._metrics().splitlines():
+            if line.startswith(wanted + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def _metrics(self) -> str:
+        with urlopen(f"{self.url}/metrics", timeout=10) as response:
+            return str(response.read(), "utf-8")
+
+
+@contextlib.contextmanager
+def launcher(directory: Path) -> Iterator[Launch]:
+    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default`, that waits
+    for nobody for long."""
+    config = directory / "small.json"
+    config.write_text(json.dumps(SMALL))
+    launched: list[ServiceProcess] = []
+
+    def launch(command: str, redis_url: str, **settings: object) -> ServiceProcess:
+        values: dict[str, object] = {"default_model": config, "data_dir": directory / "data"} | QUICK
+        launched.append(ServiceProcess(command, redis_url, directory, **(values | settings)))
+        return launched[-1]
+
+    try:
+        yield launch
+    finally:
+        for process in launched:
+            process.remove()
+
+
+async def ready(*processes: ServiceProcess) -> None:
+    """Waits until each API process takes updates. The loop goes on meanwhile: a proxy may run in it."""
+    await asyncio.gather(*(asyncio.to_thread(process.wait_until_ready) for process in processes))
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    """Waits until a condition that may block for a moment holds; fails the test with `what` otherwise."""
+    deadline = time.monotonic() + seconds
+    while not await asyncio.to_thread(_holds, condition):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except (URLError, OSError):
+        return False
+
+
+def is_gone(pid: int) -> bool:
+    """Or a zombie, for which nobody has waited."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    except FileNotFoundError:
+        return True

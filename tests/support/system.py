@@ -1,0 +1,201 @@
+"""The service without HTTP, in the test's own loop: models, updates and learners against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+from redis.asyncio import Redis
+
+from model_core.examples.batch import ExampleBatch
+from model_core.learning.state import ModelState
+from model_core.warm_up import warm_up
+from service.example_log.appender import Updates
+from service.example_log.incoming import NewExample, NewExamples
+from service.example_log.results import UpdateResults, UpdateStatus, results_of, until_learned
+from service.feedback.service import Feedback
+from service.learning.learners import Learners
+from service.models.config.model import ModelConfig
+from service.models.evaluation.slices import unpack_names
+from service.models.evaluation.state import Evaluations
+from service.models.registry import Models, OpenModel
+from service.models.replica import Replica, load_replica
+from service.runtime.tasks import cancel_all
+from service.settings import Settings
+from service.snapshots.restore.shortcut import shortcut_of
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.client import Channel, connect
+from service.storage.health import ServerHealth
+from service.storage.records import LogEntry
+from service.storage.scripts import read_evaluation
+from service.telemetry.metrics import Metrics
+
+
+class Result(NamedTuple):
+    """Of one example; None where nothing is known."""
+
+    status: UpdateStatus
+    probability: float | None
+    loss: float | None
+    revision: str | None
+    event_id: str
+
+
+class System:
+    """One process's worth of parts; several of them on one server are several processes."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self.settings = settings
+        self.client: Redis = connect(settings, settings.redis_url)
+        self.health = ServerHealth(self.client, settings)
+        self.metrics = Metrics()
+        self.models = Models(self.client, settings, shortcut_of(settings, SnapshotStore(settings)))
+        self.updates = Updates(self.client, settings, self.health, self.metrics)
+        self.feedback = Feedback(self.client, settings, self.health, self.metrics)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(warm_up)
+        await self.health.check()
+        self._tasks.append(asyncio.create_task(self.health.watch()))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await cancel_all(self._tasks)
+        await self.feedback.close()
+        await self.updates.close()
+        await self.models.close()
+        await self.health.close()
+        await self.client.aclose()
+
+    def learn(self) -> asyncio.Task[None]:
+        """Starts learners for all models."""
+        learners = Learners(self.client, self.models, self.settings, self.health, self.metrics)
+        self._tasks.append(asyncio.create_task(learners.run()))
+        return self._tasks[-1]
+
+    async def model(self, config: ModelConfig | None = None, name: str = "clicks") -> OpenModel:
+        model, _ = await self.models.create(name, config or ModelConfig())
+        return model
+
+    async def submit(self, model: OpenModel, new: NewExamples, wait: bool) -> UpdateResults:
+        deadline = time.monotonic() + self.settings.update_timeout_seconds
+        placed = await self.updates.append(model, new, deadline)
+        if wait:
+            await until_learned(model, placed.places, deadline)
+        return results_of(model, placed, new.batch.labels)
+
+    async def update(
+        self, model: OpenModel, count: int = 1, start: int = 0, wait: bool = True, event_ids: bool = False
+    ) -> list[Result]:
+        new = NewExamples.of(examples(model, count, start, event_ids))
+        results = await self.submit(model, new, wait)
+        known = [
+            [None if np.isnan(value) else value for value in column.tolist()]
+            for column in (results.probabilities, results.losses)
+        ]
+        columns = (results.statuses, *known, results.revisions, results.ids)
+        return [Result(*row) for row in zip(*columns, strict=True)]
+
+
+def examples(model: OpenModel, count: int, start: int = 0, event_ids: bool = False) -> list[NewExample]:
+    """Examples that differ, with some features in common; example i is the same whenever it is made."""
+    return [
+        NewExample(
+            model.encoder.encode({"user": f"u{i % 97}", "ad": f"a{i % 13}", "hour": i % 24, "n": f"x{i}"}),
+            int(i % 7 == 0),
+            1.0,
+            f"event-{i}" if event_ids else None,
+            None,
+        )
+        for i in range(start, start + count)
+    ]
+
+
+async def read_log(client: Redis, replica: Replica) -> list[LogEntry]:
+    async with _OneErrand(client) as channel:
+        found = await channel.call("XRANGE", replica.keys.log, "-", "+")
+    return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+async def stored(client: Redis, model: str = "clicks") -> Replica:
+    """What Redis holds, loaded by nobody's mirror."""
+    async with _OneErrand(client) as channel:
+        return await load_replica(channel, model)
+
+
+async def stored_evaluation(client: Redis, replica: Replica) -> Evaluations:
+    """What Redis holds, read by nobody's learner."""
+    keys = replica.keys
+    async with _OneErrand(client) as channel:
+        fields, names = await read_evaluation(
+            channel, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
+        )
+    evaluations = Evaluations.from_fields(replica.config.evaluation, _pairs(fields))
+    evaluations.know(unpack_names(_pairs(names).items()))
+    return evaluations
+
+
+def evaluation_of_a_pass(entries: Sequence[LogEntry], like: Evaluations, config: ModelConfig) -> Evaluations:
+    """Of a single-threaded pass over the log, with the slices of `like` known from the start."""
+    state, evaluations = ModelState.empty(config.hashing.bits), Evaluations(config.evaluation)
+    evaluations.know(like.names)
+    for entry in entries:
+        batch = ExampleBatch.from_records(entry.records)
+        learned = config.learn(state, batch)
+        margins = np.where(learned.skipped, np.nan, learned.margins)
+        evaluations.add(margins, batch, entry.id.milliseconds)
+    return evaluations
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
+    """A single-threaded pass of the numeric core over the log, in one batch."""
+    state = ModelState.empty(config.hashing.bits)
+    records = [record for entry in entries for record in entry.records]
+    config.learn(state, ExampleBatch.from_records(records))
+    return state
+
+
+async def assert_state_is_a_pass_over_the_log(client: Redis, model: str = "clicks") -> Replica:
+    """Invariant 1, once everything in the log is learned; the evaluation is that of the pass too."""
+    replica = await stored(client, model)
+    entries = await read_log(client, replica)
+    assert entries[0].first_number == 0, "the log was trimmed: this check needs all of it"
+    await assert_state_is_a_pass_over(client, replica, entries)
+    return replica
+
+
+async def assert_state_is_a_pass_over(client: Redis, replica: Replica, entries: Sequence[LogEntry]) -> None:
+    """What is stored, over all entries that the log ever had."""
+    entries = [entry for entry in entries if entry.id <= replica.applied]
+    state = pass_over(entries, replica.config)
+    assert state.t == replica.state.t
+    assert state.digest() == replica.state.digest()
+    evaluation = await stored_evaluation(client, replica)
+    assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Waits until `condition()` holds, and fails the test if it does not within `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  conditions of all kinds, none of which signals
+            await asyncio.sleep(0.01)
+
+
+class _OneErrand:
+    def __init__(self, client: Redis) -> None:
+        self._channel = Channel(client)
+
+    async def __aenter__(self) -> Channel:
+        return self._channel
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._channel.close()
