@@ -162,6 +162,9 @@ def free_port() -> int:
     given out lately here: a test takes several before a server listens on the first.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
+    worker = (
+        worker + int(os.environ.get("TEST_PORTS_FROM_WORKER", "0"))
+    ) % 22  # for suites that run side by side
     while True:
         port = 10_000 + _PORTS_OF_A_WORKER * worker + next(_turns) % _PORTS_OF_A_WORKER
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
