@@ -6,16 +6,17 @@ RUN ["python", "-m", "venv", "--without-pip", "/opt/ftrl"]
 RUN ["pip", "--python", "/opt/ftrl", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/src/requirements-image.lock"]
 
 FROM dependencies AS service
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml README.md LICENSE /src/
 COPY model_core /src/model_core
 COPY service /src/service
 RUN ["pip", "--python", "/opt/ftrl", "install", "--no-deps", "--no-build-isolation", "--target", "/opt/service", "/src"]
-# Machine code for every processor of the architecture, not for the builder's: numba looks kernels up under the
-# processor's name. This code gains nothing from newer instructions.
+# Compile for every processor of the architecture, not only for the builder's: numba looks kernels up by the name of
+# the processor. This code gains nothing from newer instructions.
 ENV NUMBA_CPU_NAME=generic PYTHONPATH=/opt/service
 RUN ["/opt/ftrl/bin/python", "/opt/service/bin/ftrl", "warm-up"]
 
-# What only a build, numba's own tests, other Pythons or AWS services beside S3 and its logins need stays out.
+# Remove what the service does not use: build tools, numba's tests, the cffi backend of zstandard, and the
+# descriptions of all AWS services but S3 and the login services.
 FROM dependencies AS runtime
 RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/python3.12/site-packages/numba/tests \
     && rm /opt/ftrl/lib/python3.12/site-packages/zstandard/_cffi*.so \
@@ -28,6 +29,7 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.title="ftrl-service" \
       org.opencontainers.image.description="Streaming click prediction: learns online over HTTP, durable in Redis" \
       org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="python:3.12-slim"
 ENV PATH=/opt/service/bin:/opt/ftrl/bin:$PATH \
@@ -40,13 +42,14 @@ ENV PATH=/opt/service/bin:/opt/ftrl/bin:$PATH \
     FTRL_LOG_FORMAT=json
 COPY --from=runtime /opt/ftrl /opt/ftrl
 COPY --from=service /opt/service /opt/service
-# For snapshots, and for the embedded server where `ftrl serve` is given no Redis; nothing else is written to disk.
+# /data holds snapshots, and the embedded server's data if `ftrl serve` runs without a Redis. Nothing else is written.
 COPY --from=runtime --chown=10001:10001 /data /data
 USER 10001:10001
 WORKDIR /data
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-# It asks at FTRL_HEALTH_PORT, or else FTRL_PORT. A learner that runs alone answers on 8001: `--health-cmd "python -m service.cli.probe 8001"`.
+# Probes FTRL_HEALTH_PORT, or FTRL_PORT if that is unset. A learner on its own listens on 8001: use
+# `--health-cmd "python -m service.cli.probe 8001"`.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD ["python", "-m", "service.cli.probe"]
 ENTRYPOINT ["ftrl"]
 CMD ["serve"]
