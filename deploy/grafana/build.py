@@ -1,4 +1,4 @@
-"""Writes dashboards/*.json; `--check` fails where they are not as the Python beside this says."""
+"""Write dashboards/*.json; with `--check`, fail if they differ from what the Python modules here produce."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
     for name, made in (("service", SERVICE), ("model-quality", QUALITY)):
         path, text = DIRECTORY / f"{name}.json", json.dumps(made, indent=1, ensure_ascii=False) + "\n"
         if "--check" in sys.argv and path.read_text() != text:
-            sys.exit(f"{path} is not what {Path(__file__).name} writes")
+            sys.exit(f"{path} is out of date: run {Path(__file__).name}")
         path.write_text(text)
 
 

@@ -1,4 +1,4 @@
-"""Panels of predictions that wait for their labels."""
+"""Panels of logged predictions that await their labels."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ FEEDBACK = [
     graph(
         "Fates of logged predictions",
         "joined: with a label. negative: closed without one. never shown, late, orphan (labelled, not shown):"
-        " not learned. duplicate, conflict, unknown: labels that changed nothing. refused: no room.",
+        " not learned. duplicate, conflict, unknown: labels without effect. refused: no space.",
         "cps",
         (rate("ftrl_feedback_predictions_total", "model, fate"), "{{model}} {{fate}}"),
     ),
     graph(
-        "Waiting predictions",
-        "unshown: to be shown. early: labelled before. open: for their label. closed: remembered, no more.",
+        "Pending predictions",
+        "unshown: not yet shown. early: labelled, not yet shown. open: awaiting a label. closed: ids only.",
         "none",
         (f"max by (model, stage) (ftrl_feedback_waiting{{{OF_MODEL}}})", "{{model}} {{stage}}"),
         min=0,
     ),
     graph(
-        "Memory of waiting predictions",
+        "Memory of pending predictions",
         "At the limit predictions are served and not logged.",
         "bytes",
         (worst("ftrl_feedback_bytes"), "{{model}}"),
@@ -30,21 +30,21 @@ FEEDBACK = [
     ),
     graph(
         "Oldest open impression",
-        "Over its window, the sweeps do not come through: the backlog is full. No line: no learner runs.",
+        "Above the window, windows are not being closed: the backlog is full. No line: no learner runs.",
         "s",
         (worst("ftrl_feedback_oldest_seconds"), "{{model}}"),
         min=0,
     ),
     graph(
         "Label delay",
-        "From an impression to its label, from a second on. A window should be longer than nearly all.",
+        "Time from an impression to its label, 1 s or more. The window should exceed nearly all of them.",
         "s",
         *quantiles("ftrl_feedback_label_delay_seconds", OF_MODEL),
     ),
     graph(
         "Served, not logged",
         "away: Redis did not answer, or refused. full: it is nearly full, or the model is at its own limit."
-        " pending: nobody waits for them, and more came than Redis took.",
+        " pending: queued with `wait` false, faster than Redis stored them.",
         "cps",
         (rate("ftrl_feedback_unlogged_total", "model, reason"), "{{model}} {{reason}}"),
     ),

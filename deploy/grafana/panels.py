@@ -1,4 +1,4 @@
-"""The parts that the dashboards are made of: panels as Grafana's JSON wants them, laid out in rows."""
+"""Building blocks of the dashboards: panels as Grafana JSON, laid out in rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GREEN, YELLOW, RED = "green", "yellow", "red"
 
 
 def thresholds(base: str, *steps: tuple[float, str]) -> Json:
-    """Colours: `base` below the first step."""
+    """Return threshold colours: `base` applies below the first step."""
     return {
         "mode": "absolute",
         "steps": [{"color": base, "value": None}]
@@ -60,13 +60,13 @@ def panel(
 
 
 def stat(title: str, description: str, unit: str, expr: str, legend: str = "", **more: Any) -> Json:
-    """One figure, coloured by its limits."""
+    """Return a panel with one figure, coloured by its limits."""
     shown = {"colorMode": "background", "graphMode": "area", "reduceOptions": {"calcs": ["lastNotNull"]}}
     return panel("stat", title, description, unit, (expr, legend), width=3, height=4, options=shown, **more)
 
 
 def graph(title: str, description: str, unit: str, *queries: tuple[str, str], **more: Any) -> Json:
-    """Lines over time; limits other than the plain ones are drawn as lines, too."""
+    """Return a time series panel; limits other than PLAIN are drawn as dashed lines."""
     custom: Json = {"lineWidth": 1, "fillOpacity": 8, "showPoints": "never"}
     if more.get("limits", PLAIN) is not PLAIN:
         custom["thresholdsStyle"] = {"mode": "dashed"}
@@ -80,7 +80,7 @@ def graph(title: str, description: str, unit: str, *queries: tuple[str, str], **
 def table(
     title: str, description: str, unit: str, *queries: tuple[str, str], hide: Sequence[str] = (), **more: Any
 ) -> Json:
-    """The labels and values of now, a row each; several queries are joined by the label `join`."""
+    """Return a table of the current labels and values; several queries are joined by the label `join`."""
     join = more.pop("join", None)
     made = panel("table", title, description, unit, *queries, instant=True, **more)
     for target in made["targets"]:
@@ -92,7 +92,7 @@ def table(
 
 
 def variable(name: str, label: str, query: str, *, many: bool) -> Json:
-    """Chosen among the values of a label."""
+    """Return a variable that is chosen among the values of a label."""
     return {
         "type": "query",
         "name": name,
@@ -123,7 +123,7 @@ def choice(name: str, label: str, chosen: str, *others: str) -> Json:
 def dashboard(
     uid: str, title: str, description: str, variables: list[Json], rows: dict[str, list[Json]]
 ) -> Json:
-    """`rows` by their titles; panels go from left to right and wrap."""
+    """Return a dashboard with `rows` by title; panels flow from left to right and wrap."""
     return {
         "uid": uid,
         "title": title,

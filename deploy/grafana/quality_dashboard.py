@@ -1,4 +1,4 @@
-"""The dashboard *Model quality*: is it right?"""
+"""The dashboard *Model quality*: how good the predictions are."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ RELIABILITY = [
     ),
     table(
         "Reliability by bucket",
-        "The same in figures, with the examples on which each row rests.",
+        "The same as figures, with the number of examples behind each row.",
         "none",
         (online("reliability_predicted_ratio", BUCKETS), ""),
         (online("reliability_observed_ratio", BUCKETS), ""),

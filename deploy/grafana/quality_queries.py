@@ -6,7 +6,7 @@ MODEL = 'model="$model"'
 CHOSEN = f'{MODEL}, window="$window", weighting="$weighting"'
 BUCKETS = f'{MODEL}, source="$source", window="$reliability"'
 SLICES = f'{MODEL}, feature=~"$feature", window="$reliability"'
-# Which process learns may change; of two that overlap for a moment either will do.
+# The process that learns may change; if two overlap for a moment, either is right.
 ANY = "max without (instance, job)"
 
 

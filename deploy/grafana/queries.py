@@ -1,9 +1,9 @@
-"""PromQL that more than one panel is made of."""
+"""PromQL that several panels share."""
 
 from __future__ import annotations
 
 SECONDS = "ftrl_http_request_duration_seconds"
-# Probes, and the built-in page: neither is traffic.
+# Excludes probes and the built-in dashboard, which are not traffic.
 HEALTH = 'route!~"/livez|/readyz|/metrics|/|/dashboard/.*|.*/live"'
 RATE = "[$__rate_interval]"
 OF_MODEL = 'model=~"$model"'

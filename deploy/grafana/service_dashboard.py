@@ -1,4 +1,4 @@
-"""The dashboard *Service*: is it up, fast, and does it learn?"""
+"""The dashboard *Service*: availability, latency and learning."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from queries import HEALTH, OF_MODEL, RATE, SECONDS, quantiles, rate
 OVERVIEW = [
     stat(
         "Up",
-        "1 while every process that Prometheus knows answers it.",
+        "1 while every process that Prometheus scrapes answers.",
         "none",
         'min(up{job=~"ftrl-.+"})',
         limits=ZERO_IS_BAD,
     ),
     stat(
         "Ready",
-        "1 while every process answers predictions and takes updates.",
+        "1 while every process serves predictions and accepts updates.",
         "none",
         "min(ftrl_ready)",
         limits=ZERO_IS_BAD,
     ),
     stat(
         "Requests",
-        "Requests in a second, without those for health.",
+        "Requests per second, without health probes.",
         "reqps",
         f"sum(rate({SECONDS}_count{{{HEALTH}}}{RATE}))",
     ),
     stat(
         "Server errors",
-        "Share of requests that end with 5xx. An alert above 1 %.",
+        "Share of requests that end with 5xx. Alerts above 1 %.",
         "percentunit",
         "ftrl:http_errors:ratio_rate5m",
         limits=thresholds(GREEN, (0.001, YELLOW), (0.01, RED)),
@@ -51,14 +51,14 @@ OVERVIEW = [
     ),
     stat(
         "Predict p99",
-        "99 of 100 predictions take at most this long, over 5 minutes. An alert above 50 ms.",
+        "99th percentile of the latency over 5 minutes. Alerts above 50 ms.",
         "s",
         "ftrl:predict_duration_seconds:p99_5m",
         limits=thresholds(GREEN, (0.01, YELLOW), (0.05, RED)),
     ),
     stat(
         "Learner lag",
-        "Age of the oldest example that waits to be learned, of the model that is worst.",
+        "Age of the oldest example that is not yet learned, of the worst model.",
         "s",
         f"max(ftrl_learner_lag_seconds{{{OF_MODEL}}})",
         limits=thresholds(GREEN, (5, YELLOW), (30, RED)),
@@ -66,7 +66,7 @@ OVERVIEW = [
     stat("Redis", "1 while Redis answers every process.", "none", "min(ftrl_redis_up)", limits=ZERO_IS_BAD),
     stat(
         "Alerts",
-        "Alerts that fire; docs/runbook.md says what to do about each.",
+        "Firing alerts; docs/runbook.md says what to do about each.",
         "none",
         'count(ALERTS{alertname=~"Ftrl.+", alertstate="firing"}) or vector(0)',
         limits=ONE_IS_BAD,
@@ -82,13 +82,13 @@ TRAFFIC = [
     ),
     graph(
         "Predictions",
-        "Probabilities that were answered, a second; one request may ask for many.",
+        "Probabilities served per second; one request may ask for many.",
         "cps",
         (rate("ftrl_predictions_total", "model"), "{{model}}"),
     ),
     graph(
         "Examples learned",
-        "By label: 1 is a click. Without clicks the model learns that nobody clicks.",
+        "By label: 1 is a click. Without clicks the model learns that nothing is clicked.",
         "cps",
         (rate("ftrl_examples_learned_total", "model, label"), "{{model}} label {{label}}"),
     ),
@@ -97,21 +97,21 @@ TRAFFIC = [
 LATENCY = [
     graph(
         "Predict",
-        "From the first byte of the request to the last of the reply; successful ones.",
+        "From the first byte of the request to the last of the reply; successful requests.",
         "s",
         *quantiles(SECONDS, 'route=~".*/predict", status="200"'),
         limits=thresholds(GREEN, (0.05, RED)),
     ),
     graph(
         "Update",
-        "Successful ones; by default they wait until the example is learned.",
+        "Successful requests; by default they wait until the example is learned.",
         "s",
         *quantiles(SECONDS, 'route=~".*/update", status=~"20."'),
         limits=thresholds(GREEN, (1, RED)),
     ),
     graph(
         "In flight",
-        "Requests that are being answered, over all workers.",
+        "Requests in progress, over all workers.",
         "none",
         ("sum by (route) (ftrl_http_requests_in_progress)", "{{route}}"),
     ),
@@ -128,7 +128,7 @@ ERRORS = [
     ),
     graph(
         "Refused requests",
-        "4xx are the caller's: 422 not valid, 429 too much waits, 404 no such model.",
+        "4xx are errors of the caller: 422 invalid, 429 backlog or memory limit, 404 no such model.",
         "reqps",
         (
             f'sum by (status) (rate({SECONDS}_count{{status=~"4..", {HEALTH}}}{RATE})) or vector(0)',
@@ -137,7 +137,7 @@ ERRORS = [
     ),
     graph(
         "Updates by outcome",
-        "learned: with figures. appended: durable, learned later. duplicate: an event id came again.",
+        "learned: with figures. appended: durable, learned later. duplicate: a repeated event id.",
         "cps",
         (rate("ftrl_update_examples_total", "model, status"), "{{model}} {{status}}"),
     ),
@@ -146,7 +146,7 @@ ERRORS = [
 REDIS = [
     graph(
         "Memory",
-        "Used, and the limit where there is one (0 is none). Above 85 % of it examples are refused.",
+        "Used, and the limit if there is one (0 is none). Above 85 % of it new examples are refused.",
         "bytes",
         ("max(ftrl_redis_memory_used_bytes)", "used"),
         ("max(ftrl_redis_memory_limit_bytes)", "limit"),
@@ -165,7 +165,7 @@ REDIS = [
     ),
     graph(
         "Safety",
-        "All 1: it persists, its last write to disk succeeded, it evicts nothing. Shedding is 0.",
+        "Should be 1: persists, last write to disk succeeded, evicts nothing. Should be 0: sheds.",
         "none",
         ("min(ftrl_redis_persists)", "persists"),
         ("min(ftrl_redis_persistence_ok)", "writes succeed"),
@@ -177,7 +177,7 @@ REDIS = [
     ),
     graph(
         "Examples lost",
-        "Acknowledged by Redis and then lost by a failover or a crash, in the hour before. An alert above 0.",
+        "Acknowledged by Redis and lost by a failover or a crash in the last hour. Alerts above 0.",
         "short",
         (f"sum by (model) (increase(ftrl_examples_lost_total{{{OF_MODEL}}}[1h]))", "{{model}}"),
         limits=thresholds(GREEN, (1, RED)),
@@ -189,7 +189,7 @@ REDIS = [
 PROCESSES = [
     graph(
         "CPU",
-        "Cores in use. A worker or a learner uses one at most for its own work.",
+        "Cores in use. A worker or a learner uses at most one for its own work.",
         "none",
         (
             f'sum by (job, instance, process) (rate(process_cpu_seconds_total{{job=~"ftrl-.+"}}{RATE}))',
@@ -208,7 +208,7 @@ PROCESSES = [
     ),
     graph(
         "Open files",
-        "File descriptors in use, of those allowed.",
+        "File descriptors in use, as a share of the limit.",
         "percentunit",
         (
             'sum by (job, instance, process) (process_open_fds{job=~"ftrl-.+"} / process_max_fds)',
@@ -218,7 +218,7 @@ PROCESSES = [
     ),
     graph(
         "Garbage collection",
-        "Runs of Python's collector, a second, by generation.",
+        "Collections per second, by generation.",
         "cps",
         (
             f'sum by (job, generation) (rate(python_gc_collections_total{{job=~"ftrl-.+"}}{RATE}))',
@@ -227,14 +227,14 @@ PROCESSES = [
     ),
     table(
         "Builds",
-        "What runs.",
+        "Running versions.",
         "none",
         ("count by (job, version, python) (ftrl_build_info)", ""),
         hide=("Value",),
     ),
     table(
         "Models",
-        "What is learned; the fingerprint names the hash contract.",
+        "Loaded models; the fingerprint identifies the hash contract.",
         "none",
         (f"max by (model, hash_fingerprint, family, bits) (ftrl_model_info{{{OF_MODEL}}})", ""),
         hide=("Value",),

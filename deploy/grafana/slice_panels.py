@@ -1,4 +1,4 @@
-"""The row *Slices* of the dashboard *Model quality*: by the values of the features that a model names."""
+"""The row *Slices* of the dashboard *Model quality*: figures by the values of sliced features."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ OFF = thresholds("red", (0.9, "yellow"), (0.95, "green"), (1.05, "yellow"), (1.1
 SLICES = [
     graph(
         "AUC by slice",
-        "Of the values that the model's `evaluation` tells apart; `other` is the rest.",
+        "By the values that the model's `evaluation` names; `other` is the rest.",
         "none",
         (of_slice("auc"), OF_SLICE),
         decimals=4,
     ),
     graph(
         "Calibration by slice",
-        "Predicted clicks over clicks. A slice that is off is priced wrongly, though the whole may be right.",
+        "Predicted clicks over clicks. A slice that is off is mispriced even if the total is right.",
         "none",
         (of_slice("calibration_ratio"), OF_SLICE),
         limits=OFF,
@@ -33,7 +33,7 @@ SLICES = [
     ),
     table(
         "Slices",
-        "What the figures of each slice rest on.",
+        "Number of examples and clicks behind the figures of each slice.",
         "short",
         (of_slice("examples"), ""),
         (of_slice("clicks"), ""),

@@ -1,4 +1,4 @@
-"""Rows of the dashboard *Model quality*: what changes over the day, and what the state is like."""
+"""Rows of the dashboard *Model quality* on drift over the day and on the state."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from quality_queries import MODEL, of_model, online
 DRIFT = [
     graph(
         "Click rate, short against long",
-        "A quarter of an hour against the day. Where they part, the traffic has changed.",
+        "15 minutes against 24 hours. If they diverge, the traffic has changed.",
         "percentunit",
         (online("base_rate_ratio", f'{MODEL}, window="15m", weighting="$weighting"'), "15m {{source}}"),
         (online("base_rate_ratio", f'{MODEL}, window="24h", weighting="$weighting"'), "24h {{source}}"),
     ),
     graph(
         "AUC, short against long",
-        "A quarter of an hour against the day.",
+        "15 minutes against 24 hours.",
         "none",
         (online("auc", f'{MODEL}, window="15m", weighting="$weighting"'), "15m {{source}}"),
         (online("auc", f'{MODEL}, window="24h", weighting="$weighting"'), "24h {{source}}"),
@@ -23,7 +23,7 @@ DRIFT = [
     ),
     graph(
         "Examples and clicks",
-        "Of the window, whatever they weigh: what the figures rest on.",
+        "Unweighted counts of the window, on which the figures are based.",
         "short",
         (online("examples"), "{{source}} examples"),
         (online("clicks"), "{{source}} clicks"),
@@ -33,7 +33,7 @@ DRIFT = [
 STATE = [
     graph(
         "Features",
-        "Seen, and those whose weight is not 0.",
+        "Features seen, and those with a non-zero weight.",
         "short",
         (of_model("features_seen"), "seen"),
         (of_model("nonzero_features"), "non-zero"),
@@ -41,7 +41,7 @@ STATE = [
     ),
     graph(
         "Density",
-        "Non-zero weights over features seen: what l1 leaves.",
+        "Non-zero weights over features seen: the effect of l1.",
         "percentunit",
         (of_model("density_ratio"), "density"),
         min=0,
@@ -49,7 +49,7 @@ STATE = [
     ),
     graph(
         "Slots",
-        "Share of slots in use, and of features expected to share one. More `bits` make both smaller.",
+        "Share of slots in use, and of features expected to share a slot. More `bits` reduce both.",
         "percentunit",
         (of_model("slot_load_ratio"), "in use"),
         (of_model("expected_collision_ratio"), "collisions"),
@@ -58,7 +58,7 @@ STATE = [
     ),
     graph(
         "Weight norm",
-        "Euclidean norm of the weights. It levels off; a jump is a change of the data.",
+        "Euclidean norm of the weights. It levels off; a jump means that the data changed.",
         "none",
         (of_model("weight_norm"), "norm"),
     ),

@@ -1,4 +1,4 @@
-"""Writes deploy/prometheus/rules as a PrometheusRule: `python deploy/kubernetes/build.py`."""
+"""Write deploy/prometheus/rules as a PrometheusRule: `python deploy/kubernetes/build.py`."""
 
 from __future__ import annotations
 
