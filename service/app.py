@@ -25,15 +25,18 @@ from service.api.routes.aliases import add_alias_routes
 from service.api.routes.evaluation import add_evaluation_routes
 from service.api.routes.explain import explain_routes
 from service.api.routes.health import add_health_routes
-from service.api.routes.hot import HotRoutes, hot_routes
+from service.api.routes.impressions import Impressions, impressions_routes
 from service.api.routes.models import add_admin_routes
+from service.api.routes.predict import Predict, predict_routes
 from service.api.routes.snapshots import add_snapshot_routes
+from service.api.routes.update import Update, update_routes
 from service.api.security.guard import Guard
 from service.api.security.tokens import TokenFile
 from service.api.server.front_door import FrontDoor
 from service.api.server.raw_route import BodyReader, RawRoute
 from service.api.services import Backend
 from service.errors import ServiceError
+from service.parsing.requests import RequestReader
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -95,9 +98,11 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     )
     app.state.backend = backend
     bodies = BodyReader(settings.body_timeout_seconds)
-    hot = HotRoutes(backend, settings, metrics)
-    app.router.routes.extend(hot_routes(hot, bodies, settings))
-    app.router.routes.extend(explain_routes(hot, bodies, settings))
+    reader, timeout = RequestReader(settings), settings.update_timeout_seconds
+    app.router.routes.extend(predict_routes(Predict(backend, reader, metrics), bodies, settings))
+    app.router.routes.extend(update_routes(Update(backend, reader, metrics, timeout), bodies, settings))
+    app.router.routes.extend(impressions_routes(Impressions(backend, reader, timeout), bodies, settings))
+    app.router.routes.extend(explain_routes(backend, bodies, settings))
     add_admin_routes(app, backend, bodies, settings)
     add_alias_routes(app, backend, bodies, settings)
     add_snapshot_routes(app, backend, bodies, settings)

@@ -104,7 +104,7 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
 
 def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
-        name, model = checked_name(call.model), _parse_alias(call.body).model
+        name, model = call.model, _parse_alias(call.body).model
         refuse_repeated_names(call.body)
         await backend.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
@@ -123,7 +123,7 @@ def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        await backend.aliases.refuse(checked_name(call.model))
+        await backend.aliases.refuse(call.model)
         async with backend.models.channel() as channel:
             await clone(channel, backend.snapshots, call.model, asked.name, asked.changes)
         description = await described(await backend.models.get(asked.name))

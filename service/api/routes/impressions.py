@@ -1,0 +1,68 @@
+"""`POST /impressions`: which logged predictions were shown, so that their label windows begin."""
+
+from __future__ import annotations
+
+import time
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Annotated, Any
+
+from fastapi import Body
+
+from service.api.openapi import IMPRESSIONS_EXAMPLES, IMPRESSIONS_PROBLEMS
+from service.api.schemas import ImpressionsReply, ModelName
+from service.api.security.access import UPDATE
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.services import Backend
+from service.feedback.labels import show
+from service.parsing.requests import RequestReader
+from service.parsing.schemas import ImpressionsRequest
+from service.settings import Settings
+
+ImpressionsBody = Annotated[ImpressionsRequest, Body(openapi_examples=IMPRESSIONS_EXAMPLES)]
+
+
+class Impressions:
+    """The handler of both routes."""
+
+    def __init__(self, backend: Backend, reader: RequestReader, timeout_seconds: float) -> None:
+        self._backend = backend
+        self._reader = reader
+        self._timeout_seconds = timeout_seconds
+
+    async def __call__(self, call: RawRequest) -> RawReply:
+        model = await self._backend.aliases.open(call.model)
+        ids = self._reader.impressions(call.body)
+        deadline = time.monotonic() + self._timeout_seconds
+        elsewhere = self._backend.aliases.elsewhere(call.model, model, deadline)
+        statuses = await show(self._backend.feedback, model, elsewhere, ids)
+        self._backend.unknown.add(model, statuses)
+        items = ",".join(
+            f'{{"id":{quoted(i)},"status":"{status}"}}' for i, status in zip(ids, statuses, strict=True)
+        )
+        return RawReply(200, f'{{"results":[{items}]}}'.encode())
+
+
+def impressions_routes(handler: Impressions, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+    """/impressions of the default model and of any other."""
+    options: dict[str, Any] = {
+        "handler": handler,
+        "bodies": bodies,
+        "most_bytes": settings.max_update_body_bytes,
+        "responses": IMPRESSIONS_PROBLEMS,
+        "tags": ["feedback"],
+        "access": UPDATE,
+    }
+    return [
+        RawRoute("POST", "/impressions", _impressions, **options),
+        RawRoute("POST", "/models/{name}/impressions", _impressions_of, **options),
+    ]
+
+
+async def _impressions(body: ImpressionsBody) -> ImpressionsReply:
+    """Say which logged predictions of the model `default` were really shown: their windows begin."""
+    raise NotImplementedError
+
+
+async def _impressions_of(name: ModelName, body: ImpressionsBody) -> ImpressionsReply:
+    """Say which logged predictions were really shown: their windows begin."""
+    raise NotImplementedError

@@ -1,0 +1,127 @@
+"""`POST /predict`: click probabilities, from bytes to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Annotated, Any
+
+from fastapi import Body
+
+from model_core.examples.batch import ExampleBatch
+from model_core.kernels.numerics import sigmoids
+from service.api.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS
+from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
+from service.api.security.access import PREDICT
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
+from service.api.services import Backend
+from service.feedback.former_models import Earlier
+from service.feedback.labels import keep_predictions
+from service.models.registry import OpenModel, RequestHashing
+from service.parsing.requests import RequestReader
+from service.parsing.schemas import PredictRequest
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
+Ids = Sequence[str | None] | None
+Logged = Sequence[bool] | None
+
+_LOGGED = {None: "", True: ',"logged":true', False: ',"logged":false'}
+
+
+class Predict:
+    """The handler of both routes."""
+
+    def __init__(self, backend: Backend, reader: RequestReader, metrics: Metrics) -> None:
+        self._backend = backend
+        self._reader = reader
+        self._metrics = metrics
+
+    async def __call__(self, call: RawRequest) -> RawReply:
+        model = await self._backend.aliases.open(call.model)
+        many, batch, ids, log = self._reader.predict(model, call.body)
+        reply = _reply_of_many if many else _reply_of_one
+        if not (model.config.feedback.log if log is None else log):
+            self._metrics.predicted(model.name, len(batch))
+            probabilities: list[float] = model.predict(batch).tolist()
+            return RawReply(200, reply(model.name, model.revision, probabilities, ids))
+        margins, revision = model.margins(batch), model.revision
+        probabilities = sigmoids(margins).tolist()
+        names = model.slices.found_in(call.body)
+        feedback, elsewhere = self._backend.feedback, self._looking_elsewhere(call, model, ids)
+        ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
+        self._metrics.predicted(model.name, len(batch))
+        return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
+
+    def _looking_elsewhere(
+        self, call: RawRequest, model: OpenModel, ids: Ids
+    ) -> Callable[[], Awaitable[str]] | None:
+        """Whether it may have been sent before, to what the alias meant then."""
+        aliases = self._backend.aliases
+        if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
+            return None
+        since, read = aliases.changed_at(call.model), partial(self._read, call)
+        return Earlier(self._backend.looks, names, since, ids, read).known
+
+    def _read(self, call: RawRequest, hashing: RequestHashing) -> ExampleBatch:
+        return self._reader.predict(hashing, call.body).batch
+
+
+def _reply_of_one(
+    model: str, revision: str, probabilities: list[float], ids: Ids, logged: Logged = None
+) -> bytes:
+    (predicted,) = _predicted(probabilities, ids)
+    flag = _LOGGED[logged[0] if logged else None]
+    return f'{{{predicted},"model":"{model}","revision":"{revision}"{flag}}}'.encode()
+
+
+def _reply_of_many(
+    model: str, revision: str, probabilities: list[float], ids: Ids, logged: Logged = None
+) -> bytes:
+    """Each prediction has a `logged` of its own if not all of them are logged."""
+    predicted = _predicted(probabilities, ids)
+    flag = _LOGGED[None if logged is None else all(logged)]
+    if logged is not None and not all(logged):
+        predicted = [fields + _LOGGED[one] for fields, one in zip(predicted, logged, strict=True)]
+    items = "},{".join(predicted)
+    items = f"{{{items}}}" if probabilities else ""
+    return f'{{"predictions":[{items}],"model":"{model}","revision":"{revision}"{flag}}}'.encode()
+
+
+def _predicted(probabilities: list[float], ids: Ids) -> list[str]:
+    """The JSON fields of each prediction."""
+    numbers = json_numbers(probabilities)
+    if not ids:
+        return [f'"probability":{number}' for number in numbers]
+    return [
+        f'"probability":{number}' if i is None else f'"probability":{number},"id":{quoted(i)}'
+        for number, i in zip(numbers, ids, strict=True)
+    ]
+
+
+def predict_routes(handler: Predict, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+    """/predict of the default model and of any other."""
+    options: dict[str, Any] = {
+        "handler": handler,
+        "bodies": bodies,
+        "most_bytes": settings.max_body_bytes,
+        "responses": PREDICT_PROBLEMS,
+        "tags": ["predict"],
+        "access": PREDICT,
+    }
+    return [
+        RawRoute("POST", "/predict", _predict, **options),
+        RawRoute("POST", "/models/{name}/predict", _predict_with, **options),
+    ]
+
+
+async def _predict(body: PredictBody) -> PredictReply | PredictInstancesReply:
+    """Click probability of one example, or of many that share a context, by the model `default`."""
+    raise NotImplementedError
+
+
+async def _predict_with(name: ModelName, body: PredictBody) -> PredictReply | PredictInstancesReply:
+    """Click probability of one example, or of many that share a context."""
+    raise NotImplementedError

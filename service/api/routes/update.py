@@ -1,0 +1,144 @@
+"""`POST /update`: examples to learn and labels of logged predictions, from bytes to bytes."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import Body, Query
+
+from model_core.errors import InvalidInput
+from service.api.openapi import UPDATE_EXAMPLES, UPDATE_PROBLEMS
+from service.api.schemas import ModelName, UpdateExamplesReply, UpdateReply
+from service.api.security.access import UPDATE
+from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
+from service.api.services import Backend
+from service.errors import StateUnavailable, UpdateUnavailable
+from service.example_log.results import UpdateResults, results_of, until_learned
+from service.feedback.labels import refuse_single, results_of_labels, take_labels
+from service.models.registry import OpenModel
+from service.parsing.requests import RequestReader
+from service.parsing.schemas import UpdateRequest
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
+UpdateAnswer = UpdateReply | UpdateExamplesReply
+Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
+
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Update:
+    """The handler of both routes."""
+
+    def __init__(
+        self, backend: Backend, reader: RequestReader, metrics: Metrics, timeout_seconds: float
+    ) -> None:
+        self._backend = backend
+        self._reader = reader
+        self._metrics = metrics
+        self._timeout_seconds = timeout_seconds
+
+    async def __call__(self, call: RawRequest) -> RawReply:
+        wait = _wait(call.query)
+        model = await self._model(call.model)
+        many, examples, labels = await self._reader.update(model, call.body)
+        examples = examples._replace(slice_names=model.slices.found_in(call.body))
+        feedback, aliases = self._backend.feedback, self._backend.aliases
+        deadline = time.monotonic() + self._timeout_seconds
+        elsewhere = aliases.elsewhere(call.model, model, deadline)
+        before = partial(aliases.opened, aliases.before(call.model, model))
+        # Labels first: repeated after a failure of the rest they do nothing, examples without an id would.
+        asked = list(labels.values())
+        taken = await take_labels(feedback, model, elsewhere, before, asked, deadline)
+        placed = await self._backend.updates.append(model, examples, deadline)
+        if wait:
+            await until_learned(model, placed.places, deadline)
+            for part in taken:
+                await part.learned(deadline)
+        results = results_of(model, placed, examples.batch.labels)
+        labelled = results_of_labels(asked, taken)
+        self._backend.unknown.add(model, labelled.statuses)
+        statuses = results.statuses + labelled.statuses
+        self._metrics.updated(model.name, statuses)
+        items = _items(results)
+        for place, item in zip(labels, _items(labelled), strict=True):
+            items.insert(place, item)
+        status = 202 if "appended" in statuses or "waiting" in statuses else 200
+        if many:
+            return RawReply(status, f'{{"results":[{",".join(items)}]}}'.encode())
+        refuse_single(labelled)
+        return RawReply(status, items[0].encode())
+
+    async def _model(self, name: str) -> OpenModel:
+        """Raises UpdateUnavailable, which says that nothing was appended, where Redis is away."""
+        try:
+            return await self._backend.aliases.open(name)
+        except StateUnavailable as away:
+            raise UpdateUnavailable("not_appended", [], away.detail) from away
+
+
+def _wait(query: bytes) -> bool:
+    """The flag `wait` of a query string, true without it. Raises InvalidInput."""
+    if not query:
+        return True
+    values = parse_qs(query.decode("ascii", "replace"), keep_blank_values=True).get("wait", ["true"])
+    if values[-1].lower() not in _FLAGS:
+        raise InvalidInput(("wait",), "must be true or false")
+    return _FLAGS[values[-1].lower()]
+
+
+def _items(results: UpdateResults) -> list[str]:
+    """A JSON object for each example or label."""
+    revisions = ["null" if revision is None else quoted(revision) for revision in results.revisions]
+    columns = zip(
+        results.statuses,
+        json_numbers(results.probabilities.tolist()),
+        json_numbers(results.losses.tolist()),
+        revisions,
+        map(quoted, results.ids),
+        strict=True,
+    )
+    field = results.id_field
+    return [
+        f'{{"status":"{status}","probability":{probability},"loss":{loss},"revision":{revision},"{field}":{i}}}'
+        for status, probability, loss, revision, i in columns
+    ]
+
+
+def update_routes(handler: Update, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+    """/update of the default model and of any other."""
+    options: dict[str, Any] = {
+        "handler": handler,
+        "bodies": bodies,
+        "most_bytes": settings.max_update_body_bytes,
+        "responses": UPDATE_PROBLEMS
+        | {202: {"model": UpdateAnswer, "description": "Durable, not yet learned."}},
+        "response_description": "Durable and learned.",
+        "tags": ["update"],
+        "access": UPDATE,
+    }
+    return [
+        RawRoute("POST", "/update", _update, **options),
+        RawRoute("POST", "/models/{name}/update", _update_of, **options),
+    ]
+
+
+async def _update(body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
+    """Learn from one example or from many in order, in the model `default`.
+
+    Durable when answered. 200: learned before the reply. 202: not yet.
+    """
+    raise NotImplementedError
+
+
+async def _update_of(name: ModelName, body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
+    """Learn from one example or from many in order.
+
+    Durable when answered. 200: learned before the reply. 202: not yet.
+    """
+    raise NotImplementedError
