@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import signal
@@ -10,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.containers import address, call, compose, eventually, inspected, python_in
+from tests.support.containers import address, call, compose, inspected, python_in
 from tests.support.shared_data import REPOSITORY
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.compose,
@@ -117,7 +117,7 @@ def test_a_snapshot_that_is_asked_of_the_api_is_written_by_the_learner_and_seen_
 
 
 def test_prometheus_scrapes_every_target_and_evaluates_every_rule() -> None:
-    eventually(targets, lambda found: found == {"ftrl-api": ["up"], "ftrl-learner": ["up"]})
+    wait_until(lambda: targets() == {"ftrl-api": ["up"], "ftrl-learner": ["up"]})
     groups = call(f"{address('prometheus', 9090)}/api/v1/rules")["data"]["groups"]
     written = "".join(file.read_text() for file in (REPOSITORY / "deploy/prometheus/rules").glob("*.yml"))
     rules = [rule for group in groups for rule in group["rules"]]
@@ -135,17 +135,17 @@ def test_the_api_scales_to_three_replicas_that_agree_and_are_watched() -> None:
     learn(5)
     expected = probability()
     for index in (2, 3):
-        eventually(functools.partial(probability, index), lambda found: found == expected)
-    eventually(targets, lambda found: found["ftrl-api"] == ["up"] * 3)
+        wait_until(lambda: probability(index) == expected)  # noqa: B023
+    wait_until(lambda: targets()["ftrl-api"] == ["up"] * 3)
     compose("up", "-d", "--wait", "--no-recreate", "--scale=api=1")
-    eventually(targets, lambda found: found["ftrl-api"] == ["up"])
+    wait_until(lambda: targets()["ftrl-api"] == ["up"])
 
 
 def test_the_demo_makes_the_dashboards_move() -> None:
     compose("--profile", "demo", "up", "-d", "--no-recreate", "demo")
     question = quote('sum(ftrl_examples_learned_total{model="simulated"}) > 10')
     ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
-    eventually(lambda: call(ask)["data"]["result"], bool)
+    wait_until(lambda: call(ask)["data"]["result"])
     compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 
 
@@ -155,7 +155,7 @@ def test_a_learner_that_is_killed_comes_back_and_learns_what_was_sent_meanwhile(
     os.kill(killed, signal.SIGKILL)
     reply = call(f"{address('api', 8000)}/update", {"features": FEATURES, "label": 0})
     assert reply["status"] in {"appended", "learned"}
-    eventually(rounds, lambda t: t == before + 1)
+    wait_until(lambda: rounds() == before + 1)
     assert inspected("learner")["State"]["Pid"] != killed
 
 
@@ -163,12 +163,12 @@ def test_the_state_outlives_a_restart_of_redis() -> None:
     learn(7)
     before = rounds(), probability()
     compose("restart", "redis")
-    eventually(lambda: (rounds(), probability()), lambda found: found == before)
-    eventually(lambda: call(f"{address('api', 8000)}/readyz?for=update"), lambda found: "update" in found)
+    wait_until(lambda: (rounds(), probability()) == before)
+    wait_until(lambda: "update" in call(f"{address('api', 8000)}/readyz?for=update"))
     # In the log at once; learned when the learner, too, has found the server again.
     reply = call(f"{address('api', 8000)}/update", {"features": FEATURES, "label": 1})
     assert reply["status"] in {"appended", "learned"}
-    eventually(rounds, lambda t: t == before[0] + 1)
+    wait_until(lambda: rounds() == before[0] + 1)
 
 
 def test_the_state_outlives_down_and_up() -> None:

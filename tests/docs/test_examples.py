@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +25,7 @@ from service.storage.embedded import EmbeddedServer
 from tests.support.commands import ServingProcess, environment
 from tests.support.documents import DOCUMENTS, Block, Example, agree, blocks, examples
 from tests.support.shared_data import REPOSITORY, data_directory, shared_file
+from tests.support.waiting import wait_until
 
 ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1):8000")
 HOME = "/home/you/ftrl-service"
@@ -161,7 +161,7 @@ def append_unreadable_entry(directory: Path, service: ServingProcess) -> None:
         incarnation = client.hget("ftrl:{default}:meta", "incarnation").decode()
         number = client.hincrby("ftrl:{default}:meta", "appended", 1) - 1
         client.xadd(f"ftrl:{{default}}:{incarnation}:log", {"n": number, "e": b"\x07and so on"})
-    eventually(lambda: 'ftrl_learner_blocked{model="default"} 1.0' in asked(service, "/metrics"))
+    wait_until(lambda: 'ftrl_learner_blocked{model="default"} 1.0' in asked(service, "/metrics"))
 
 
 def pause_redis(directory: Path, _: ServingProcess) -> None:
@@ -176,14 +176,7 @@ def resume_redis(directory: Path) -> None:
 def wait_until_redis_is_back(directory: Path, service: ServingProcess) -> None:
     resume_redis(directory)
     wanted = {"predict": "fresh", "update": "available"}
-    eventually(lambda: wanted.items() <= json.loads(asked(service, "/readyz")).items())
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: wanted.items() <= json.loads(asked(service, "/readyz")).items())
 
 
 def asked(service: ServingProcess, path: str) -> str:

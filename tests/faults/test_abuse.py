@@ -13,7 +13,8 @@ import pytest
 
 from tests.conftest import Report, ServerFactory
 from tests.support.caller import caller
-from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.processes import Launch, ServiceProcess, ready
+from tests.support.waiting import until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -177,7 +178,7 @@ async def test_who_asks_ahead_and_never_reads_is_ended_and_others_are_served(
         while not all(task.done() for task in asking):
             await assert_serves(api)
             await asyncio.sleep(0.1)
-    await until(lambda: open_files(api) <= files + 5, "the connections are closed")
+    await until_in_thread(lambda: open_files(api) <= files + 5, "the connections are closed")
     report(f"{NEVER_READ} callers sent {sum(task.result() for task in asking) / 1e6:.1f} MB and read nothing")
 
 

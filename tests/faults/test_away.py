@@ -21,7 +21,8 @@ from service.storage.client import CONNECTION_FAILURES, Channel, NotSent, connec
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess, free_port
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 
@@ -73,7 +74,7 @@ async def test_a_server_that_was_restarted_between_two_polls_was_never_away(
             assert health.up
             return health.used_bytes > 0
 
-        await eventually(polled)
+        await until(polled)
 
 
 async def test_a_prediction_survives_the_end_of_its_connection(keeping: Keeping) -> None:
@@ -97,7 +98,7 @@ async def test_who_waited_for_the_server_in_vain_lets_nobody_wait_after_him(keep
     assert await keeping.keep() == "A"
     assert not keeping.system.health.up
     keeping.server.resume()
-    await eventually(lambda: keeping.system.health.up)
+    await until(lambda: keeping.system.health.up)
     assert await keeping.keep() == "L"
 
 
@@ -105,9 +106,9 @@ async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Kee
     assert await keeping.keep() == "L"
     keeping.server.kill9()
     assert await keeping.keep() == "A"
-    await eventually(lambda: not keeping.system.health.up)
+    await until(lambda: not keeping.system.health.up)
     keeping.server.start()
-    await eventually(lambda: keeping.system.health.up)
+    await until(lambda: keeping.system.health.up)
     assert await keeping.keep() == "L"
 
 
@@ -115,13 +116,13 @@ async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keepin
     lost = keeping.proxy.lose_reply("log_predictions")
     assert keeping.keeper.keep_soon(served(2)).letters == "LL"
     await asyncio.wait_for(lost.spent.wait(), 60)
-    await eventually(lambda: keeping.waiting() == 2)
+    await until(lambda: keeping.waiting() == 2)
     keeping.server.kill9()
     assert keeping.keeper.keep_soon(served(3)).letters == "LLL"
-    await eventually(lambda: not keeping.system.health.up)
+    await until(lambda: not keeping.system.health.up)
     assert keeping.keeper.keep_soon(served(1)).letters == "A", "the server is known to be away"
     keeping.server.start()
-    await eventually(lambda: keeping.waiting() == 5)
+    await until(lambda: keeping.waiting() == 5)
 
 
 async def test_what_was_promised_is_kept_after_a_failover_though_the_server_was_a_replica_meanwhile(
@@ -131,10 +132,10 @@ async def test_what_was_promised_is_kept_after_a_failover_though_the_server_was_
     with keeping.server.client() as client:
         client.replicaof("127.0.0.1", free_port())
         assert keeping.keeper.keep_soon(served(2)).letters == "LL"
-        await eventually(lambda: "are not kept" in caplog.text)
+        await until(lambda: "are not kept" in caplog.text)
         assert keeping.waiting() == 1
         client.replicaof("NO", "ONE")
-    await eventually(lambda: keeping.waiting() == 3)
+    await until(lambda: keeping.waiting() == 3)
 
 
 async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keeping) -> None:
@@ -194,7 +195,7 @@ async def test_a_server_that_loads_its_data_is_away(
     with server.client() as client:
         client.mset({f"key-{number}": "v" * 200 for number in range(300)})
         client.bgrewriteaof()
-        await eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+        await until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
     server.kill9()
     # Three seconds, and it answers after every few keys.
     server.config |= {"key-load-delay": 10_000, "loading-process-events-interval-bytes": 1024}

@@ -13,9 +13,10 @@ from tests.conftest import ServerFactory
 from tests.support.commands import run
 from tests.support.invariants import assert_holds_once, assert_mirror_equals, client_of, learned, meta_of
 from tests.support.load import example
-from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import ServerProcess
 from tests.support.system import read_log, stored
+from tests.support.waiting import until, until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -47,7 +48,7 @@ class Setting(NamedTuple):
         return self.service.metric("ftrl_learner_blocked", model="default") == 1
 
     async def assert_stopped_and_alive(self, message: str, event: int = 900) -> None:
-        await until(self.blocked, "the metric tells")
+        await until_in_thread(self.blocked, "the metric tells")
         stopped = (
             "learner of default stopped at log entry"  # a thread of the test reads the log, a little later
         )
@@ -60,7 +61,7 @@ class Setting(NamedTuple):
     async def skip(self, entry: str) -> None:
         done = await asyncio.to_thread(run, "log", "skip", entry, FTRL_REDIS_URL=self.server.url)
         assert done.returncode == 0, done.stderr
-        await until(lambda: not self.blocked(), "the learner goes on")
+        await until_in_thread(lambda: not self.blocked(), "the learner goes on")
 
 
 @pytest.fixture
@@ -125,7 +126,9 @@ async def test_a_learner_that_leads_again_after_another_has_skipped_the_entry_le
         await until_learned(setting, 0)
         with server.client() as client:
             entry = client.xadd(setting.log_key(), {"n": 10, "e": b"garbage"}).decode()
-        await until(lambda: first.metric("ftrl_learner_blocked", model="default") == 1, "it is blocked")
+        await until_in_thread(
+            lambda: first.metric("ftrl_learner_blocked", model="default") == 1, "it is blocked"
+        )
         first.pause()
         second = launch("learn", server.url)
         await until(lambda: second.logged(LEADS), "the second one takes over")
@@ -133,7 +136,7 @@ async def test_a_learner_that_leads_again_after_another_has_skipped_the_entry_le
         assert done.returncode == 0, done.stderr
         await until_learned(setting, 10)
         first.resume()
-        await until(
+        await until_in_thread(
             lambda: not first.metric("ftrl_learner_blocked", model="default"), "nor is it as a standby"
         )
         assert second.stop() == 0

@@ -14,7 +14,8 @@ from service.models.replica import Replica
 from tests.conftest import ServerFactory
 from tests.support.invariants import assert_learned_once
 from tests.support.load import Load
-from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.processes import Launch, ServiceProcess, ready
+from tests.support.waiting import until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -53,13 +54,13 @@ async def test_figures_are_the_same_after_the_learner_and_then_its_server_are_ki
         learner = launch("learn", server.url)
         await load.more(300)
     replica = await assert_learned_once(server, load.acknowledged)
-    await until(lambda: complete(learner, replica), "all is told")
+    await until_in_thread(lambda: complete(learner, replica), "all is told")
     before, reply = scraped(learner), told(api)
     assert reply["sources"]["progressive"]["windows"]["all"]["auc"] in before.values()
     learner.kill9()
     server.kill9()
     await asyncio.to_thread(server.start)
     learner = launch("learn", server.url)
-    await until(lambda: complete(learner, replica), "all is told again")
+    await until_in_thread(lambda: complete(learner, replica), "all is told again")
     assert scraped(learner) == before
     assert told(api)["sources"] == reply["sources"]

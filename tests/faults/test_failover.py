@@ -9,9 +9,10 @@ from tests.support.caller import caller
 from tests.support.failovers import appended, assert_the_lost_are_counted, send_again
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.load import Load, example
-from tests.support.processes import Launch, ready, until
+from tests.support.processes import Launch, ready
 from tests.support.proxy import Proxy
 from tests.support.servers import free_port
+from tests.support.waiting import until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +28,7 @@ async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_s
         await ready(api, late)
         async with Load([api.url]) as load:
             await load.more(200)
-        await until(lambda: appended(replica) == appended(primary), "the replica follows")
+        await until_in_thread(lambda: appended(replica) == appended(primary), "the replica follows")
         async with Load([api.url], first=1000) as lost:
             await lost.more(50)
             replica.pause()

@@ -26,6 +26,7 @@ from tests.support.log_tap import LogTap
 from tests.support.peak_memory import PeakMemory
 from tests.support.soak import Audit, audit
 from tests.support.system import assert_state_is_a_pass_over, stored
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 
@@ -75,9 +76,7 @@ async def run_and_check(
             traffic, updates = await send_meanwhile(service, events, seconds)
             await closed(client, replica)
             replica = await stored(client, "soak")
-            async with asyncio.timeout(60):
-                while tap.through < replica.applied:  # noqa: ASYNC110  in another thread
-                    await asyncio.sleep(0.05)
+            await until(lambda: tap.through >= replica.applied, "the log is read to its end")
         found = audit(tap.entries, traffic.answers, updates, feedback)
         print(report(service, traffic, found, feedback, seconds))  # noqa: T201  what a soak reports
         assert not tap.gaps()[:1]
@@ -96,9 +95,7 @@ async def send_meanwhile(service: Service, events: list[Event], seconds: float) 
 
     async def recovered() -> None:
         goal = traffic.record.events["impressions"] + 20
-        async with asyncio.timeout(60):
-            while traffic.record.events["impressions"] < goal and not sending.done():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: traffic.record.events["impressions"] >= goal or sending.done())
         if sending.done():
             sending.result()
 
@@ -114,11 +111,12 @@ async def send_meanwhile(service: Service, events: list[Event], seconds: float) 
 async def closed(client: Redis, replica: Replica) -> None:
     """Waits until every window is closed and everything is learned."""
     channel = Channel(client)
-    async with asyncio.timeout(60):
-        while any(  # noqa: ASYNC110  in Redis
-            bucket[:1] in b"ig" for bucket in await channel.call("HKEYS", replica.keys.feedback)
-        ):
-            await asyncio.sleep(0.2)
+
+    async def none_is_open() -> bool:
+        buckets = await channel.call("HKEYS", replica.keys.feedback)
+        return not any(bucket[:1] in b"ig" for bucket in buckets)
+
+    await until(none_is_open)
     await channel.close()
     await learned(client, "soak", seconds=60)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
@@ -12,9 +11,10 @@ from service.models.replica import Replica
 from tests.conftest import ServerFactory
 from tests.support.invariants import assert_mirror_equals, client_of, learned
 from tests.support.load import Load, example
-from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import Kind, ServerProcess
 from tests.support.system import stored
+from tests.support.waiting import until, until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -81,9 +81,7 @@ async def test_examples_are_shed_until_what_is_learned_is_trimmed(
         httpx.AsyncClient(timeout=30) as http,
     ):
         for times in (1, 2):
-            async with asyncio.timeout(60):
-                while load.answers[429] < times:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await until(lambda: load.answers[429] >= times)  # noqa: B023
             assert await predicts(http, api)
             await load.more(20 * examples)
             load.answers[429] = times
@@ -109,7 +107,9 @@ async def test_over_the_limit_a_new_learner_takes_over_learns_and_trims(
         await until(lambda: learner.logged(LEADS), "the learner leads")
         async with client_of(server) as client:
             assert (await learned(client)).t == 100
-        await until(lambda: restarted.get("/readyz")["predict"] == "fresh", "the restarted one predicts")
+        await until_in_thread(
+            lambda: restarted.get("/readyz")["predict"] == "fresh", "the restarted one predicts"
+        )
         for process in (api, restarted):
             answer = await http.post(f"{process.url}/update", json=example(1000))
             assert answer.status_code == 429
@@ -136,9 +136,7 @@ async def test_updates_are_shed_while_a_foreigner_fills_the_server_and_taken_aga
         await load.more(50)
         fill(server, 1.0, step=MIB // 2)
         before = load.answers[429]
-        async with asyncio.timeout(60):
-            while load.answers[429] < before + 20:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: load.answers[429] >= before + 20)
         async with client_of(server) as client:
             await learned(client)
         free(server)

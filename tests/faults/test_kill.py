@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import ServerFactory
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.load import Load
-from tests.support.processes import Launch, ready, until
+from tests.support.processes import Launch, ready
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 

@@ -13,8 +13,9 @@ import pytest
 from tests.conftest import ServerFactory
 from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
 from tests.support.load import Load, example
-from tests.support.processes import Launch, ServiceProcess, ready, until
+from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 
@@ -35,6 +36,18 @@ class Setting(NamedTuple):
     async def readiness(self, purpose: str = "predict") -> tuple[int, dict[str, Any]]:
         answer = await self.http.get(f"{self.api.url}/readyz?for={purpose}")
         return answer.status_code, answer.json()
+
+    async def until_predictions_are(self, state: str) -> None:
+        async def reached() -> bool:
+            return bool((await self.readiness())[1]["predict"] == state)
+
+        await until(reached, f"predictions are {state}")
+
+    async def until_updates_are_accepted(self) -> None:
+        async def accepted() -> bool:
+            return (await self.readiness("update"))[0] == 200
+
+        await until(accepted, "updates are accepted")
 
 
 @pytest.fixture
@@ -66,9 +79,7 @@ async def test_while_the_server_is_paused_predictions_go_on_and_updates_say_what
         assert answer.json()["event_ids"] == [f"event-{event}"]
 
     assert (await setting.predict()).json() == before
-    async with asyncio.timeout(60):
-        while (await setting.readiness())[1]["predict"] != "stale":  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await setting.until_predictions_are("stale")
     status, report = await setting.readiness()
     assert (status, report["update"]) == (200, "unavailable")
     assert report["mirror_age_seconds"] > 1
@@ -76,9 +87,7 @@ async def test_while_the_server_is_paused_predictions_go_on_and_updates_say_what
     assert (await setting.predict()).json() == before
 
     setting.server.resume()
-    async with asyncio.timeout(60):
-        while (await setting.readiness("update"))[0] != 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await setting.until_updates_are_accepted()
     async with client_of(setting.server) as client:
         assert (await meta_of(client)).appended == 1, "what came to the server late was appended all the same"
     for event in range(1, 40):
@@ -86,9 +95,7 @@ async def test_while_the_server_is_paused_predictions_go_on_and_updates_say_what
         assert (answer.status_code, answer.json()["status"]) == (200, "learned")
     replica = await assert_learned_once(setting.server, [f"event-{event}" for event in range(40)])
     await assert_mirror_equals(setting.api.url, replica)
-    async with asyncio.timeout(60):
-        while (await setting.readiness())[1]["predict"] != "fresh":  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await setting.until_predictions_are("fresh")
 
 
 async def test_an_update_that_never_left_is_known_not_to_be_appended(setting: Setting) -> None:

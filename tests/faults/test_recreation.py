@@ -8,8 +8,8 @@ import pytest
 
 from service.storage.keys import meta_key
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
-from tests.support.processes import until
 from tests.support.steered import Steered
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 

@@ -15,9 +15,10 @@ from tests.support.certificates import Certificates
 from tests.support.failovers import appended, assert_the_lost_are_counted, send_again
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.load import Load
-from tests.support.processes import Launch, ready, until
+from tests.support.processes import Launch, ready
 from tests.support.servers import ServerProcess
 from tests.support.topologies import ClusterOfServers, SentinelsOfServers, cluster, sentinels
+from tests.support.waiting import until, until_in_thread
 
 pytestmark = pytest.mark.faults
 
@@ -37,7 +38,7 @@ async def fail_over(
     await ready(api, late)
     async with Load([api.url]) as load:
         await load.more(200)
-    await until(lambda: appended(replica) == appended(primary), "the replica follows")
+    await until_in_thread(lambda: appended(replica) == appended(primary), "the replica follows")
     async with Load([api.url], first=1000) as lost:
         await lost.more(50)
         replica.pause()
@@ -77,7 +78,7 @@ async def test_after_a_failover_of_sentinels_everything_follows_the_new_master(
 
         async def promote() -> None:
             deployment.kill_sentinel()
-            await until(lambda: is_master(deployment.replica), "the Sentinels promote the replica")
+            await until_in_thread(lambda: is_master(deployment.replica), "the Sentinels promote the replica")
 
         await fail_over(deployment, (deployment.primary, deployment.replica), launch, promote, report)
 
@@ -90,7 +91,7 @@ async def test_after_a_failover_of_a_cluster_everything_follows_the_new_master(
 
         async def promote() -> None:
             deployment.order(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
-            await until(lambda: is_master(replica), "the replica takes over")
+            await until_in_thread(lambda: is_master(replica), "the replica takes over")
 
         await fail_over(deployment, (primary, replica), launch, promote, report)
 

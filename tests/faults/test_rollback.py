@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ from tests.support.load import example
 from tests.support.processes import Launch, ready
 from tests.support.servers import ServerProcess
 from tests.support.steered import Steered
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
 
@@ -107,10 +107,12 @@ async def learning(server: ServerProcess, launch: Launch) -> AsyncIterator[Calla
 
     async def revision_after(event: int, t: int) -> str:
         (await http.post("/update", json=example(event))).raise_for_status()
-        async with asyncio.timeout(30):
-            while (model := (await http.get("/models/default")).json())["t"] < t:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return str(model["revision"])
+
+        async def revision() -> str | None:
+            model = (await http.get("/models/default")).json()
+            return str(model["revision"]) if model["t"] >= t else None
+
+        return await until(revision, f"{t} examples are learned")
 
     async with httpx.AsyncClient(base_url=api.url, timeout=30) as http:
         yield revision_after
@@ -157,10 +159,12 @@ async def test_a_server_that_was_emptied_has_no_models_and_the_service_says_so(s
     with steered.server.client() as client:
         client.flushall()
     for api in (steered.near, steered.far):
-        async with asyncio.timeout(60):
-            while (answer := await steered.update(api, 1)).status_code == 503:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        assert answer.status_code == 404
+
+        async def status() -> int | None:
+            found = (await steered.update(api, 1)).status_code  # noqa: B023
+            return None if found == 503 else found
+
+        assert await until(status, "the server is found again") == 404
         url = f"{api.url}{steered.path}/predict"
         assert (await steered.http.post(url, json={"features": {}})).status_code == 404
         assert (await steered.http.get(f"{api.url}/models")).json() == {"models": []}

@@ -15,8 +15,9 @@ from tests.conftest import Report, ServerFactory
 from tests.support.caller import FAILURES, Caller, caller
 from tests.support.invariants import assert_learned_once
 from tests.support.load import example
-from tests.support.processes import Launch, ready, until
+from tests.support.processes import Launch, ready
 from tests.support.servers import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 

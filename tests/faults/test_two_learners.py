@@ -14,6 +14,7 @@ from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.load import Load
 from tests.support.processes import Launch, ready
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 
@@ -29,9 +30,7 @@ async def test_two_learners_at_once_leave_the_state_right(
     await ready(api)
     async with without_a_lease(server), Load([api.url]) as load:
         await load.more(200)
-        async with asyncio.timeout(60):
-            while not all(learner.logged(REFUSED) for learner in learners):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: all(learner.logged(REFUSED) for learner in learners), "both are refused")
         await load.more(200)
     replica = await assert_learned_once(server, load.acknowledged)
     await assert_mirror_equals(api.url, replica)

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.support.processes import Launch, ready, until
+from tests.support.processes import Launch, ready
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 

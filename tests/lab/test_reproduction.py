@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -22,6 +21,7 @@ from lab.experiments.reproduction import (
 from service.errors import CommandFailure
 from tests.support.commands import FTRL, environment, run
 from tests.support.small_data import examples, write_all, write_sentiment
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     words = ("reproduce", "table1", "--data", str(data), "--out", str(out), "--jobs", "1")
     only = ("--only", "books,dvd,electronics,kitchen", "--json")
     with subprocess.Popen([*FTRL, *words, *only], env=environment(), stdout=subprocess.DEVNULL) as killed:
-        while not list((out / "cells").glob("*.json")):
-            assert killed.poll() is None
-            time.sleep(0.001)
+        wait_until(lambda: killed.poll() is not None or list((out / "cells").glob("*.json")))
+        assert killed.poll() is None, "it has ended by itself"
         killed.kill()
     kept = len(list((out / "cells").glob("*.json")))
     finished = run(*words, *only)

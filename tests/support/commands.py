@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from tests.support.shared_data import REPOSITORY
+from tests.support.waiting import wait_until
 
 FTRL = (sys.executable, "-m", "service")
 PATIENT = {"FTRL_REDIS_TIMEOUT_SECONDS": "4", "FTRL_UPDATE_TIMEOUT_SECONDS": "20"}
@@ -66,6 +65,11 @@ class ServingProcess:
             reader.start()
 
     @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return "".join(self.output + self.errors)
+
+    @property
     def url(self) -> str:
         """The address that it says, once it answers there."""
         said = "metrics are at" if self._learns else "listens on"
@@ -73,26 +77,24 @@ class ServingProcess:
 
     def wait_for(self, pattern: str, seconds: float = 60) -> str:
         """The first match in what was written so far to either stream."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = re.search(pattern, "".join(self.output + self.errors))
-            if found:
-                return found[0]
-            time.sleep(0.02)
-        raise AssertionError(f"no {pattern!r} in:\n{''.join(self.output + self.errors)}")
+        try:
+            found = wait_until(lambda: re.search(pattern, self.log), f"it writes {pattern!r}", seconds)
+        except AssertionError as e:
+            e.add_note(self.log)
+            raise
+        return found[0]
 
     def wait_until_ready(self, seconds: float = 60) -> str:
         """The address, once updates are taken."""
         url = self.url
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, "".join(self.errors)
-            try:
-                with urlopen(f"{url}/readyz?for=update", timeout=5):
-                    return url
-            except (URLError, OSError):
-                time.sleep(0.05)
-        raise AssertionError(f"not ready:\n{''.join(self.errors)}")
+
+        def is_ready() -> bool:
+            assert self.process.poll() is None, self.log
+            with urlopen(f"{url}/readyz?for=update", timeout=5):
+                return True
+
+        wait_until(is_ready, f"{url} takes updates", seconds)
+        return url
 
     def put(self, path: str, body: object) -> Any:
         return self.post(path, body, "PUT")

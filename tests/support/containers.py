@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
-from typing import Any, TypeVar
-from urllib.error import HTTPError
+from typing import Any
 from urllib.request import Request, urlopen
 
 from tests.support.shared_data import REPOSITORY
-
-T = TypeVar("T")
-FAILURES = (OSError, ValueError)
-"""What a call raises whose container is away, or goes away before it has answered."""
 
 
 def docker(*words: str, **variables: str) -> str:
@@ -50,21 +43,7 @@ def address(service: str, port: int, index: int = 1) -> str:
 
 
 def call(url: str, body: object = None) -> Any:
-    """The JSON reply to a GET, or to a POST of `body`; raises one of FAILURES, HTTPError among them."""
+    """The JSON reply to a GET, or to a POST of `body`."""
     content = None if body is None else json.dumps(body).encode()
     with urlopen(Request(url, content, {"Content-Type": "application/json"}), timeout=10) as reply:
         return json.load(reply)
-
-
-def eventually(ask: Callable[[], T], holds: Callable[[T], bool], seconds: float = 60) -> T:
-    """The first answer that holds; failures meanwhile are as good as a wrong answer."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            answer: Any = ask()
-            if holds(answer):
-                return answer
-        except FAILURES as failure:
-            answer = failure.read() if isinstance(failure, HTTPError) else failure
-        assert time.monotonic() < deadline, f"still {answer!r}"
-        time.sleep(0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
@@ -20,6 +19,7 @@ from service.storage.records import LogEntry, Meta
 from tests.support.load import example
 from tests.support.servers import ServerProcess
 from tests.support.system import assert_state_is_a_pass_over_the_log, read_log
+from tests.support.waiting import until
 
 PROBES = 200
 
@@ -43,13 +43,14 @@ async def meta_of(client: Redis, model: str = DEFAULT_MODEL) -> Meta:
 
 async def learned(client: Redis, model: str = DEFAULT_MODEL, seconds: float = 60.0) -> Meta:
     """Waits until everything in the log is learned."""
-    async with asyncio.timeout(seconds):
-        while True:
-            with contextlib.suppress(*CONNECTION_FAILURES):
-                meta = await meta_of(client, model)
-                if not meta.backlog:
-                    return meta
-            await asyncio.sleep(0.02)
+
+    async def complete() -> Meta | None:
+        with contextlib.suppress(*CONNECTION_FAILURES):
+            meta = await meta_of(client, model)
+            return None if meta.backlog else meta
+        return None
+
+    return await until(complete, f"all in the log of {model} is learned", seconds)
 
 
 async def assert_learned_once(
@@ -80,9 +81,12 @@ def digests(event_ids: Sequence[str]) -> set[bytes]:
 async def assert_mirror_equals(url: str, replica: Replica, seconds: float = 60.0) -> None:
     """After a moment, the API process at `url` predicts from exactly this state."""
     model = f"{url}/models/{replica.keys.model}"
-    async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(seconds):
-        while (await http.get(model)).json().get("revision") != replica.revision:  # noqa: ASYNC110  over HTTP
-            await asyncio.sleep(0.02)
+    async with httpx.AsyncClient(timeout=30) as http:
+
+        async def is_there() -> bool:
+            return bool((await http.get(model)).json().get("revision") == replica.revision)
+
+        await until(is_there, f"{url} predicts from {replica.revision}", seconds)
         probes = [example(i)["features"] for i in range(PROBES)]
         answer = (
             await http.post(f"{model}/predict", json={"instances": [{"features": p} for p in probes]})

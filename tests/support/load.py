@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from service.models.config.model import DEFAULT_MODEL
 from tests.support.caller import FAILURES, Caller, caller
+from tests.support.waiting import until
 
 ACKNOWLEDGED = (200, 202)
 TRY_AGAIN = (429, 503)
@@ -75,12 +76,14 @@ class Load:
     async def more(self, count: int, seconds: float = 60) -> None:
         """Waits until this many more examples are acknowledged."""
         goal = len(self.acknowledged) + count
-        async with asyncio.timeout(seconds):
-            while len(self.acknowledged) < goal:
-                for task in self._tasks:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(0.01)
+
+        def reached() -> bool:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            return len(self.acknowledged) >= goal
+
+        await until(reached, f"{count} more examples are acknowledged", seconds)
 
     async def _client(self, number: int) -> None:
         async with caller() as service:

@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from tests.support.commands import ServingProcess
@@ -34,11 +32,6 @@ class ServiceProcess(ServingProcess):
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
-
-    @property
-    def log(self) -> str:
-        """What it has written so far."""
-        return "".join(self.output + self.errors)
 
     def logged(self, text: str) -> bool:
         return text in self.log
@@ -79,21 +72,6 @@ def launcher(directory: Path) -> Iterator[Launch]:
 async def ready(*processes: ServiceProcess) -> None:
     """Waits until each API process takes updates. The loop goes on meanwhile: a proxy may run in it."""
     await asyncio.gather(*(asyncio.to_thread(process.wait_until_ready) for process in processes))
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Waits until a condition that may block for a moment holds; fails the test with `what` otherwise."""
-    deadline = time.monotonic() + seconds
-    while not await asyncio.to_thread(_holds, condition):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        await asyncio.sleep(0.02)
-
-
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except (URLError, OSError):
-        return False
 
 
 def is_gone(pid: int) -> bool:

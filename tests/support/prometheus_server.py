@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from tests.support.servers import free_port
 from tests.support.shared_data import REPOSITORY
+from tests.support.waiting import wait_until
 
 
 class PrometheusServer:
@@ -53,15 +53,11 @@ class PrometheusServer:
         return [one for one in self.ask("query", query=promql)["result"] if one["value"][1] != "NaN"]
 
     def wait_for(self, promql: str, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                if self.query(promql):
-                    return
-            except (URLError, OSError):
-                assert self._process.poll() is None, "Prometheus ended"
-            assert time.monotonic() < deadline, f"nothing came of {promql}"
-            time.sleep(0.1)
+        def found() -> bool:
+            assert self._process.poll() is None, "Prometheus ended"
+            return bool(self.query(promql))
+
+        wait_until(found, f"{promql} finds something", seconds)
 
     def missing(self, promqls: Sequence[str], seconds: float = 60) -> list[str]:
         """Those that find nothing within this time: a recorded series, and its past, come a scrape later."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any
 import httpx
 
 from tests.support.load import Load, example
-from tests.support.processes import ServiceProcess, launcher, ready, until
+from tests.support.processes import ServiceProcess, launcher, ready
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until
 
 PATIENT = {"update_timeout_seconds": 5.0}  # a busy machine takes its time to learn
 
@@ -55,12 +55,12 @@ class Steered:
     async def update_until_learned(
         self, api: ServiceProcess, count: int, start: int = 0
     ) -> list[dict[str, Any]]:
-        async with asyncio.timeout(60):
-            while (answer := await self.update(api, count, start)).status_code != 200:
-                assert answer.status_code in (202, 404, 503), answer.text
-                await asyncio.sleep(0.05)
-        results: list[dict[str, Any]] = answer.json()["results"]
-        return results
+        async def learned() -> list[dict[str, Any]] | None:
+            answer = await self.update(api, count, start)
+            assert answer.status_code in (200, 202, 404, 503), answer.text
+            return answer.json()["results"] if answer.status_code == 200 else None
+
+        return await until(learned, "the examples are learned")
 
     @contextlib.asynccontextmanager
     async def with_model(self, name: str, config: dict[str, Any]) -> AsyncIterator[Steered]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -181,13 +181,6 @@ async def assert_state_is_a_pass_over(client: Redis, replica: Replica, entries: 
     assert state.digest() == replica.state.digest()
     evaluation = await stored_evaluation(client, replica)
     assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Waits until `condition()` holds, and fails the test if it does not within `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  conditions of all kinds, none of which signals
-            await asyncio.sleep(0.01)
 
 
 class _OneErrand:

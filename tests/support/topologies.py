@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import redis
@@ -14,25 +13,12 @@ from redis.crc import key_slot
 from service.storage.keys import meta_key
 from tests.support.certificates import Certificates
 from tests.support.servers import ServerProcess, executable_of, free_port
+from tests.support.waiting import wait_until
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 800
 PATIENT_MS = 3000  # while a cluster forms: who is slower than the node timeout to shake hands is forgotten
 SENTINELS = 3
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not _holds(condition):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-
-
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except (redis.RedisError, OSError):
-        return False
 
 
 def port_of(server: ServerProcess) -> int:

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 import httpx
 import pytest
-import uvicorn
 
-from service.api.server.uvicorn_server import HttpServer
+from service.api.server.uvicorn_server import server_of
 from service.app import create_app
 from service.settings import Settings
 from tests.conftest import PATIENT
@@ -23,7 +22,7 @@ ApiFactory = Callable[..., "LiveApi"]
 
 
 class LiveApi:
-    """One API process's worth, learner included unless told otherwise, until `stop()`."""
+    """An API process's worth on the production server, with a learner by default, until `stop()`."""
 
     def __init__(self, settings: Settings, *, run_learner: bool = True) -> None:
         self.settings = settings
@@ -31,18 +30,19 @@ class LiveApi:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self._started = threading.Event()
         self.client = httpx.Client(base_url=self.url, timeout=30)
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on", ws="none")
-        self._server = HttpServer(config, self.app.end_streams)
+        self._server = server_of(
+            self.app, settings, self.app.state.backend.stop_soon, self.app.end_streams, self._started.set
+        )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True
         )
 
     def start(self) -> Self:
         self._thread.start()
-        while not self._server.started:
+        while not self._started.wait(0.01):
             assert self._thread.is_alive(), "the application did not start"
-            self._thread.join(0.01)
         return self
 
     def stop(self) -> None:

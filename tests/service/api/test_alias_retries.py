@@ -11,6 +11,7 @@ import pytest
 from service.storage.keys import ALIASES, ModelKeys, meta_key
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 # A busy machine is no outage.
 PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 25}
@@ -120,10 +121,14 @@ def test_it_is_another_one_where_the_first_cannot_have_come_through_the_alias_or
     an_hour_ago = int(time.time()) - 3600
     with fresh_valkey.client() as client:
         client.hset(ALIASES, field, an_hour_ago * (1 if field == "live/old" else 1_000_000))
-    deadline = time.monotonic() + 30
-    while switched.show("new") == "unknown":  # until the process has heard of it
-        assert time.monotonic() < deadline
-        assert switched.predict(id="k")["logged"] is True
+
+    def is_known() -> bool:
+        """Once the process has read the field again."""
+        known = switched.show("new") != "unknown"
+        assert known or switched.predict(id="k")["logged"] is True
+        return known
+
+    wait_until(is_known)
     assert switched.show() == "duplicate"
 
 
@@ -214,10 +219,14 @@ def test_it_is_found_without_loading_the_former_model(
     assert switched.show("new") == "unknown", "it is kept once"
     live.delete("/models/old").raise_for_status()
     live.put("/models/old", json={"feedback": FEEDBACK}).raise_for_status()
-    deadline = time.monotonic() + 30
-    while switched.show("new") == "unknown":  # another one of that name has kept none
-        assert time.monotonic() < deadline
-        assert other.post("/models/live/predict", json=body).json()["logged"] is True
+
+    def is_known() -> bool:
+        """The new model of that name has logged none."""
+        known = switched.show("new") != "unknown"
+        assert known or other.post("/models/live/predict", json=body).json()["logged"] is True
+        return known
+
+    wait_until(is_known)
     assert other.post("/models/old/predict", json=body).json()["logged"] is True
 
 

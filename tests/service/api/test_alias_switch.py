@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import httpx
@@ -11,6 +10,7 @@ import httpx
 from service.storage.keys import meta_key
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 # A busy machine is no outage.
 PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 25}
@@ -105,8 +105,7 @@ def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
     results = post(api, "update", {"examples": labels})["results"]
     assert [one["status"] for one in results] == ["learned"] * 3 + ["unknown"] * 2
     assert api.post("/models/live/update", json={"id": "nobody", "label": 1}).status_code == 404
-    while unknown(api, "new") < 4:
-        time.sleep(0.05)
+    wait_until(lambda: unknown(api, "new") >= 4)
     assert (unknown(api, "new"), unknown(api, "old")) == (4, 0)
 
 

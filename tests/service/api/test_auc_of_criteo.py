@@ -15,6 +15,7 @@ import pytest
 
 from model_core.evaluation.exact import summarize
 from tests.support.shared_data import shared_file
+from tests.support.waiting import wait_until
 
 COLUMNS = [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
 ROWS, A_REQUEST = 6000, 500
@@ -55,10 +56,8 @@ def test_the_scraped_auc_is_within_its_bound_of_the_exact_one(api: httpx.Client)
         probabilities += [result["probability"] for result in results]
         labels += [example["label"] for example in part]
         times += [round(example["event_time"] * 1000) for example in part]
+    wait_until(lambda: scraped(api, model).get(("examples", "all")) == ROWS)
     figures = scraped(api, model)
-    while figures.get(("examples", "all")) != ROWS:
-        time.sleep(0.1)
-        figures = scraped(api, model)
     p, y, t = np.array(probabilities), np.array(labels, np.uint8), np.array(times)
     for window, unit, minutes in (("all", 1, 10**7), ("24h", 60, 24 * 60), ("1h", 5, 60)):
         clock = t[-1] // 60_000

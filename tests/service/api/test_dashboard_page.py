@@ -9,11 +9,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from tests.service.api.test_health import wait_for
 from tests.support.browser import Visit, chromium, visit
 from tests.support.clicks import Clicks
 from tests.support.commands import ServingProcess
 from tests.support.servers import ServerProcess, free_port
+from tests.support.waiting import wait_until
 
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740}
@@ -94,11 +94,11 @@ def test_it_shows_the_figures_that_the_api_reports(tab: Visit, service: Service)
             "#tile-base_rate .note": f"{hour['clicks']:,} clicks of {hour['examples']:,}",
         }
 
-    wait_for(lambda: all(text in tab.text(place) for place, text in figures().items()))
+    wait_until(lambda: all(text in tab.text(place) for place, text in figures().items()))
     state = service.process.get("/models/default")
     tab.wait_for_text("#facts", f"{state['features_seen']:,}")
     tab.wait_for_text("#state-note", state["revision"])
-    wait_for(lambda: tab.text("#density") == f"{state['density'] * 100:.1f}")
+    wait_until(lambda: tab.text("#density") == f"{state['density'] * 100:.1f}")
     rows = service.process.get("/models/default/evaluation")["sources"]["progressive"]["windows"]["1h"]
     assert tab.page.locator("#curve circle").count() == len(rows["reliability"])
     tab.page.locator("summary").click()
@@ -110,10 +110,10 @@ def test_it_moves_when_updates_arrive(tab: Visit, service: Service) -> None:
         service.learn(40)
         tab.wait_for_text("#facts", service.learned())
         tab.wait_for_text("#tile-updates .note", service.learned())
-    wait_for(lambda: tab.text("#updates") not in ("0", "–"))
+    wait_until(lambda: tab.text("#updates") not in ("0", "–"))
     assert tab.page.locator("#tile-updates canvas").count() == 1
     tab.wait_for_text("#latency", ".")
-    wait_for(lambda: tab.text("#lag") == "0")
+    wait_until(lambda: tab.text("#lag") == "0")
 
 
 def test_it_tells_slices_apart(tab: Visit, service: Service) -> None:
@@ -121,7 +121,7 @@ def test_it_tells_slices_apart(tab: Visit, service: Service) -> None:
     tab.page.select_option("#feature", "device")
     tab.page.get_by_role("cell", name="×").first.wait_for()
     rows = tab.page.locator("#slices-table tbody tr")
-    wait_for(lambda: rows.count() == 3)
+    wait_until(lambda: rows.count() == 3)
 
     def told() -> list[str]:
         slices = service.process.get("/models/sliced/evaluation")["slices"]["device"]
@@ -137,7 +137,7 @@ def test_it_tells_slices_apart(tab: Visit, service: Service) -> None:
             written(figures["log_loss"], 4),
         ]
 
-    wait_for(lambda: rows.first.inner_text().split("\t") == told())
+    wait_until(lambda: rows.first.inner_text().split("\t") == told())
 
 
 def test_what_was_served_is_judged_where_it_is_known(tab: Visit, service: Service) -> None:
@@ -155,7 +155,7 @@ def test_what_was_served_is_judged_where_it_is_known(tab: Visit, service: Servic
         windows = service.process.get("/models/served/evaluation")["sources"]["served"]["windows"]
         return written(windows["1h"]["calibration_ratio"], 3)
 
-    wait_for(lambda: ratio() in tab.text("#calibration_ratio"))
+    wait_until(lambda: ratio() in tab.text("#calibration_ratio"))
     tab.page.get_by_role("radio", name="Progressive").check()
     tab.wait_for_text("#quality-note", "each prediction just before its click was learned")
 
@@ -175,7 +175,7 @@ def test_impressions_that_wait_for_their_labels_are_told(tab: Visit, service: Se
 
 def test_the_past_outlives_a_reload(tab: Visit) -> None:
     tab.page.locator("#tile-lag canvas").wait_for()
-    wait_for(lambda: len(past(tab)) >= 2)
+    wait_until(lambda: len(past(tab)) >= 2)
     before = past(tab)
     tab.page.reload()
     tab.wait_for_text(CONNECTION, "Live")
@@ -229,7 +229,7 @@ def test_models_and_windows_are_switched_with_the_keyboard(tab: Visit) -> None:
     tab.page.focus("#model")
     tab.page.keyboard.press("ArrowDown")  # models are in the order of their names
     tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
-    wait_for(lambda: tab.text("#auc") == "–")
+    wait_until(lambda: tab.text("#auc") == "–")
     tab.wait_for_text("#tile-auc .note", "Needs 50 clicks: 0 so far.")
     tab.page.keyboard.press("Tab")
     tab.page.keyboard.press("ArrowRight")

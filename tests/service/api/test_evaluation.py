@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 
 from service.api.routes.evaluation import EvaluationReply
 from tests.support.problem_replies import problem
+from tests.support.waiting import wait_until
 
 WINDOWS = ["15m", "30m", "1h", "24h", "all"]
 
@@ -37,14 +37,13 @@ def clicks(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 def told(api: httpx.Client, name: str, t: int, slices_t: int | None = None) -> dict[str, Any]:
     """Once it tells of so many rounds, and of the state."""
-    reply: dict[str, Any] = {}
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        reply = api.get(f"/models/{name}/evaluation").json()
-        if (reply["t"], reply["slices_t"]) == (t, slices_t) and reply["measures"] is not None:
-            return reply
-        time.sleep(0.05)
-    raise AssertionError(f"nothing is told of {t} rounds: {reply}")
+
+    def reply() -> dict[str, Any] | None:
+        found: dict[str, Any] = api.get(f"/models/{name}/evaluation").json()
+        complete = (found["t"], found["slices_t"]) == (t, slices_t) and found["measures"] is not None
+        return found if complete else None
+
+    return wait_until(reply, f"an evaluation of {t} rounds")
 
 
 def test_an_unknown_model_has_no_evaluation(api: httpx.Client) -> None:

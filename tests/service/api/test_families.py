@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import reduce
 from itertools import product
@@ -22,6 +21,7 @@ from service.storage.client import connect
 from tests.service.api.conftest import LiveApi
 from tests.support.problem_replies import problem
 from tests.support.system import stored
+from tests.support.waiting import wait_until
 
 RATES: list[dict[str, Any]] = [
     {"kind": "adaptive", "alpha": 0.5, "beta": 1.0},
@@ -97,8 +97,7 @@ def learned(live_api: LiveApi) -> Iterator[httpx.Client]:
         for part in (EXAMPLES[:FIRST], EXAMPLES[FIRST:]):
             client.post(f"/models/{name}/update?wait=false", json={"examples": part}).raise_for_status()
     for name in SERVED:
-        while client.get(f"/models/{name}").json()["t"] < ROUNDS:
-            time.sleep(0.05)
+        wait_until(lambda: client.get(f"/models/{name}").json()["t"] >= ROUNDS)  # noqa: B023
     yield client
     for name in SERVED:
         client.delete(f"/models/{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +15,7 @@ from service.example_log.ids import is_sampled, new_id, packed_id
 from service.feedback.store import key_of
 from service.storage.keys import meta_key
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 FEATURES = {"user": "u1", "ad": "a7", "hour": 14}
 LONG = {"window_seconds": 60, "unshown_seconds": 60, "grace_seconds": 60, "late_seconds": 60}
@@ -38,11 +38,11 @@ class Model:
         return reply
 
     def rounds(self, at_least: int) -> int:
-        deadline = time.monotonic() + 60
-        while (t := self.http.get(self.path).json()["t"]) < at_least:
-            assert time.monotonic() < deadline, t
-            time.sleep(0.05)
-        return int(t)
+        def t() -> int:
+            return int(self.http.get(self.path).json()["t"])
+
+        wait_until(lambda: t() >= at_least)
+        return t()
 
 
 @pytest.fixture
@@ -171,10 +171,7 @@ def test_the_examples_of_a_list_are_durable_before_its_labels_are_waited_for(
     items = [{"id": model.predict(log=True)["id"], "label": 1}, {"features": FEATURES, "label": 0}]
     with ThreadPoolExecutor(1) as pool, fresh_valkey.client() as client:
         asked = pool.submit(model.post, "update", {"examples": items})
-        deadline = time.monotonic() + 20
-        while client.hget(meta_key("mixed"), "appended") != b"2":
-            assert time.monotonic() < deadline, "only the label is in the log"
-            time.sleep(0.02)
+        wait_until(lambda: client.hget(meta_key("mixed"), "appended") == b"2", "both are in the log")
         start_api(fresh_valkey)
         results = asked.result().json()["results"]
     assert [one["status"] for one in results] == ["learned", "learned"]
@@ -207,12 +204,9 @@ def test_what_came_of_predictions_is_counted_from_the_first_one_on(
     ids = [model.predict(log=True)["id"] for _ in range(3)]
     model.post("impressions", {"ids": ids[:2]})
     model.post("update", {"id": ids[0], "label": 1})
-    deadline = time.monotonic() + 60
-    while (
-        not {"never_shown": 1, "joined": 1, "negative": 1}.items() <= (counted := fates(api, model)).items()
-    ):
-        assert time.monotonic() < deadline, counted
-        time.sleep(0.1)
+    due = {"never_shown": 1, "joined": 1, "negative": 1}
+    wait_until(lambda: due.items() <= fates(api, model).items())
+    counted = fates(api, model)
     assert (counted["logged"], counted["shown"]) == (3, 2)
     assert counted["late"] == 0, "there before the first one, or Prometheus would miss it"
     name = model.path.rpartition("/")[2]
@@ -224,11 +218,10 @@ def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Cli
         model = make_model(exposure="on_predict", window_seconds=1)
         for _ in range(created):
             model.predict(log=True)
-        deadline = time.monotonic() + 60
-        while (counted := fates(api, model)).get("negative", 0) < created * (created + 1) / 2:
-            assert time.monotonic() < deadline, counted
-            time.sleep(0.1)
-        assert counted["logged"] == counted["negative"] == created * (created + 1) / 2
+        negatives = created * (created + 1) / 2
+        wait_until(lambda: fates(api, model).get("negative", 0) >= negatives)  # noqa: B023
+        counted = fates(api, model)
+        assert counted["logged"] == counted["negative"] == negatives
         api.delete(model.path)
 
 

@@ -14,6 +14,7 @@ import redis
 from service.storage.keys import ModelKeys
 from tests.service.api.conftest import LiveApi
 from tests.service.api.test_feedback import FEATURES, Model
+from tests.support.waiting import wait_until
 
 FATES = "ftrl_feedback_predictions_total"
 DELAY = "ftrl_feedback_label_delay_seconds"
@@ -33,11 +34,11 @@ class Watched(Model):
         return found
 
     def figures_once(self, wanted: Callable[[Figures], bool]) -> Figures:
-        deadline = time.monotonic() + 60
-        while not wanted(found := self.figures()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
-        return found
+        def found() -> Figures | None:
+            figures = self.figures()
+            return figures if wanted(figures) else None
+
+        return wait_until(found)
 
 
 @pytest.fixture

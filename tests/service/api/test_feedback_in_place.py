@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.service.api.conftest import ApiFactory, LiveApi
 from tests.support.commands import run
 from tests.support.problem_replies import problem
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 CONFIG = {"hashing": {"bits": 12}, "feedback": {"log": True, "max_bytes": 1 << 16}}
 FEATURES = {f"f{number}": "v" for number in range(20)}
@@ -35,13 +35,6 @@ def patch(api: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
     assert reply.status_code == 200, reply.text
     feedback: dict[str, Any] = reply.json()["feedback"]
     return feedback
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def logged(api: httpx.Client, path: str, count: int = 1) -> bool:
@@ -64,17 +57,17 @@ def test_it_counts_in_every_process_and_for_the_learner_without_a_restart(
     one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
     one.client.put("/models/ads", json=CONFIG).raise_for_status()
     workers = (one.client, other.client)
-    until(lambda: not logged(one.client, "/models/ads", 50))
+    wait_until(lambda: not logged(one.client, "/models/ads", 50))
     assert not logged(other.client, "/models/ads")
     assert patch(other.client, "/models/ads", max_bytes=1 << 24)["max_bytes"] == 1 << 24
     assert [logged(worker, "/models/ads") for worker in workers] == [True, True]
     assert other.client.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 24
-    until(lambda: one.client.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 24)
-    until(lambda: most_bytes(one.client, "ads") == 1 << 24)
+    wait_until(lambda: one.client.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 24)
+    wait_until(lambda: most_bytes(one.client, "ads") == 1 << 24)
     patch(one.client, "/models/ads", log=False)
-    until(lambda: not logged(other.client, "/models/ads"))
+    wait_until(lambda: not logged(other.client, "/models/ads"))
     patch(one.client, "/models/ads", log=True, wait=False)
-    until(lambda: logged(other.client, "/models/ads"))
+    wait_until(lambda: logged(other.client, "/models/ads"))
 
 
 def test_a_shorter_window_closes_what_waits(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
@@ -86,7 +79,7 @@ def test_a_shorter_window_closes_what_waits(fresh_valkey: ServerProcess, start_a
         assert api.post("/models/ads/predict", json=body).json()["logged"]
     assert api.post("/models/ads/update", json={"id": "1", "label": 1}).json()["status"] == "waiting"
     patch(api, "/models/ads", window_seconds=1)
-    until(lambda: bool(api.get("/models/ads").json()["t"] == 3))
+    wait_until(lambda: bool(api.get("/models/ads").json()["t"] == 3))
     again = api.post("/models/ads/update", json={"id": "1", "label": 1}).json()
     assert (again["status"], again["probability"] is not None) == ("duplicate", True)
 
@@ -157,7 +150,7 @@ def test_while_redis_is_away_it_is_refused_and_the_same_again_is_safe(
     assert problem(refused, 503)["title"] == "State unavailable"
     assert refused.headers["Retry-After"] == "1"
     fresh_valkey.resume()
-    until(lambda: api.patch("/models/ads", json={"feedback": {"max_bytes": 1 << 20}}).status_code == 200)
+    wait_until(lambda: api.patch("/models/ads", json={"feedback": {"max_bytes": 1 << 20}}).status_code == 200)
     assert api.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 20
 
 
@@ -168,10 +161,10 @@ def test_a_server_without_memory_takes_it(fresh_valkey: ServerProcess, start_api
     with fresh_valkey.client() as redis:
         redis.config_set("maxmemory", 1 << 20)
         assert patch(api, "/models/ads", unshown_seconds=1, window_seconds=60)["window_seconds"] == 60
-        until(lambda: not logged(api, "/models/ads"))
+        wait_until(lambda: not logged(api, "/models/ads"))
         assert patch(api, "/models/ads", max_bytes=1 << 22)["max_bytes"] == 1 << 22
         redis.config_set("maxmemory", 0)
-    until(lambda: logged(api, "/models/ads"))
+    wait_until(lambda: logged(api, "/models/ads"))
 
 
 def test_through_an_alias_that_means_another_by_now_what_waits_longer_is_known_longer(
@@ -201,10 +194,10 @@ def test_clones_and_snapshots_have_what_is_in_force_and_a_restore_leaves_it(
     assert api.get(clone).json()["feedback"] == changed
     assert patch(api, clone, window_seconds=80)["window_seconds"] == 80
     api.delete(clone).raise_for_status()
-    until(lambda: bool(api.post(f"{path}/snapshots").json()["config"]["feedback"] == changed))
+    wait_until(lambda: bool(api.post(f"{path}/snapshots").json()["config"]["feedback"] == changed))
     body = {"snapshot": early["id"], "replay_log": False}
     api.post(f"{path}/restore", json=body).raise_for_status()
-    until(lambda: "-1-" in api.get(path).json()["revision"])
+    wait_until(lambda: "-1-" in api.get(path).json()["revision"])
     assert api.get(path).json()["feedback"] == changed
     assert logged(api, path)
     again = api.put(path, json=CONFIG)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.problem_replies import problem
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 
 def samples(api: httpx.Client) -> dict[tuple[str, ...], float]:
@@ -21,13 +19,6 @@ def samples(api: httpx.Client) -> dict[tuple[str, ...], float]:
         for f in families
         for s in f.samples
     }
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_healthy_process_is_alive_and_ready(api: httpx.Client) -> None:
@@ -63,11 +54,11 @@ def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, star
         lease_seconds=1,
     ).client
     click = {"features": {"ad": "a"}, "label": 1, "event_id": "e"}
-    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
     known = api.post("/predict", json={"features": {"ad": "a"}}).json()
     fresh_valkey.pause()
-    wait_for(lambda: api.get("/readyz").json()["predict"] == "stale")
-    wait_for(lambda: api.get("/readyz").json()["update"] == "unavailable")
+    wait_until(lambda: api.get("/readyz").json()["predict"] == "stale")
+    wait_until(lambda: api.get("/readyz").json()["update"] == "unavailable")
     assert api.get("/livez").status_code == 200
     assert api.get("/readyz").status_code == 200
     assert api.get("/readyz?for=update").status_code == 503
@@ -91,10 +82,10 @@ def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, star
     assert (unopened["outcome"], unopened["event_ids"]) == ("not_appended", [])
 
     fresh_valkey.resume()
-    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
-    wait_for(lambda: api.post("/update", json=click).json()["status"] in ("learned", "duplicate"))
-    wait_for(lambda: api.get("/models/default").json()["t"] == 1)
-    wait_for(lambda: api.post("/update", json=click).json()["status"] == "duplicate")
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
+    wait_until(lambda: api.post("/update", json=click).json()["status"] in ("learned", "duplicate"))
+    wait_until(lambda: api.get("/models/default").json()["t"] == 1)
+    wait_until(lambda: api.post("/update", json=click).json()["status"] == "duplicate")
     assert api.get("/models/default").json()["t"] == 1
 
 
@@ -107,7 +98,7 @@ def test_the_process_waits_for_a_redis_that_comes_later(server_factory, start_ap
     assert report.json()["predict"] == "unavailable"
     problem(api.post("/predict", json={"features": {}}), 503)
     server.start()
-    wait_for(lambda: api.get("/readyz?for=update").status_code == 200)
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
     assert api.post("/predict", json={"features": {}}).status_code == 200
 
 
@@ -124,7 +115,7 @@ def test_a_server_near_its_memory_limit_gets_no_more_examples(fresh_valkey: Serv
     api = start_api(fresh_valkey).client
     with fresh_valkey.client() as client:
         client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.02))
-    wait_for(lambda: api.get("/readyz?for=update").status_code == 503)
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 503)
     assert samples(api)[("ftrl_redis_shedding",)] == 1
     problem(api.post("/update", json={"features": {}, "label": 1}), 429)
     assert api.get("/readyz").status_code == 200
@@ -138,7 +129,7 @@ def test_requests_and_examples_are_counted(api: httpx.Client, model: str) -> Non
     api.post(f"{model}/predict", json={"features": 3})
     api.post(f"{model}/update", json={"examples": [{"features": {}, "label": 1, "event_id": "e"}] * 2})
     learned = ("ftrl_examples_learned_total", "label=1", f"model={name}")
-    wait_for(lambda: samples(api).get(learned, 0) > before.get(learned, 0))
+    wait_until(lambda: samples(api).get(learned, 0) > before.get(learned, 0))
     after = samples(api)
 
     def gained(*key: str) -> float:
@@ -165,7 +156,7 @@ def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> Non
 def test_a_deleted_model_leaves_no_mirror_in_the_metrics(api: httpx.Client) -> None:
     api.put("/models/passing", json={"hashing": {"bits": 10}}).raise_for_status()
     assert ("ftrl_mirror_rounds", "model=passing") in samples(api)
-    wait_for(lambda: ("ftrl_model_rounds", "model=passing") in samples(api))
+    wait_until(lambda: ("ftrl_model_rounds", "model=passing") in samples(api))
     api.delete("/models/passing")
     gauges = ("ftrl_mirror_rounds", "ftrl_model_rounds", "ftrl_learner_active")
-    wait_for(lambda: not any((name, "model=passing") in samples(api) for name in gauges))
+    wait_until(lambda: not any((name, "model=passing") in samples(api) for name in gauges))

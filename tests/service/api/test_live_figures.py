@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import ApiFactory
-from tests.service.api.test_health import samples, wait_for
+from tests.service.api.test_health import samples
 from tests.support.event_stream import listening, next_of
 from tests.support.problem_replies import problem
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 
 def test_the_first_figures_come_at_once_and_more_as_the_model_learns(api: httpx.Client, model: str) -> None:
@@ -87,7 +88,7 @@ def test_only_so_many_may_listen(valkey: ServerProcess, start_api: ApiFactory) -
         problem(refused, 503)
         assert refused.headers["retry-after"]
         assert samples(api)[("ftrl_live_streams",)] == 2
-    wait_for(lambda: samples(api)[("ftrl_live_streams",)] == 0)
+    wait_until(lambda: samples(api)[("ftrl_live_streams",)] == 0)
     with listening(api) as events:
         next_of(events)
 
@@ -108,7 +109,7 @@ def test_a_stream_counts_as_a_request_that_was_answered_when_it_began(
     with listening(api) as events:
         for _ in range(3):
             next_of(events)
-    wait_for(lambda: ("ftrl_http_request_duration_seconds_count", *labels) in samples(api))
+    wait_until(lambda: ("ftrl_http_request_duration_seconds_count", *labels) in samples(api))
     longest = ("ftrl_http_request_duration_seconds_bucket", "le=1.0", *labels)
     assert samples(api)[longest] == 1, "of more than two seconds"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tests.conftest import PATIENT, SettingsFactory
 from tests.service.api.conftest import LiveApi
 from tests.support.commands import run
 from tests.support.servers import ServerProcess, free_port
+from tests.support.waiting import wait_until
 
 EXAMPLE = {"features": {"ad": "a"}}
 MINE, OTHER = "default", "other"
@@ -189,18 +189,12 @@ def test_the_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing
     file.write_text(line(PREDICTS, ["predict"]))
     tokens = TokenFile(file)
 
-    def comes(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
     file.write_text(line(UPDATES, ["update"], [MINE]))
-    comes(lambda: tokens.grant(UPDATES.encode()) is not None)
+    wait_until(lambda: tokens.grant(UPDATES.encode()) is not None)
     assert tokens.grant(PREDICTS.encode()) is None
     file.write_text("broken")
     looks = tokens._stamp
-    comes(lambda: tokens.grant(UPDATES.encode()) is not None and tokens._stamp != looks)
+    wait_until(lambda: tokens.grant(UPDATES.encode()) is not None and tokens._stamp != looks)
     assert tokens.grant(UPDATES.encode()) is not None
 
 

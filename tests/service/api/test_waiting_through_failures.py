@@ -15,6 +15,7 @@ from service.storage.records import LogEntry
 from tests.conftest import ServerFactory
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 25}
 PATH = "/models/clicks"
@@ -56,11 +57,13 @@ def label(api: httpx.Client, *ids: str, **fields: Any) -> list[str]:
 
 def rounds(api: httpx.Client, number: int) -> None:
     """Waits until so many were learned."""
-    deadline = time.monotonic() + 60
-    while (answer := api.get(PATH)).status_code != 200 or answer.json()["t"] < number:
-        assert time.monotonic() < deadline, answer.text
-        time.sleep(0.05)
-    assert answer.json()["t"] == number
+
+    def t() -> int:
+        answer = api.get(PATH)
+        return int(answer.json()["t"]) if answer.is_success else -1
+
+    wait_until(lambda: t() >= number)
+    assert t() == number
 
 
 def learned(server: ServerProcess) -> list[tuple[bytes, int, float]]:

@@ -3,7 +3,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,6 +13,7 @@ from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.conftest import ServerFactory
 from tests.support.commands import ServingProcess, environment, run
+from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., ServingProcess]
 
@@ -147,10 +147,7 @@ def test_serve_learns_and_ctrl_c_stops_it_and_its_server_with_nothing_lost(
 
 def test_a_stop_while_the_server_starts_leaves_no_server(ftrl: Ftrl, tmp_path: Path) -> None:
     process = ftrl("serve")
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "data" / "valkey" / "valkey.pid").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until((tmp_path / "data" / "valkey" / "valkey.pid").exists)
     assert process.stop() == 0
     assert not embedded_is_running(tmp_path)
 
@@ -183,18 +180,11 @@ def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path:
     api.wait_until_ready()
     learner = ftrl("learn")
     assert api.post("/update", CLICK)["status"] in {"learned", "appended"}
-    eventually(lambda: api.get("/models/default")["t"] == 1)
+    wait_until(lambda: api.get("/models/default")["t"] == 1)
     assert api.stop() == 0
     assert embedded_is_running(tmp_path)
     assert learner.stop() == 0
     assert not embedded_is_running(tmp_path)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def is_answering_an_update(url: str) -> bool:
@@ -219,9 +209,9 @@ def test_a_stop_while_requests_are_in_flight_waits_for_them(ftrl: Ftrl) -> None:
     head += f"Content-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body[:5])
-        eventually(lambda: is_answering_an_update(url))
+        wait_until(lambda: is_answering_an_update(url))
         os.kill(process.process.pid, 15)
-        eventually(lambda: refuses_connections(host, int(port)))
+        wait_until(lambda: refuses_connections(host, int(port)))
         connection.sendall(body[5:])
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert process.wait() == 0

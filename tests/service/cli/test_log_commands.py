@@ -21,7 +21,8 @@ from tests.conftest import SettingsFactory
 from tests.support.commands import run
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually, read_log, stored
+from tests.support.system import System, read_log, stored
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -70,12 +71,12 @@ async def update_until_learned(system: System, model: OpenModel, count: int, sta
     """The learner goes on: what is appended now is learned, be it a moment later."""
     rounds = model.mirror.replica.state.t
     await system.update(model, count, start)
-    await eventually(lambda: model.mirror.replica.state.t >= rounds + count)
+    await until(lambda: model.mirror.replica.state.t >= rounds + count)
 
 
 async def until_blocked(system: System) -> None:
     blocked = b'ftrl_learner_blocked{model="clicks"} 1.0'
-    await eventually(lambda: blocked in system.metrics.render())
+    await until(lambda: blocked in system.metrics.render())
 
 
 def pass_over(model: OpenModel, entries: list[LogEntry]) -> ModelState:
@@ -144,7 +145,7 @@ async def test_an_entry_that_cannot_be_read_stops_the_learner_until_it_is_skippe
     assert says in line
     assert not any("GAP" in line for line in await operator.show())
     assert await operator.skip(bad) == 0
-    await eventually(lambda: model.mirror.replica.state.t == 6)
+    await until(lambda: model.mirror.replica.state.t == 6)
     await update_until_learned(system, model, 4, start=6)
     await assert_dense(system, operator, model, leave_out=[bad])
 
@@ -160,7 +161,7 @@ async def test_unreadable_entries_in_a_row_are_skipped_together(
     await system.update(model, 2, start=5)
     await until_blocked(system)
     await operator.skip(bad[-1])
-    await eventually(lambda: model.mirror.replica.state.t == 7)
+    await until(lambda: model.mirror.replica.state.t == 7)
     await assert_dense(system, operator, model, leave_out=bad)
 
 
@@ -184,13 +185,13 @@ async def test_a_gap_stops_the_learner_until_it_is_skipped(
     _, second, third = await read_log(system.client, model.mirror.replica)
     await drop_entry(system, model, second)
     system.learn()
-    await eventually(lambda: model.mirror.replica.state.t == 4)
+    await until(lambda: model.mirror.replica.state.t == 4)
     await until_blocked(system)
     gap, shown = (await operator.show())[1:]
     assert gap == f"{third.id.before()}  GAP: 5 examples before {third.id} are not in the log"
     assert shown.startswith(f"{third.id}  examples 9..13 ")
     assert await operator.skip(gap.split()[0]) == 5
-    await eventually(lambda: model.mirror.replica.state.t == 9)
+    await until(lambda: model.mirror.replica.state.t == 9)
     await assert_dense(system, operator, model, leave_out=[], lost=5)
 
 
@@ -234,7 +235,7 @@ async def test_waiting_examples_can_be_left_out_where_no_learner_runs(
     first, second, _ = await read_log(system.client, model.mirror.replica)
     assert await operator.skip(second.id) == 6
     system.learn()
-    await eventually(lambda: model.mirror.replica.state.t == 3)
+    await until(lambda: model.mirror.replica.state.t == 3)
     await assert_dense(system, operator, model, leave_out=[first.id, second.id], lost=6)
 
 
@@ -273,7 +274,7 @@ async def test_a_skip_gives_way_to_a_learner_that_was_quicker(
             skipping = asyncio.create_task(skip_through(channel, "clicks", str(entry.id)))
             await hold.reached.wait()
             system.learn()
-            await eventually(lambda: model.mirror.replica.state.t == 5)
+            await until(lambda: model.mirror.replica.state.t == 5)
             hold.release()
             with pytest.raises(CommandFailure, match="already"):
                 await skipping

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,6 +32,7 @@ from tests.support.replays import CONFIG, ROWS, OpenReplay, assert_same_figures,
 from tests.support.servers import ServerProcess
 from tests.support.shared_data import shared_file
 from tests.support.system import stored
+from tests.support.waiting import wait_until
 
 FORMATS: list[Format] = ["vw", "libsvm", "csv", "tsv", "jsonl"]
 WAYS = ["http", "offline"]
@@ -83,15 +83,8 @@ def learning(service: ServiceProcess, plan: ReplayPlan) -> ReplayPlan:
     """The same plan, once its model is learned: what is not learned in time has no part in the figures."""
     if plan.model not in service.get("/models")["models"]:
         service.put(f"/models/{plan.model}", plan.config)
-    eventually(lambda: service.metric("ftrl_learner_active", model=plan.model) == 1)
+    wait_until(lambda: service.metric("ftrl_learner_active", model=plan.model) == 1)
     return plan
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def state_of(server: ServerProcess, model: str) -> Replica:
@@ -106,7 +99,7 @@ def state_of(server: ServerProcess, model: str) -> Replica:
 
 
 def assert_same_state(server: ServerProcess, one: str, other: str, rows: int) -> None:
-    eventually(lambda: [state_of(server, model).state.t for model in (one, other)] == [rows, rows])
+    wait_until(lambda: [state_of(server, model).state.t for model in (one, other)] == [rows, rows])
     states = [state_of(server, model).state for model in (one, other)]
     assert states[0].features_seen > 0
     assert states[0].digest() == states[1].digest()
@@ -147,9 +140,9 @@ def test_the_service_goes_on_from_a_state_that_was_loaded_offline(
     replay_offline(plan(path, "loaded"), settings)
     assert service.get("/models/loaded")["t"] == ROWS
     replay_offline(plan(path, "loaded"), settings)  # while the service has the model open
-    eventually(lambda: bool(service.get("/models/loaded")["t"] == 2 * ROWS))
+    wait_until(lambda: bool(service.get("/models/loaded")["t"] == 2 * ROWS))
     click = {"features": {"ad": "a1"}, "label": 1}
-    eventually(lambda: bool(service.post("/models/loaded/update", click)["status"] == "learned"))
+    wait_until(lambda: bool(service.post("/models/loaded/update", click)["status"] == "learned"))
 
 
 def test_a_dry_run_tells_what_an_offline_replay_would_and_keeps_nothing(
@@ -325,7 +318,7 @@ def test_what_is_refused_while_redis_is_away_is_learned_once_in_the_end(
     with ThreadPoolExecutor(1) as thread:
         fresh_valkey.pause()
         replaying = thread.submit(replay_over_http, asked, hasty.url)
-        eventually(lambda: hasty.metric("ftrl_http_request_duration_seconds_count", **refused) > 0)
+        wait_until(lambda: hasty.metric("ftrl_http_request_duration_seconds_count", **refused) > 0)
         assert not replaying.done()
         fresh_valkey.resume()
         summary = replaying.result()
@@ -337,8 +330,8 @@ def test_what_is_refused_while_redis_is_away_is_learned_once_in_the_end(
 def test_ctrl_c_ends_a_replay_over_http_at_once_and_what_was_learned_stays(service: ServiceProcess) -> None:
     with OpenReplay("--url", service.url, "--model", "interrupted", "--json") as replay:
         replay.feed(20_000)  # more than is read ahead
-        eventually(lambda: "interrupted" in service.get("/models")["models"])
-        eventually(lambda: bool(service.get("/models/interrupted")["t"] > 0))
+        wait_until(lambda: "interrupted" in service.get("/models")["models"])
+        wait_until(lambda: bool(service.get("/models/interrupted")["t"] > 0))
         assert replay.end(signal.SIGINT) == (130, "", "")
     learned = service.get("/models/interrupted")["t"]
     click = {"features": {"ad": "a1"}, "label": 1}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from tests.support.proxy import Proxy
 from tests.support.replays import OpenReplay, plan, write
 from tests.support.servers import ServerProcess
 from tests.support.system import System, stored
+from tests.support.waiting import wait_until
 
 FIGURES = (
     *("rows", "positives", "log_loss", "auc", "normalized_entropy", "calibration_ratio"),
@@ -44,13 +45,6 @@ SMALL = ("--hashing", '{"bits": 12}')
 async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
     async with Proxy(valkey.socket_path) as proxy:
         yield proxy
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_with_json_standard_output_is_one_object_and_all_else_is_on_standard_error(
@@ -204,7 +198,7 @@ async def test_a_replay_that_is_killed_while_it_loads_leaves_only_what_expires(
 def test_ctrl_c_ends_an_offline_replay_at_once_and_leaves_the_model_as_it_was(valkey: ServerProcess) -> None:
     with OpenReplay("--offline", "--json", FTRL_REDIS_URL=valkey.url) as replay, valkey.client() as client:
         replay.feed(1000)
-        eventually(lambda: client.hget("ftrl:{default}:meta", "t") == b"0")
+        wait_until(lambda: client.hget("ftrl:{default}:meta", "t") == b"0")
         time.sleep(0.5)
         code, output, errors = replay.end(signal.SIGINT)
         assert (code, output) == (130, "")
@@ -218,7 +212,7 @@ def test_a_stop_ends_the_embedded_server_too(tmp_path: Path) -> None:
     with OpenReplay("--offline", "--data-dir", str(tmp_path / "data")) as replay:
         replay.feed(10)
         with redis.Redis.from_url(embedded.url) as client:
-            eventually(lambda: _is_there(client))
+            wait_until(lambda: client.exists("ftrl:{default}:meta"))
         assert replay.end(signal.SIGTERM) == (128 + signal.SIGTERM, "", "")
     with embedded:
         assert embedded.started, "the server of the replay was still running"

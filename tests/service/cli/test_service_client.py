@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +15,7 @@ from service.cli.http_client import Refused, ServiceClient
 from service.cli.replay.http import replay_over_http
 from service.errors import CommandFailure
 from tests.support.replays import plan
+from tests.support.waiting import wait_until
 
 MODEL = {"hashing": {"numeric": "raw"}, "features_seen": 4, "nonzero": 2}
 LEARNED = {
@@ -34,6 +34,8 @@ class Scripted:
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any, dict[str, str]]] = []
         self.requests: list[tuple[str, Any]] = []
+        self.closed = 0
+        """Connections that have ended."""
         self._handler: type[_Handler] = type("Handler", (_Handler,), {"script": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -74,6 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(content)
+
+    def finish(self) -> None:
+        super().finish()
+        self.script.closed += 1
 
     do_GET = do_PUT = do_POST = _answer  # noqa: N815  the names that http.server looks for
 
@@ -161,10 +167,11 @@ def test_a_service_may_live_below_a_path(service: Scripted) -> None:
 def test_a_connection_that_the_service_may_have_closed_is_not_used_again(service: Scripted) -> None:
     service.keep_connections(1.0)
     client = ServiceClient(service.url, idle_seconds=0.5)
-    for _ in range(2):
+    for number in (1, 2):
         service.will_answer(200, {})
         client.call("POST", "/update", {"examples": []})
-        time.sleep(1.5)
+        wait_until(lambda: service.closed == number, "the service closes the idle connection")  # noqa: B023
+    assert service.requests == [("POST /update", {"examples": []})] * 2
     client.close()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.support.commands import ServingProcess
 from tests.support.processes import is_gone
+from tests.support.waiting import wait_until
 
 LAST = "census"
 """The module whose kernels are compiled last."""
@@ -21,11 +21,13 @@ def kernels(cache: Path) -> set[str]:
 
 def wait_for_more_kernels(cache: Path, process: ServingProcess) -> None:
     """The compiler is then at the next."""
-    known, deadline = len(kernels(cache)), time.monotonic() + 300
-    while len(kernels(cache)) == known:
+    known = len(kernels(cache))
+
+    def is_compiled() -> bool:
         assert process.process.poll() is None, process.errors
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return len(kernels(cache)) > known
+
+    wait_until(is_compiled, "one more kernel is compiled", seconds=300)
 
 
 def stop_while_compiling(directory: Path, *words: str) -> tuple[int, ServingProcess]:

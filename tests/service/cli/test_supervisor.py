@@ -3,8 +3,7 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from service.storage.embedded import EmbeddedServer
 from tests.support.commands import ServingProcess
 from tests.support.processes import is_gone
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until, wait_until
 
 # Each child appends its process id to the file `started`, and its role to the file `stopped` at SIGTERM.
 POLITE = """
@@ -48,13 +48,6 @@ def started(directory: Path) -> list[tuple[str, int]]:
     return [(role, int(pid)) for role, pid in pairs]
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def running(stages: list[list[Child]], grace_seconds: float = 10) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(Supervisor(stages, grace_seconds).run())
@@ -67,7 +60,7 @@ async def running(stages: list[list[Child]], grace_seconds: float = 10) -> Async
 async def test_all_children_are_started_and_stopped_stage_by_stage(tmp_path: Path) -> None:
     stages = [[child("api-1", tmp_path), child("api-2", tmp_path)], [child("learner", tmp_path)]]
     async with running(stages):
-        await eventually(lambda: len(started(tmp_path)) == 3)
+        await until(lambda: len(started(tmp_path)) == 3)
     stopped = lines(tmp_path / "stopped")
     assert sorted(stopped[:2]) == ["api-1", "api-2"]
     assert stopped[2:] == ["learner"]
@@ -76,9 +69,9 @@ async def test_all_children_are_started_and_stopped_stage_by_stage(tmp_path: Pat
 @pytest.mark.faults
 async def test_a_killed_child_is_started_again_and_the_others_are_left_alone(tmp_path: Path) -> None:
     async with running([[child("api-1", tmp_path)], [child("learner", tmp_path)]]):
-        await eventually(lambda: len(started(tmp_path)) == 2)
+        await until(lambda: len(started(tmp_path)) == 2)
         os.kill(dict(started(tmp_path))["api-1"], signal.SIGKILL)
-        await eventually(lambda: len(started(tmp_path)) == 3)
+        await until(lambda: len(started(tmp_path)) == 3)
         roles = [role for role, _ in started(tmp_path)]
         assert sorted(roles) == ["api-1", "api-1", "learner"]
 
@@ -94,14 +87,14 @@ async def test_a_child_that_fails_at_its_first_start_ends_everything(tmp_path: P
 
 async def test_a_child_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
     async with running([[child("deaf", tmp_path, DEAF)]], grace_seconds=0.3):
-        await eventually(lambda: len(started(tmp_path)) == 1)
+        await until(lambda: len(started(tmp_path)) == 1)
     with pytest.raises(ProcessLookupError):
         os.kill(started(tmp_path)[0][1], 0)
 
 
 async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
     async with running([[child("deaf", tmp_path, DEAF)]], grace_seconds=60) as task:
-        await eventually(lambda: len(started(tmp_path)) == 1)
+        await until(lambda: len(started(tmp_path)) == 1)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.2)
         assert not task.done()
@@ -153,9 +146,7 @@ def test_a_service_of_several_processes_survives_the_death_of_any(service: Servi
     os.kill(pid_of(service, "api-1"), signal.SIGKILL)
     service.wait_for("learner ended .SIGKILL.")
     service.wait_for("api-1 ended .SIGKILL.")
-    deadline = time.monotonic() + 60
-    while service.post("/update", example)["status"] != "learned":
-        assert time.monotonic() < deadline
+    wait_until(lambda: service.post("/update", example)["status"] == "learned")
     service.interrupt()
     assert service.wait() == 0
     assert "Traceback" not in "".join(service.errors)
@@ -166,7 +157,4 @@ def test_children_do_not_outlive_a_killed_supervisor(service: ServingProcess) ->
     service.wait_until_ready()
     pids = [pid_of(service, role) for role in ("api-1", "api-2", "learner")]
     service.kill9()
-    deadline = time.monotonic() + 60
-    while not all(is_gone(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: all(is_gone(pid) for pid in pids))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from service.storage.records import LogEntry
 from service.storage.scripts import create_model
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
+from tests.support.waiting import until
 
 KEYS = ModelKeys("clicks", "0123456789abcdef")
 META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
@@ -73,10 +73,26 @@ class Bench:
 
     async def swept(self, stage: str) -> Swept:
         """Sweeps until nothing is left at the stage."""
-        async with asyncio.timeout(60):
-            while (swept := await self.sweep()).waiting[stage]:  # noqa: ASYNC110  due by the server's clock
-                await asyncio.sleep(0.05)
-        return swept
+
+        async def nothing_left() -> Swept | None:
+            swept = await self.sweep()
+            return None if swept.waiting[stage] else swept
+
+        return await until(nothing_left, f"nothing is left at the stage {stage!r}")
+
+    async def clock(self) -> float:
+        """The server's time in seconds."""
+        seconds, microseconds = await self.channel.call("TIME")
+        return int(seconds) + int(microseconds) / 1e6
+
+    async def pass_time(self, seconds: float) -> None:
+        """Wait until the server's clock has advanced so far."""
+        began = await self.clock()
+
+        async def has_passed() -> bool:
+            return await self.clock() >= began + seconds
+
+        await until(has_passed)
 
     async def logged(self) -> ExampleBatch:
         """The examples of the log."""

@@ -21,7 +21,8 @@ from service.storage.client import Channel
 from tests.conftest import SettingsFactory
 from tests.service.feedback.conftest import KEYS, SHORT, Bench, id_of
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 MakeBench = Callable[..., Bench]
 LONG = 120.0
@@ -63,9 +64,11 @@ def make_model(make_bench: MakeBench) -> Callable[..., Any]:
 async def nothing_is_left(bench: Bench) -> None:
     for stage in ("unshown", "early", "open", "closed"):
         await bench.swept(stage)
-    async with asyncio.timeout(20):
-        while (await bench.sweep()).bytes:  # noqa: ASYNC110  due by the server's clock
-            await asyncio.sleep(0.05)
+
+    async def is_empty() -> bool:
+        return not (await bench.sweep()).bytes
+
+    await until(is_empty)
     assert await bench.keys() == []
 
 
@@ -130,7 +133,7 @@ async def test_a_window_is_not_closed_when_the_former_one_would_have_ended(make_
     await bench.log(1)
     await model.change(window_seconds=LONG)
     await bench.log(2)
-    await asyncio.sleep(2.2)
+    await bench.pass_time(2.2)
     assert (await closing.sweep()).waiting == {"unshown": 0, "early": 0, "open": 2, "closed": 0}
     assert await bench.label((1, 1), (2, 1)) == "WW"
     await model.change(window_seconds=1)
@@ -165,7 +168,7 @@ async def test_a_click_before_its_impression_is_not_forgotten_when_its_predictio
     await bench.log(1, 2)
     assert await bench.label((1, 1)) == "G"
     await model.change(unshown_seconds=LONG)
-    await asyncio.sleep(2.2)
+    await bench.pass_time(2.2)
     swept = await bench.sweep()
     assert (swept.waiting["unshown"], swept.waiting["early"]) == (1, 1)
     assert await bench.expose(1, 2) == "SS"
@@ -320,9 +323,9 @@ async def test_mirrors_follow_also_while_commits_come_all_the_time(
         model, busy = await system.model(), await other.models.get("clicks")
         channel = Channel(system.client)
         await change_feedback(channel, "clicks", {"log": True, "max_bytes": 1 << 20})
-        await eventually(lambda: model.config.feedback.log and busy.config.feedback.log)
+        await until(lambda: model.config.feedback.log and busy.config.feedback.log)
         learning = asyncio.create_task(system.update(model, 2000))
         await change_feedback(channel, "clicks", {"window_seconds": LONG})
-        await eventually(lambda: busy.config.feedback.window_seconds == LONG)
+        await until(lambda: busy.config.feedback.window_seconds == LONG)
         await learning
         await channel.close()

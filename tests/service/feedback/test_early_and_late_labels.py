@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -41,7 +40,7 @@ async def test_a_label_does_not_shorten_how_long_its_prediction_waits_to_be_show
     bench = make_bench(unshown_seconds=60, grace_seconds=1)
     await bench.log(1)
     assert await bench.label((1, 1)) == "G"
-    await asyncio.sleep(2.1)
+    await bench.pass_time(2.1)
     assert (await bench.sweep()).waiting["early"] == 1, "the grace is over"
     assert await bench.expose(1) == "S"
     await bench.swept("open")

@@ -15,7 +15,8 @@ from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 BATCH = ExampleBatch.from_encoded([([1, 2], None)])
 
@@ -48,10 +49,10 @@ async def test_a_model_that_is_deleted_meanwhile_keeps_none_and_has_no_connectio
 
         keeping = asyncio.create_task(keep(system, model, look))
         await system.models.delete(model.name)
-        await eventually(lambda: keeper._closed)
+        await until(lambda: keeper._closed)
         found.set()
         assert await keeping is not wait, "whoever does not wait was told before"
-        await eventually(lambda: is_idle(keeper))
+        await until(lambda: is_idle(keeper))
 
 
 async def test_what_nobody_foresaw_is_logged_and_takes_no_memory_for_good(
@@ -66,5 +67,5 @@ async def test_what_nobody_foresaw_is_logged_and_takes_no_memory_for_good(
 
         assert await keep(system, model, look)
         assert keeper._pending_bytes > 0
-        await eventually(lambda: keeper._pending_bytes == 0)
-        await eventually(lambda: "are not kept" in caplog.text)
+        await until(lambda: keeper._pending_bytes == 0)
+        await until(lambda: "are not kept" in caplog.text)

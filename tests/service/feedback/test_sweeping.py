@@ -17,7 +17,8 @@ from service.models.registry import OpenModel
 from service.runtime.tasks import cancel_all
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 SHORT = {"exposure": "on_predict", "window_seconds": 1, "late_seconds": 60}
 
@@ -60,14 +61,14 @@ async def test_while_the_backlog_is_full_the_server_is_asked_as_rarely_as_where_
         sweeping = Sweeping(system)
         sweeping.begin("full")
         sweeping.begin("idle")
-        await eventually(lambda: sweeping.open("full") == 2, 30)
+        await until(lambda: sweeping.open("full") == 2)
         before = sweeping.looks.copy()
-        await eventually(lambda: sweeping.looks["idle"] >= before["idle"] + 3, 30)
+        await until(lambda: sweeping.looks["idle"] >= before["idle"] + 3)
         assert sweeping.looks["full"] - before["full"] < 10
         with valkey.client() as client:  # as a learner does
             client.hset(full.mirror.replica.keys.meta, "applied_number", 1)
-        await eventually(lambda: sweeping.open("full") == 1, 30)
+        await until(lambda: sweeping.open("full") == 1)
         with valkey.client() as client:
             client.hset(full.mirror.replica.keys.meta, "applied_number", 2)
-        await eventually(lambda: sweeping.open("full") == 0, 30)
+        await until(lambda: sweeping.open("full") == 0)
         await cancel_all(sweeping.tasks)

@@ -166,7 +166,7 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learne
 ) -> None:
     bench = make_bench({"backlog_limit_examples": 3}, exposure="on_predict", learn_at="arrival")
     await bench.log(*range(5))
-    await asyncio.sleep(2.1)
+    await bench.pass_time(2.1)
     swept = await bench.sweep()
     assert (swept.more, swept.waiting["open"]) == (False, 2), "more has to wait for room"
     assert await bench.label(*((number, 1) for number in range(10, 20))) == "U" * 10, "they add nothing"
@@ -180,7 +180,7 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learne
 async def test_two_sweepers_at_once_close_each_impression_once(make_bench: MakeBench) -> None:
     benches = [make_bench(exposure="on_predict") for _ in range(2)]
     await benches[0].log(*range(2000))
-    await asyncio.sleep(2.1)
+    await benches[0].pass_time(2.1)
     swept = [False, False]
 
     async def sweep(number: int) -> None:

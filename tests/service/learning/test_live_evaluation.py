@@ -18,11 +18,11 @@ from tests.support.servers import ServerProcess
 from tests.support.system import (
     System,
     assert_state_is_a_pass_over_the_log,
-    eventually,
     examples,
     stored,
     stored_evaluation,
 )
+from tests.support.waiting import until
 
 SLICED = ModelConfig.from_json({"hashing": {"bits": 14}, "evaluation": {"slices": ["ad"], "most": 4}})
 
@@ -45,7 +45,7 @@ async def test_nothing_is_counted_twice_whoever_learns(system: System) -> None:
     learning = system.learn()
     await update(system, model, 200)
     learning.cancel()
-    await eventually(learning.done)
+    await until(learning.done)
     system.learn()
     await update(system, model, 200, start=200)
     replica = await assert_state_is_a_pass_over_the_log(system.client)
@@ -93,7 +93,7 @@ async def test_a_damaged_evaluation_begins_anew_and_learning_goes_on(system: Sys
     learning = system.learn()
     await update(system, model, 50)
     learning.cancel()
-    await eventually(learning.done)
+    await until(learning.done)
     key = model.mirror.replica.keys.evaluation
     async with one_errand(system.settings) as channel:
         await channel.call("HSET", key, b"p\0\0\0\0", b"damaged", b"x", b"foreign")
@@ -113,7 +113,7 @@ async def test_a_state_that_is_loaded_whole_begins_another_evaluation_unless_it_
     learning = system.learn()
     await update(system, model, 50)
     learning.cancel()
-    await eventually(learning.done)
+    await until(learning.done)
     base = await stored(system.client)
     async with one_errand(system.settings) as channel:
         await bulk_load(channel, base, base.state, keep_evaluation=kept)

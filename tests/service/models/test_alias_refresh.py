@@ -18,7 +18,8 @@ from service.storage.keys import meta_key
 from tests.conftest import SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 SMALL = ModelConfig.from_json({"hashing": {"bits": 12}})
 
@@ -87,7 +88,7 @@ async def test_where_the_model_before_is_gone_the_one_after_is_loaded_or_it_is_t
     await channel.call("SET", state, "nothing that can be loaded")
     await here.set("live", "broken")
     await system.models.delete("one")
-    await eventually(lambda: not models.opened())
+    await until(lambda: not models.opened())
     with pytest.raises(StateUnavailable, match="'broken'"):
         await there.open("live")
     await channel.call("DEL", state)

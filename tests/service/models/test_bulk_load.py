@@ -19,7 +19,8 @@ from service.storage.client import one_errand
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Fault, Proxy, Request
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually, examples, pass_over, read_log, stored
+from tests.support.system import System, examples, pass_over, read_log, stored
+from tests.support.waiting import until
 
 CONFIG = ModelConfig.from_json({"hashing": {"bits": 18}})
 
@@ -118,7 +119,7 @@ async def test_learning_goes_on_from_the_new_state(system: System, model: OpenMo
     base = await taught(system, model)
     await load(system.settings, base)
     await system.update(model, 1, start=10)
-    await eventually(lambda: model.mirror.replica.state.t == 311)
+    await until(lambda: model.mirror.replica.state.t == 311)
     encoded = examples(model, 1, start=10)[0].encoded
     base.config.learn(base.state, ExampleBatch.from_encoded([encoded], [0]))
     assert (await stored(system.client)).state.digest() == base.state.digest()
@@ -129,7 +130,7 @@ async def test_examples_that_wait_in_the_log_are_learned_on_top(system: System, 
     base = await taught(system, model)
     await load(system.settings, base)
     system.learn()
-    await eventually(lambda: model.mirror.replica.state.t == 300 + 70)
+    await until(lambda: model.mirror.replica.state.t == 300 + 70)
     waited = [record for entry in await read_log(system.client, base) for record in entry.records]
     base.config.learn(base.state, ExampleBatch.from_records(waited))
     assert (await stored(system.client)).state.digest() == base.state.digest()
@@ -297,4 +298,4 @@ async def test_a_server_at_its_memory_limit_is_named_and_left_with_its_room(
         assert await state_keys(system.client) == {}
         system.learn()
         await system.update(model)
-        await eventually(lambda: model.mirror.replica.state.t == 1)
+        await until(lambda: model.mirror.replica.state.t == 1)

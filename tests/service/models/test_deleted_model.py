@@ -7,7 +7,8 @@ import pytest
 from service.errors import StateUnavailable
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 
 async def test_who_still_has_a_deleted_model_opens_nothing_for_it(
@@ -16,7 +17,7 @@ async def test_who_still_has_a_deleted_model_opens_nothing_for_it(
     async with System(make_settings(fresh_valkey)) as system:
         model = await system.model()
         await system.models.delete(model.name)
-        await eventually(lambda: not system.models.opened())
+        await until(lambda: not system.models.opened())
 
         def refused() -> bool:
             try:
@@ -25,6 +26,6 @@ async def test_who_still_has_a_deleted_model_opens_nothing_for_it(
                 return True
             return False
 
-        await eventually(refused)
+        await until(refused)
         with pytest.raises(StateUnavailable, match="deleted"):
             await system.update(model, 1)

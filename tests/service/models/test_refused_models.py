@@ -5,7 +5,8 @@ from __future__ import annotations
 from service.storage.keys import meta_key
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 NOT_LED = b'ftrl_learner_active{model="clicks"} 0.0'
 
@@ -17,6 +18,6 @@ async def test_a_model_of_another_hash_contract_counts_as_not_led_until_it_is_de
         await system.model()
         await system.client.hset(meta_key("clicks"), "fingerprint", "f" * 16)
         system.learn()
-        await eventually(lambda: NOT_LED in system.metrics.render())
+        await until(lambda: NOT_LED in system.metrics.render())
         await system.models.delete("clicks")
-        await eventually(lambda: b"ftrl_learner_active{" not in system.metrics.render())
+        await until(lambda: b"ftrl_learner_active{" not in system.metrics.render())

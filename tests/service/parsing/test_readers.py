@@ -26,6 +26,7 @@ from service.parsing.files.reader import Chunk, Format, ReadOptions, Row, read_e
 from service.parsing.files.source import TextSource, UnreadableFile
 from service.parsing.files.tables import parse_columns
 from tests.support.shared_data import shared_file
+from tests.support.waiting import wait_until
 
 CONTRACT = HashContract(numeric="raw")
 OPTIONS = ReadOptions()
@@ -325,9 +326,12 @@ def test_the_next_chunk_is_read_while_the_last_one_is_used() -> None:
 def test_a_reader_can_be_left_half_way(tmp_path: Path) -> None:
     path = tmp_path / "clicks.vw"
     path.write_bytes(VW * 1000)
+    threads = threading.active_count()
     chunks = read_examples(path, "vw", CONTRACT, OPTIONS, chunk_bytes=100)
     next(chunks)
     chunks.close()
+    wait_until(lambda: threading.active_count() <= threads, "the reading thread ends")
+    assert list(chunks) == []
 
 
 def criteo_as_vw(rows: Iterator[Row]) -> bytes:

@@ -24,7 +24,8 @@ from tests.support.commands import ServingProcess
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, take
-from tests.support.system import System, eventually, stored
+from tests.support.system import System, stored
+from tests.support.waiting import until
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -121,7 +122,7 @@ async def test_a_learner_that_is_stopped_gives_up_a_store_that_hangs_and_leaves_
             await uploading.wait()
             other.learn()
             learning.cancel()
-            await eventually(learning.done, 30)
+            await until(learning.done)
             assert failures(system, "stopped") == 1
             assert (await taking)["t"] == 5
             assert [entry.id for entry in catalogue(other).entries()] == [taking.result()["id"]]
@@ -160,7 +161,7 @@ async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_anothe
         await answering.reached.wait()
         await system.client.config_set("maxmemory", 1)
         answering.release()
-        await eventually(lambda: caplog.text.count("is not told yet") >= 3)
+        await until(lambda: caplog.text.count("is not told yet") >= 3)
         await system.client.config_set("maxmemory", 0)
         assert [entry.id for entry in catalogue(system).entries()] == [(await taking)["id"]]
 
@@ -193,6 +194,6 @@ async def test_a_fault_of_which_nobody_waits_to_hear_is_logged(
     async with System(make_settings(valkey, snapshots=str(tmp_path / "snapshots"))) as system:
         system.learn()
         model = await system.model(CONFIG)
-        await eventually(lambda: "earlier snapshots of clicks are not known" in caplog.text, 30)
+        await until(lambda: "earlier snapshots of clicks are not known" in caplog.text)
         assert "does not match format" in caplog.text
         await system.update(model, 5)

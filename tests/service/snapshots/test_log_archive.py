@@ -20,7 +20,8 @@ from service.storage.records import LogId
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, restored, take
-from tests.support.system import System, eventually
+from tests.support.system import System
+from tests.support.waiting import until
 
 DAY = 86_400.0
 
@@ -48,9 +49,9 @@ async def archived(
     archiving = Archiving(system.client, model.name, settings, SnapshotStore(settings), system.metrics)
     replica = model.mirror.replica
     archiving.look(replica)
-    await eventually(lambda: archiving.through >= replica.applied)
+    await until(lambda: archiving.through >= replica.applied)
     store = archive(system, model)
-    await eventually(lambda: kept in (None, len(store.segments())))
+    await until(lambda: kept in (None, len(store.segments())))
     await archiving.close()
     return store.segments()
 
@@ -88,7 +89,7 @@ async def test_a_restore_learns_the_archived_log_again(system: System) -> None:
     await archived(system, model)
     await trimmed(system, model)
     await restored(system, taken["id"], replay_log=True)
-    await eventually(lambda: model.mirror.replica.generation > 0)
+    await until(lambda: model.mirror.replica.generation > 0)
     assert model.mirror.replica.state.digest() == digest
 
 
@@ -127,7 +128,7 @@ async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: 
     settings = system.settings.model_copy(update={"log_archive_seconds": DAY})
     archiving = Archiving(system.client, model.name, settings, SnapshotStore(settings), system.metrics)
     archiving.look(model.mirror.replica)
-    await eventually(lambda: [one.first for one in deleted.segments()] == [5])
+    await until(lambda: [one.first for one in deleted.segments()] == [5])
     await archiving.close()
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(0, 10)]
 
@@ -173,7 +174,7 @@ async def test_nothing_is_trimmed_before_it_is_archived(
         if not reachable:
             assert await system.client.xlen(log) == 250
             return
-        await eventually(lambda: bool(archive(system, model).segments()))
+        await until(lambda: bool(archive(system, model).segments()))
         segments = archive(system, model).segments()
         await system.update(model, start=250)
         async with one_errand(system.settings) as channel:

@@ -23,6 +23,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, restored, take
 from tests.support.system import System, stored
+from tests.support.waiting import until
 
 
 async def rebuilt(system: System, wanted: str | None = None, model: str = "clicks") -> Rebuilt:
@@ -110,9 +111,7 @@ async def test_a_clone_keeps_what_it_began_with_where_nobody_heard_that_it_was_m
         cloning.cancel()
         await asyncio.wait([cloning])
         proxy.behave()  # what was on its way arrives
-        async with asyncio.timeout(10):
-            while not await system.client.exists(meta_key("copy")):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: system.client.exists(meta_key("copy")))
     assert (await rebuilt(system, model="copy")).difference == ""
 
 

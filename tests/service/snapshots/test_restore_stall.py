@@ -25,6 +25,7 @@ from tests.support.servers import ServerProcess
 from tests.support.snapshot_samples import replica_of
 from tests.support.snapshot_systems import catalogue, restored
 from tests.support.system import System, stored
+from tests.support.waiting import until
 
 FEATURES = int(os.environ.get("RESTORE_FEATURES", "300000"))
 """RESTORE_FEATURES=5000000 takes a minute or two; `python -m bench --only restore-stall` measures it too."""
@@ -45,8 +46,11 @@ async def longest_wait(server: ServerProcess, client: Redis) -> AsyncIterator[li
     pinging = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    while "cmdstat_ping" not in await client.info("commandstats"):  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+
+    async def is_pinging() -> bool:
+        return "cmdstat_ping" in await client.info("commandstats")
+
+    await until(is_pinging)
     found: list[float] = []
     yield found
     output, _ = await pinging.communicate(b"")

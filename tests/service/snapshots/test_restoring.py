@@ -31,7 +31,8 @@ from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, learned_from, restored, take
-from tests.support.system import System, assert_state_is_a_pass_over_the_log, eventually, examples, stored
+from tests.support.system import System, assert_state_is_a_pass_over_the_log, examples, stored
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ async def test_learning_and_predictions_go_on_from_the_snapshot(system: System, 
     assert await digest(system) == expected.digest()
     probe = ExampleBatch.from_encoded([examples(model, 1)[0].encoded])
     assert model.predict(probe)[0] == CONFIG.predict(expected, probe)[0]
-    await eventually(lambda: b'ftrl_restores_total{model="clicks"} 1' in system.metrics.render())
+    await until(lambda: b'ftrl_restores_total{model="clicks"} 1' in system.metrics.render())
 
 
 async def test_with_the_log_the_model_is_as_if_nothing_had_happened(system: System, model: OpenModel) -> None:
@@ -163,7 +164,7 @@ async def test_updates_during_a_restore_are_neither_lost_nor_learned_twice(
     result = await restored(system, taken["id"], replay_log=replay_log)
     sent = await updating
     assert await probing > 0
-    await eventually(lambda: model.mirror.replica.applied_number == 560 + sent)
+    await until(lambda: model.mirror.replica.applied_number == 560 + sent)
     after = await stored(system.client)
     base, base_applied = await base_of(system)
     start = catalogue(system).load(catalogue(system).find(taken["id"])).state()
@@ -227,7 +228,7 @@ async def test_a_restore_while_the_learner_dies_is_learned_on_by_the_next(
     await restoring
     assert await digest(system) == then
     system.learn()
-    await eventually(lambda: model.mirror.replica.applied_number == 90)
+    await until(lambda: model.mirror.replica.applied_number == 90)
     start = catalogue(system).load(catalogue(system).find(taken["id"])).state()
     assert await digest(system) == (await learned_from(system, start, taken["applied"])).digest()
 
@@ -400,9 +401,11 @@ async def test_what_is_learned_again_is_not_evaluated_again(
     hold.release()
     assert (await restoring).t == 100
     await system.update(model, 7, start=150)
-    async with asyncio.timeout(60):
-        while await evaluated(system, model) < 157:  # noqa: ASYNC110  it is told by nobody
-            await asyncio.sleep(0.05)
+
+    async def all_evaluated() -> bool:
+        return await evaluated(system, model) >= 157
+
+    await until(all_evaluated)
     assert await evaluated(system, model) == 157
     assert (await assert_state_is_a_pass_over_the_log(system.client)).state.t == 157
 

@@ -25,7 +25,8 @@ from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_samples import sample
 from tests.support.snapshot_systems import catalogue, restored, take
-from tests.support.system import System, eventually, stored
+from tests.support.system import System, stored
+from tests.support.waiting import until
 
 GATED = ModelConfig.from_json(
     {"hashing": {"bits": 14}, "snapshots": {"auto_rollback": {"examples": 2000, "margin": 0.01}}}
@@ -53,7 +54,7 @@ async def learn(system: System, model: OpenModel, examples: ExampleBatch) -> Non
     for start in range(0, len(examples), 2000):
         batch = examples.slice(start, start + 2000)
         await system.submit(model, NewExamples(batch), False)
-    await eventually(lambda: model.mirror.replica.applied_number == goal)
+    await until(lambda: model.mirror.replica.applied_number == goal)
 
 
 def rollbacks(system: System) -> float:
@@ -73,7 +74,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     await learn(system, model, stream.examples(POISONED, flipped=True))
     assert rollbacks(system) == 0, "while the flipped labels come, the model predicts them better"
     await learn(system, model, stream.examples(4000))
-    await eventually(lambda: rollbacks(system) == 1)
+    await until(lambda: rollbacks(system) == 1)
     told = (
         r"model clicks is rolled back: over the 2000 examples before number (\d+) .* that of snapshot (\S+)"
     )
@@ -87,7 +88,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert "before restore" in reasons
     await learn(system, model, stream.examples(POISONED, flipped=True))
     await learn(system, model, stream.examples(4000))
-    await eventually(lambda: "stays so, as it went back once" in caplog.text)
+    await until(lambda: "stays so, as it went back once" in caplog.text)
     assert rollbacks(system) == 1
 
 
@@ -125,7 +126,7 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
     gate.judge(compared)
-    await eventually(lambda: "while it was compared" in caplog.text)
+    await until(lambda: "while it was compared" in caplog.text)
     await gate.close()
     assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
 
@@ -148,11 +149,11 @@ async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there
         await stopped.close()
         proxy.behave()
         gate = await judged_bad(system, stream)
-        await eventually(lambda: rollbacks(system) == 1, 20)
+        await until(lambda: rollbacks(system) == 1)
         await gate.close()
         assert (await stored(system.client)).generation > 0
         again = await judged_bad(system, stream)
-        await eventually(lambda: "stays so, as it went back once" in caplog.text, 20)
+        await until(lambda: "stays so, as it went back once" in caplog.text)
         await again.close()
 
 

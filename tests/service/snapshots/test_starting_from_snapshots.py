@@ -14,7 +14,8 @@ from service.storage.client import one_errand
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, restored, take
-from tests.support.system import System, eventually, read_log, stored
+from tests.support.system import System, read_log, stored
+from tests.support.waiting import until
 
 LOADED = "is loaded from a snapshot and"
 
@@ -38,7 +39,7 @@ async def assert_a_new_process_has_the_state(system: System) -> None:
         assert mirror.replica.state.digest() == replica.state.digest()
         assert mirror.replica.revision == replica.revision
         await system.update(await system.models.get("clicks"), 5, start=900)
-        await eventually(lambda: mirror.replica.state.t == replica.state.t + 5)
+        await until(lambda: mirror.replica.state.t == replica.state.t + 5)
         assert mirror.replica.state.digest() == (await stored(system.client)).state.digest()
         assert mirror.loads == 1
 
@@ -88,7 +89,7 @@ async def test_skipped_entries_send_it_to_redis(
     await system.update(model, 60)
     await take(system, model)
     learning.cancel()
-    await eventually(learning.done)
+    await until(learning.done)
     await system.update(model, 10, start=60, wait=False)
     entries = await read_log(system.client, model.mirror.replica)
     async with one_errand(settings) as channel:

@@ -20,7 +20,8 @@ from service.storage.records import LogId
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, restored, take
-from tests.support.system import System, eventually, pass_over, read_log, stored
+from tests.support.system import System, pass_over, read_log, stored
+from tests.support.waiting import until
 
 
 async def assert_equals_the_state(system: System) -> None:
@@ -50,13 +51,13 @@ async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: 
 
 async def figures_of(system: System, model: OpenModel, t: int) -> dict[str, Any]:
     """Once the learner has told those of so many rounds."""
-    figures: dict[str, Any] = {}
-    async with asyncio.timeout(60):
-        while figures.get("t") != t:
-            packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
-            figures = json.loads(packed or "{}")
-            await asyncio.sleep(0.02)
-    return figures
+
+    async def figures() -> dict[str, Any] | None:
+        packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
+        found: dict[str, Any] = json.loads(packed or "{}")
+        return found if found.get("t") == t else None
+
+    return await until(figures)
 
 
 async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left_of_the_first_asking(
@@ -70,7 +71,7 @@ async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left
         snapshots.lead(model.mirror.replica)
         await asyncio.sleep(0)
     await snapshots.close()
-    await eventually(lambda: asyncio.all_tasks() <= before)
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_requests_at_once_share_a_snapshot(system: System) -> None:
@@ -81,12 +82,11 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
     requests = [SnapshotRequest(f"request-{k}", "request", None) for k in range(5)]
     await system.client.rpush(keys.snapshot_requests, *(request.packed() for request in requests))
 
-    async def answered() -> list[int]:
-        return [await system.client.llen(keys.snapshot_reply(request.id)) for request in requests]
+    async def all_answered() -> bool:
+        replies = [await system.client.llen(keys.snapshot_reply(request.id)) for request in requests]
+        return replies == [1] * 5
 
-    async with asyncio.timeout(60):
-        while await answered() != [1] * 5:  # noqa: ASYNC110  the learner answers through Redis
-            await asyncio.sleep(0.02)
+    await until(all_answered)
     (only,) = catalogue(system).entries()
     replies = [await system.client.lrange(keys.snapshot_reply(request.id), 0, -1) for request in requests]
     assert [json.loads(reply)["id"] for (reply,) in replies] == [only.id] * 5
@@ -120,8 +120,8 @@ async def test_snapshots_come_after_so_many_examples_and_the_oldest_go(
         model = await system.model(CONFIG)
         for i in range(4):
             await system.update(model, 10, start=10 * i)
-            await eventually(lambda i=i: newest_t(system) == 10 * i + 10)  # type: ignore[misc]
-        await eventually(lambda: len(catalogue(system).entries()) == 2)
+            await until(lambda i=i: newest_t(system) == 10 * i + 10)  # type: ignore[misc]
+        await until(lambda: len(catalogue(system).entries()) == 2)
 
 
 def newest_t(system: System) -> int:
@@ -136,11 +136,11 @@ async def test_snapshots_come_every_so_often_while_there_is_something_new(
         system.learn()
         model = await system.model(CONFIG)
         await system.update(model, 10)
-        await eventually(lambda: newest_t(system) == 10)
+        await until(lambda: newest_t(system) == 10)
         await asyncio.sleep(0.6)
         assert len(catalogue(system).entries()) <= 2
         await system.update(model, 10, start=10)
-        await eventually(lambda: newest_t(system) == 20)
+        await until(lambda: newest_t(system) == 20)
 
 
 async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
@@ -196,7 +196,7 @@ async def test_a_model_that_learned_nothing_since_it_was_restored_is_not_saved_a
 async def led(system: System, model: str) -> None:
     """Returns when a learner leads it."""
     line = f'ftrl_learner_active{{model="{model}"}} 1.0'
-    await eventually(lambda: line in system.metrics.render().decode(), 30)
+    await until(lambda: line in system.metrics.render().decode())
 
 
 def reasons(system: System, model: str = "clicks") -> list[str]:
@@ -219,7 +219,7 @@ async def test_a_deleted_model_is_not_saved(system: System) -> None:
     model = await system.model(CONFIG)
     await system.update(model, 5)
     await system.models.delete("clicks")
-    await eventually(lambda: b"ftrl_learner_active{" not in system.metrics.render())
+    await until(lambda: b"ftrl_learner_active{" not in system.metrics.render())
     assert catalogue(system).entries() == []
 
 

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import redis
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer, EmbeddedServerError
 from tests.support.shared_data import REPOSITORY
+from tests.support.waiting import wait_until
 
 Parent = subprocess.Popen[str]
 
@@ -41,15 +41,6 @@ def running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state.rpartition(") ")[2][0] != "Z"
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def ready(parent: Parent) -> tuple[int, bool]:
@@ -190,7 +181,7 @@ def test_a_server_that_dies_is_started_again_with_its_data(tmp_path: Path) -> No
             connection.set("key", "value")
         pid = server.pid
         os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: not running(pid))
+        wait_until(lambda: not running(pid))
 
         def answers() -> bool:
             try:
@@ -199,7 +190,7 @@ def test_a_server_that_dies_is_started_again_with_its_data(tmp_path: Path) -> No
             except redis.RedisError:
                 return False
 
-        assert eventually(answers)
+        wait_until(answers)
         assert server.pid != pid
 
 

@@ -28,6 +28,7 @@ from tests.support.certificates import Certificates
 from tests.support.servers import free_port
 from tests.support.shared_data import REPOSITORY
 from tests.support.system import System, stored
+from tests.support.waiting import until
 
 SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
 SMALL_MODEL = ModelConfig.from_json(
@@ -124,9 +125,11 @@ async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -
     await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), False)
     await waiting.expose(channel, [key_of(bytes(16))])
     await change_feedback(channel, model.name, {"window_seconds": 2})
-    async with asyncio.timeout(60):
-        while sum((await waiting.sweep(channel, 500)).waiting.values()):  # noqa: ASYNC110  due by the server
-            await asyncio.sleep(0.05)
+
+    async def none_is_left() -> bool:
+        return not sum((await waiting.sweep(channel, 500)).waiting.values())
+
+    await until(none_is_left)
 
 
 async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_beyond(

@@ -17,6 +17,7 @@ from service.settings import Settings
 from service.storage.client import Channel, connect
 from service.storage.connection import Wire
 from service.storage.topology import servers_of
+from tests.support.waiting import until
 
 PING = hiredis.pack_command(("PING",))
 LONG = 30.0
@@ -138,9 +139,7 @@ async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path:
         channel = Channel(connect(PATIENT, url))
         for asked in range(1, 4):
             assert await channel.call("PING") == b"PONG"
-            async with asyncio.timeout(LONG):
-                while channel.connected:  # noqa: ASYNC110  until the end has been noticed
-                    await asyncio.sleep(0.001)
+            await until(lambda: not channel.connected, "the end is noticed")
             assert served == asked
         await channel.close()
 
@@ -161,9 +160,7 @@ async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_get
         logged_in.set()
         reader = connection._reader
         assert reader is not None
-        async with asyncio.timeout(LONG):
-            while not reader.at_eof():  # noqa: ASYNC110  until the end has been noticed
-                await asyncio.sleep(0.001)
+        await until(reader.at_eof, "the end is noticed")
         wire = Wire(connection)
         assert not wire.is_open
         await wire.close()
@@ -202,9 +199,7 @@ async def test_who_leaves_does_not_leave_a_reply_to_the_next(tmp_path: Path) -> 
     async with server_that(tmp_path, late) as url:
         channel = Channel(connect(PATIENT, url))
         leaving = asyncio.create_task(channel.call("PING"))
-        async with asyncio.timeout(LONG):
-            while not count:  # noqa: ASYNC110  until the server has the first command
-                await asyncio.sleep(0.001)
+        await until(lambda: count, "the server has the first command")
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         assert await channel.call("PING") == 2

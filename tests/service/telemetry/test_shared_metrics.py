@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.telemetry.metrics import Metrics
 from service.telemetry.multiprocess import MetricsDirectory
 from tests.support.commands import ServingProcess
+from tests.support.waiting import wait_until
 
 PREDICTIONS = 'ftrl_predictions_total{model="default"}'
 
@@ -32,10 +32,7 @@ def scrape(address: str) -> dict[str, float]:
 
 
 def wait_for(address: str, name: str, value: float | None) -> None:
-    deadline = time.monotonic() + 60
-    while (found := scrape(address).get(name)) != value:
-        assert time.monotonic() < deadline, f"{name} is {found}"
-        time.sleep(0.1)
+    wait_until(lambda: scrape(address).get(name) == value, f"{name} is {value}")
 
 
 def test_the_text_is_what_the_library_writes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.dashboard.feed import Events, Feed, Listener
 from service.errors import StreamRefused
-from tests.support.system import eventually
+from tests.support.waiting import until
 
 
 class Source:
@@ -65,7 +65,7 @@ async def test_a_listener_that_reads_slowly_holds_the_newest_of_each_kind_and_no
 async def test_nothing_is_sampled_while_nobody_listens(feed: Feed, sources: list[Source]) -> None:
     with feed.listen("ads") as listener:
         await first_of(aiter(listener))
-    await eventually(lambda: sources[0].closed)
+    await until(lambda: sources[0].closed)
     asked = len(sources[0].asked)
     await asyncio.sleep(0.05)
     assert len(sources[0].asked) == asked
