@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install packages serve test soak check static format bench picture compose-test lock audit clean
+.PHONY: help install packages serve test soak check static format bench trace picture compose-test lock audit clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -59,6 +59,9 @@ compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and lear
 		$(COMPOSE_TEST) docker compose up --build --wait && $(COMPOSE_TEST) $(COMPOSE_PYTEST); status=$$?; \
 		$(COMPOSE_TEST) docker compose down --volumes; exit $$status; \
 	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script that stands in for it"; fi
+
+trace: $(VENV)/.complete ## the source files that one prediction, one update and one restore run through
+	@$(BIN)/python -m tests.support.trace
 
 picture: $(VENV)/.complete ## docs/dashboard.png anew, of a service that learns (needs chromium)
 	$(BIN)/python -m tests.support.dashboard_picture
