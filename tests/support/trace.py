@@ -1,8 +1,8 @@
 """Traces which of the project's files one request runs through, on a real server in this process.
 
-`make trace` prints them. A file counts if one of its functions is entered, or resumed, between the first byte of
-the request and the end of its reply; compiled kernels do not count. Each request is traced several times: a file
-that is not entered every time belongs to a background task.
+`make trace` prints them. A file counts if one of its functions is entered, or resumed, between the first byte
+of the request and the end of its reply; compiled kernels do not count. Each request is traced several times:
+a file that is not entered every time belongs to a background task.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ def main() -> None:
         sys.stdout.writelines(f"{number:4} {path}\n" for number, path in enumerate(files, 1))
     modules = modules_of_a_dry_run()
     own = [name for name in modules if name.split(".")[0] in PACKAGES]
-    sys.stdout.write(f"ftrl replay --dry-run: {len(own)} modules of the project, fastapi {'fastapi' in modules}\n")
+    sys.stdout.write(f"ftrl replay --dry-run: {len(own)} modules of the project\n")
+    sys.stdout.write(f"  FastAPI is imported: {'fastapi' in modules}\n")
 
 
 if __name__ == "__main__":
