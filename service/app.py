@@ -1,4 +1,4 @@
-"""The composition root of an API process: everything is built here, and handed to what needs it."""
+"""The composition root: builds every long-lived object of a process once, and hands it to what uses it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from model_core.errors import InvalidInput
 from service import __version__
@@ -34,10 +36,23 @@ from service.api.security.guard import Guard
 from service.api.security.tokens import TokenFile
 from service.api.server.front_door import FrontDoor
 from service.api.server.raw_route import BodyReader, RawRoute
-from service.api.services import Backend
+from service.api.services import Lifecycle, Phase, Services
 from service.errors import ServiceError
+from service.example_log.appender import Updates
+from service.feedback.former_models import Looks
+from service.feedback.service import Feedback
+from service.feedback.unknown_ids import UnknownIds
+from service.learning.learners import Learners
+from service.models.aliases import Aliases
+from service.models.config.model import default_config
+from service.models.registry import Models
 from service.parsing.requests import RequestReader
 from service.settings import Settings
+from service.snapshots.restore.shortcut import shortcut_of
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.client import connect
+from service.storage.embedded import EmbeddedServer
+from service.storage.health import ServerHealth
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -60,20 +75,8 @@ async def wrong_method(request: Request, _: Exception) -> Response:
     return await problem_response(request, HTTPException(405, headers={"Allow": ", ".join(allowed)}))
 
 
-class Application(FastAPI):
-    """FastAPI behind a front door."""
-
-    front_door: FrontDoor
-    end_streams: Callable[[], None]
-    """To be called at a stop, which waits for replies that have begun, and these do not end by themselves."""
-
-    def add_front_door(self, metrics: Metrics, guard: Guard | None, health_port: int | None) -> None:
-        """To be called when all routes are there."""
-        raw_routes = [route for route in self.routes if isinstance(route, RawRoute)]
-        self.front_door = FrontDoor(super().__call__, raw_routes, metrics, guard, health_port)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.front_door(scope, receive, send)
+class Api(FastAPI):
+    """FastAPI, whose document gives problems their own media type."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -81,63 +84,97 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, run_learner: bool, health_port: int | None = None) -> Application:
-    """An application that shares nothing with any other; its lifespan opens and closes what it holds.
+@dataclass(frozen=True)
+class Application:
+    """`entry`: the ASGI application that a server runs; `api`: the part of it that FastAPI routes.
 
-    `health_port`: where alone it tells how it is; None: everywhere. Raises TokenFileError.
+    `end_streams` is to be called at a stop, which waits for replies that have begun: streams do not end by
+    themselves.
+    """
+
+    entry: ASGIApp
+    api: FastAPI
+    phase: Phase
+    end_streams: Callable[[], None]
+
+
+def create_app(settings: Settings, *, run_learner: bool, health_port: int | None = None) -> Application:
+    """An application that shares nothing with any other; its lifespan starts and stops its services.
+
+    `health_port`: the only port of the health routes; None: they are on every port. Raises TokenFileError.
     """
     metrics = Metrics()
-    backend = Backend(settings, metrics, run_learner=run_learner)
-    app = Application(
+    services, lifecycle = build_services(settings, metrics, run_learner=run_learner)
+    api = Api(
         title="ftrl-service",
         version=__version__,
         description=DESCRIPTION,
-        lifespan=lifespan_of(backend),
+        lifespan=lifespan_of(lifecycle),
         redirect_slashes=False,
         exception_handlers={405: wrong_method, **dict.fromkeys(EXPECTED, problem_response)},
     )
-    app.state.backend = backend
     bodies = BodyReader(settings.body_timeout_seconds)
     reader, timeout = RequestReader(settings), settings.update_timeout_seconds
-    app.router.routes.extend(predict_routes(Predict(backend, reader, metrics), bodies, settings))
-    app.router.routes.extend(update_routes(Update(backend, reader, metrics, timeout), bodies, settings))
-    app.router.routes.extend(impressions_routes(Impressions(backend, reader, timeout), bodies, settings))
-    app.router.routes.extend(explain_routes(backend, bodies, settings))
-    add_admin_routes(app, backend, bodies, settings)
-    add_alias_routes(app, backend, bodies, settings)
-    add_snapshot_routes(app, backend, bodies, settings)
-    add_evaluation_routes(app, backend)
-    add_health_routes(app, backend, settings, metrics)
-    app.end_streams = add_dashboard(app, backend, settings, metrics).stop
-    guard = Guard(TokenFile(settings.tokens_file), app.routes) if settings.tokens_file else None
-    app.add_front_door(metrics, guard, health_port)
-    return app
+    api.router.routes.extend(predict_routes(Predict(services, reader, metrics), bodies, settings))
+    api.router.routes.extend(update_routes(Update(services, reader, metrics, timeout), bodies, settings))
+    api.router.routes.extend(impressions_routes(Impressions(services, reader, timeout), bodies, settings))
+    api.router.routes.extend(explain_routes(services, bodies, settings))
+    add_admin_routes(api, services, bodies, settings)
+    add_alias_routes(api, services, bodies, settings)
+    add_snapshot_routes(api, services, bodies, settings)
+    add_evaluation_routes(api, services)
+    add_health_routes(api, services, settings, metrics)
+    feed = add_dashboard(api, services, settings, metrics)
+    guard = Guard(TokenFile(settings.tokens_file), api.routes) if settings.tokens_file else None
+    raw_routes = [route for route in api.routes if isinstance(route, RawRoute)]
+    entry = FrontDoor(api, raw_routes, metrics, guard, health_port)
+    return Application(entry, api, services.phase, feed.stop)
 
 
-def create_learner_app(settings: Settings, url: str) -> FastAPI:
+def create_learner_app(settings: Settings, url: str) -> Application:
     """A learner that runs alone: it answers at `url` how it is, and nothing else."""
     metrics = Metrics()
-    backend = Backend(settings, metrics, run_learner=True)
-    app = FastAPI(
+    services, lifecycle = build_services(settings, metrics, run_learner=True)
+    api = FastAPI(
         title="ftrl-service learner",
         version=__version__,
-        lifespan=lifespan_of(backend, f"the learner's metrics are at {url}/metrics"),
+        lifespan=lifespan_of(lifecycle, f"the learner's metrics are at {url}/metrics"),
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers=dict.fromkeys(EXPECTED, problem_response),
     )
-    app.state.backend = backend
-    add_health_routes(app, backend, settings, metrics)
-    return app
+    add_health_routes(api, services, settings, metrics)
+    return Application(api, api, services.phase, lambda: None)
 
 
-def lifespan_of(backend: Backend, announcement: str = "") -> Lifespan:
+def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -> tuple[Services, Lifecycle]:
+    embedded = None if settings.redis_url else EmbeddedServer(settings)
+    client = connect(settings, embedded.url if embedded else str(settings.redis_url))
+    health = ServerHealth(client, settings)
+    snapshots = SnapshotStore(settings)
+    models = Models(client, settings, shortcut_of(settings, snapshots))
+    services = Services(
+        client=client,
+        health=health,
+        models=models,
+        updates=Updates(client, settings, health, metrics),
+        snapshots=snapshots,
+        aliases=Aliases(models),
+        feedback=Feedback(client, settings, health, metrics),
+        looks=Looks(client, models, settings),
+        unknown=UnknownIds(client),
+    )
+    learners = Learners(client, models, settings, health, metrics) if run_learner else None
+    return services, Lifecycle(services, metrics, partial(default_config, settings), embedded, learners)
+
+
+def lifespan_of(lifecycle: Lifecycle, announcement: str = "") -> Lifespan:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with backend.open():
+        async with lifecycle.run():
             if announcement:
                 log.info("%s", announcement)
-            gc.freeze()  # what was loaded by now stays: collections under load need not look through it
+            gc.freeze()  # collections under load need not look through what was loaded by now
             yield
 
     return lifespan

@@ -17,7 +17,7 @@ from service.settings import Settings
 from service.telemetry.logs import StartFailure
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from service.app import Application
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
@@ -107,7 +107,7 @@ def learn(settings: Settings, listener: socket.socket) -> None:
 
 
 def _run(
-    app: FastAPI,
+    app: Application,
     settings: Settings,
     listeners: list[socket.socket],
     on_stop: Callable[[], None] = lambda: None,
@@ -117,11 +117,11 @@ def _run(
 
     failure = StartFailure()
     logging.getLogger("uvicorn.error").addFilter(failure)
-    server = server_of(app, settings, app.state.backend.stop_soon, on_stop, on_start)
+    server = server_of(app.entry, settings, app.phase.stop_soon, on_stop, on_start)
     try:
         server.run(sockets=listeners)
     except SystemExit:
-        if app.state.backend.stopping:
+        if app.phase.stopping:
             return
         raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
 

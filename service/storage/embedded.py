@@ -48,7 +48,7 @@ class EmbeddedServer:
     """
 
     def __init__(self, settings: Settings, *, errand: bool = False) -> None:
-        self.home = settings.data_dir.expanduser().absolute() / "valkey"
+        self.home = (settings.data_dir.expanduser() / "valkey").resolve()
         self.started = False  # by this object, rather than found running
         self._settings = settings
         self._errand = errand
@@ -110,7 +110,6 @@ class EmbeddedServer:
     def _prepare_home(self) -> None:
         try:
             self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.home = self.home.resolve()
             with tempfile.TemporaryFile(dir=self.home):
                 pass
         except OSError as e:
@@ -124,7 +123,13 @@ class EmbeddedServer:
         if len(os.fsencode(self.home / SOCKET)) <= LONGEST_SOCKET_PATH:
             return self.home / SOCKET
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
-        link = Path("/tmp") / f"ftrl-{os.getuid()}-{digest}"
+        return Path("/tmp") / f"ftrl-{os.getuid()}-{digest}" / SOCKET
+
+    def _ensure_link(self) -> None:
+        """The link of `_socket_path`, if that leads through one."""
+        link = self._socket_path().parent
+        if link == self.home:
+            return
         try:
             link.symlink_to(self.home)
         except FileExistsError:
@@ -132,11 +137,11 @@ class EmbeddedServer:
                 raise EmbeddedServerError(
                     f"{link} is in the way; set FTRL_DATA_DIR to a shorter path"
                 ) from None
-        return link / SOCKET
 
     def _ensure_running(self) -> None:
         """Start the server if none holds its lock, and wait until it answers. With the start lock held."""
         self.started = False
+        self._ensure_link()
         patience = time.monotonic() + SILENCE_SECONDS
         while not self._stopping.is_set():
             free = try_lock(self.home / "server.lock")
@@ -211,7 +216,7 @@ class EmbeddedServer:
         while not self._stopping.wait(WATCH_SECONDS):
             try:
                 with lock(self.home / "start.lock", fcntl.LOCK_EX):
-                    self._socket_path()  # a cleaner of /tmp may have removed the link
+                    self._ensure_link()  # a cleaner of /tmp may have removed the link
                     if self._dead():
                         logger.error("the embedded server has died, see %s; starting it again", self.log_path)
                         self._ensure_running()

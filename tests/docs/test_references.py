@@ -45,7 +45,7 @@ def test_the_tables_of_settings_and_metrics_are_those_of_the_code() -> None:
 def test_every_call_has_its_place_in_the_http_reference() -> None:
     text = (DOCS / "http.md").read_text()
     app = create_app(Settings(), run_learner=False)
-    paths = {route.path for route in app.routes if isinstance(route, APIRoute)}
+    paths = {route.path for route in app.api.routes if isinstance(route, APIRoute)}
     assert paths >= {"/predict", "/models/{name}/update", "/readyz"}
     for path in paths:
         assert path in text, path

@@ -128,7 +128,7 @@ def running() -> Iterator[httpx.Client]:
         )
         app = create_app(settings, run_learner=True)
         started = threading.Event()
-        server = server_of(app, settings, lambda: None, app.end_streams, started.set)
+        server = server_of(app.entry, settings, lambda: None, app.end_streams, started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

@@ -11,16 +11,16 @@ from service.api.dashboard.feed import Feed
 from service.api.dashboard.sampling import Sampler
 from service.api.dashboard.stream import EventStream
 from service.api.security.access import ANYBODY, READ
-from service.api.services import Backend
+from service.api.services import Services
 from service.models.names import checked_name
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 
-def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> Feed:
+def add_dashboard(app: FastAPI, services: Services, settings: Settings, metrics: Metrics) -> Feed:
     """None of it is in the OpenAPI document: it is there for people."""
     assets = Assets()
-    feed = Feed(lambda: Sampler(backend, settings, metrics), settings.max_live_streams)
+    feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
     metrics.look_with(lambda: metrics.live_streams.set(feed.listeners))
 
     async def page(request: Request) -> Response:
@@ -31,7 +31,7 @@ def add_dashboard(app: FastAPI, backend: Backend, settings: Settings, metrics: M
 
     async def live(request: Request) -> Response:
         name = checked_name(request.path_params["name"])
-        await backend.aliases.open(name)
+        await services.aliases.open(name)
         return EventStream(feed, name)
 
     for method, path, endpoint, access in (

@@ -19,7 +19,7 @@ from service.api.dashboard.figures import Evaluation, evaluation_of, read_field
 from service.api.dashboard.traffic import RATE_SECONDS, Rates, Traffic, read_totals
 from service.api.dashboard.verdict import Situation, verdict
 from service.api.routes.health import readiness
-from service.api.services import Backend
+from service.api.services import Services
 from service.errors import ServiceError, UnknownModel
 from service.example_log.lag import LogLag
 from service.models.registry import OpenModel
@@ -84,11 +84,11 @@ class Watched:
 class Sampler:
     """One for as long as anybody listens."""
 
-    def __init__(self, backend: Backend, settings: Settings, metrics: Metrics) -> None:
-        self._backend = backend
+    def __init__(self, services: Services, settings: Settings, metrics: Metrics) -> None:
+        self._services = services
         self._settings = settings
         self._metrics = metrics
-        self._channel = backend.channel()
+        self._channel = services.channel()
         self._traffic = Traffic()
         self._watched: dict[str, Watched] = {}
         self._names: list[str] | None = None
@@ -100,7 +100,7 @@ class Sampler:
         opened, said = {}, {}
         for name in models:
             try:
-                opened[name] = await self._backend.aliases.open(name)
+                opened[name] = await self._services.aliases.open(name)
             except UnknownModel as gone:
                 said[name] = {LAST: event(LAST, {"detail": gone.detail})}
             except ServiceError as trouble:
@@ -112,7 +112,7 @@ class Sampler:
         for name in self._watched.keys() - set(models):
             await self._watched.pop(name).channel.close()
         for name in set(models) - self._watched.keys():
-            self._watched[name] = Watched(self._backend.channel())
+            self._watched[name] = Watched(self._services.channel())
 
     async def _ask(self, opened: Mapping[str, OpenModel]) -> bool:
         """Whether Redis answered; after one failure the others are not tried, as each may take a while."""
@@ -129,7 +129,7 @@ class Sampler:
         rates, rounds = self._traffic.of(model.name), mirror.replica.state.t
         now = time.monotonic()
         learned = watched.learned_per_second(now, mirror.replica.keys.incarnation, rounds)
-        report = readiness(self._backend, self._settings)
+        report = readiness(self._services, self._settings)
         quiet = mirror.age_seconds
         situation = Situation(
             predict=self._freshness(report.predict != "unavailable", quiet),
@@ -162,7 +162,7 @@ class Sampler:
             "time": time.time(),
             "model": model.name,
             "models": self._names,
-            "aliases": self._backend.aliases.targets,
+            "aliases": self._services.aliases.targets,
             "revision": replica.revision,
             "incarnation": replica.keys.incarnation,
             "t": now.rounds,

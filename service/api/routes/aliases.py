@@ -14,7 +14,7 @@ from service.api.routes.models import described
 from service.api.schemas import ModelDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
-from service.api.services import Backend
+from service.api.services import Services
 from service.models.names import MODEL_NAME_PATTERN, checked_name
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings import Settings
@@ -75,16 +75,16 @@ _PROBLEMS = {
 }
 
 
-def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
     @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY), **READ_ALL.declared)
     async def list_aliases() -> AliasList:
         """All aliases, and the model of each."""
-        return AliasList(aliases=await backend.aliases.all())
+        return AliasList(aliases=await services.aliases.all())
 
     @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS), **READ_ALL.declared)
     async def describe_alias(name: ModelName) -> Alias:
         """The model of an alias."""
-        return Alias(alias=name, model=await backend.aliases.model_of(checked_name(name)))
+        return Alias(alias=name, model=await services.aliases.model_of(checked_name(name)))
 
     @app.delete(
         "/aliases/{name}",
@@ -95,18 +95,18 @@ def add_alias_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     )
     async def delete_alias(name: ModelName) -> Response:
         """Delete an alias, and no model."""
-        await backend.aliases.remove(checked_name(name))
+        await services.aliases.remove(checked_name(name))
         return Response(status_code=204)
 
     raw = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
-    app.router.routes.extend([_setting_route(backend, raw), _cloning_route(backend, raw)])
+    app.router.routes.extend([_setting_route(services, raw), _cloning_route(services, raw)])
 
 
-def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
+def _setting_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
         name, model = call.model, _parse_alias(call.body).model
         refuse_repeated_names(call.body)
-        await backend.aliases.set(name, model)
+        await services.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
 
     return RawRoute(
@@ -119,14 +119,14 @@ def _setting_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
     )
 
 
-def _cloning_route(backend: Backend, raw: dict[str, Any]) -> RawRoute:
+def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        await backend.aliases.refuse(call.model)
-        async with backend.models.channel() as channel:
-            await clone(channel, backend.snapshots, call.model, asked.name, asked.changes)
-        description = await described(await backend.models.get(asked.name))
+        await services.aliases.refuse(call.model)
+        async with services.models.channel() as channel:
+            await clone(channel, services.snapshots, call.model, asked.name, asked.changes)
+        description = await described(await services.models.get(asked.name))
         return RawReply(201, description.model_dump_json().encode())
 
     return RawRoute(

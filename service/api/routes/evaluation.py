@@ -11,7 +11,7 @@ from service.api.openapi import MODEL_PROBLEMS
 from service.api.schemas import ModelName, Reply
 from service.api.security.access import READ
 from service.api.server.raw_route import JSON
-from service.api.services import Backend
+from service.api.services import Services
 from service.models.evaluation.report import report_of_nothing, with_slices
 from service.models.names import checked_name
 from service.models.registry import OpenModel
@@ -98,7 +98,7 @@ class EvaluationReply(Reply):
     measures: Measures | None
 
 
-def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
+def add_evaluation_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/models/{name}/evaluation",
         tags=["models"],
@@ -111,8 +111,8 @@ def add_evaluation_routes(app: FastAPI, backend: Backend) -> None:
 
         The learner tells it once a second while it learns, and slices every five seconds.
         """
-        model = await backend.aliases.open(checked_name(name))
-        figures = await backend.models.figures(model)
+        model = await services.aliases.open(checked_name(name))
+        figures = await services.models.figures(model)
         return Response(_of_nothing(model) if figures is None else figures, media_type=JSON.decode())
 
 

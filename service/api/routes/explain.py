@@ -16,7 +16,7 @@ from service.api.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, pro
 from service.api.schemas import ExplainReply, ModelName
 from service.api.security.access import PREDICT
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
-from service.api.services import Backend
+from service.api.services import Services
 from service.models.config.model import limits_of
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
@@ -29,12 +29,12 @@ _parse = TypeAdapter[ExplainRequest](ExplainRequest).validator.validate_json
 ExplainBody = Annotated[ExplainRequest, Body(openapi_examples=EXPLAIN_EXAMPLES)]
 
 
-def explain_routes(backend: Backend, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+def explain_routes(services: Services, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
     """/explain of the default model and of any other."""
     limits = limits_of(settings)
 
     async def answer(call: RawRequest) -> RawReply:
-        model = await backend.aliases.open(call.model)
+        model = await services.aliases.open(call.model)
         return RawReply(200, _reply(model, explained(model, call.body, limits)))
 
     options: dict[str, Any] = {

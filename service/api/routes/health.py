@@ -13,13 +13,13 @@ from starlette.responses import PlainTextResponse
 from service.api.openapi import Responses, problems
 from service.api.schemas import Readiness
 from service.api.security.access import ANYBODY, PUBLIC
-from service.api.services import Backend
+from service.api.services import Services
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 
-def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metrics: Metrics) -> None:
-    metrics.look_with(functools.partial(look_at, backend, settings, metrics))
+def add_health_routes(app: FastAPI, services: Services, settings: Settings, metrics: Metrics) -> None:
+    metrics.look_with(functools.partial(look_at, services, settings, metrics))
 
     async def livez() -> dict[str, str]:
         """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
@@ -29,7 +29,7 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
         response: Response, purpose: Annotated[Literal["predict", "update"], Query(alias="for")] = "predict"
     ) -> Readiness:
         """200 while predictions can be answered, from a stale copy too; `?for=update` while updates can."""
-        report = readiness(backend, settings)
+        report = readiness(services, settings)
         wanted = report.predict if purpose == "predict" else report.update
         if wanted == "unavailable":
             response.status_code = 503
@@ -54,12 +54,12 @@ def add_health_routes(app: FastAPI, backend: Backend, settings: Settings, metric
         app.head(path, include_in_schema=False, **PUBLIC.declared)(handler)
 
 
-def readiness(backend: Backend, settings: Settings) -> Readiness:
+def readiness(services: Services, settings: Settings) -> Readiness:
     """The oldest mirror counts. Without a loaded one there is nothing to be stale."""
-    health = backend.health
-    age = max((model.mirror.age_seconds for model in backend.models.opened()), default=None)
+    health = services.health
+    age = max((model.mirror.age_seconds for model in services.models.opened()), default=None)
     reasons = []
-    if not backend.prepared:
+    if not services.phase.prepared:
         reasons.append("Redis has not answered since the start, or is not fit for models.")
     if not health.up:
         reasons.append("Redis does not answer.")
@@ -69,9 +69,9 @@ def readiness(backend: Backend, settings: Settings) -> Readiness:
         reasons.append(f"Redis may evict models (maxmemory-policy {health.policy}).")
     if health.persists is False:
         reasons.append("Redis persists nothing; a restart of it loses every model.")
-    if backend.stopping:
+    if services.phase.stopping:
         reasons.append("This process is stopping.")
-    serving = backend.prepared and not backend.stopping
+    serving = services.phase.prepared and not services.phase.stopping
     fresh = health.up if age is None else age <= settings.stale_after_seconds
     return Readiness(
         predict=("fresh" if fresh else "stale") if serving else "unavailable",
@@ -81,10 +81,10 @@ def readiness(backend: Backend, settings: Settings) -> Readiness:
     )
 
 
-def look_at(backend: Backend, settings: Settings, metrics: Metrics) -> None:
+def look_at(services: Services, settings: Settings, metrics: Metrics) -> None:
     """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
-    health = backend.health
-    report = readiness(backend, settings)
+    health = services.health
+    report = readiness(services, settings)
     metrics.ready.labels("predict").set(report.predict != "unavailable")
     metrics.ready.labels("update").set(report.update != "unavailable")
     metrics.redis_up.set(health.up)
@@ -94,7 +94,7 @@ def look_at(backend: Backend, settings: Settings, metrics: Metrics) -> None:
     metrics.redis_persists.set(health.persists is not False)
     metrics.redis_persistence_ok.set(health.persistence_ok)
     metrics.redis_shedding.set(health.shedding)
-    opened = backend.models.opened()
+    opened = services.models.opened()
     metrics.mirrors_are_of(model.name for model in opened)
     for model in opened:
         mirror = model.mirror

@@ -12,7 +12,7 @@ from service.api.openapi import IMPRESSIONS_EXAMPLES, IMPRESSIONS_PROBLEMS
 from service.api.schemas import ImpressionsReply, ModelName
 from service.api.security.access import UPDATE
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
-from service.api.services import Backend
+from service.api.services import Services
 from service.feedback.labels import show
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import ImpressionsRequest
@@ -24,18 +24,18 @@ ImpressionsBody = Annotated[ImpressionsRequest, Body(openapi_examples=IMPRESSION
 class Impressions:
     """The handler of both routes."""
 
-    def __init__(self, backend: Backend, reader: RequestReader, timeout_seconds: float) -> None:
-        self._backend = backend
+    def __init__(self, services: Services, reader: RequestReader, timeout_seconds: float) -> None:
+        self._services = services
         self._reader = reader
         self._timeout_seconds = timeout_seconds
 
     async def __call__(self, call: RawRequest) -> RawReply:
-        model = await self._backend.aliases.open(call.model)
+        model = await self._services.aliases.open(call.model)
         ids = self._reader.impressions(call.body)
         deadline = time.monotonic() + self._timeout_seconds
-        elsewhere = self._backend.aliases.elsewhere(call.model, model, deadline)
-        statuses = await show(self._backend.feedback, model, elsewhere, ids)
-        self._backend.unknown.add(model, statuses)
+        elsewhere = self._services.aliases.elsewhere(call.model, model, deadline)
+        statuses = await show(self._services.feedback, model, elsewhere, ids)
+        self._services.unknown.add(model, statuses)
         items = ",".join(
             f'{{"id":{quoted(i)},"status":"{status}"}}' for i, status in zip(ids, statuses, strict=True)
         )

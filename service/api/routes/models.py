@@ -20,7 +20,7 @@ from service.api.openapi import (
 from service.api.schemas import ModelDescription, ModelName, ModelNames
 from service.api.security.access import ADMIN, READ, READ_ALL
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
-from service.api.services import Backend
+from service.api.services import Services
 from service.errors import StateUnavailable
 from service.feedback.reconfigure import Changed, change_feedback, refuse_other_sections
 from service.models.config.model import ModelConfig
@@ -36,16 +36,16 @@ _parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).valid
 _parse_change = TypeAdapter[ModelChange](ModelChange).validator.validate_json
 
 
-def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
+def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
     @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."), **READ_ALL.declared)
     async def list_models() -> ModelNames:
         """Names of all models."""
-        return ModelNames(models=await backend.models.names())
+        return ModelNames(models=await services.models.names())
 
     @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS, **READ.declared)
     async def describe_model(name: ModelName) -> ModelDescription:
         """A model's configuration and how much it has learned, as this process's copy has it."""
-        return await described(await backend.aliases.open(checked_name(name)))
+        return await described(await services.aliases.open(checked_name(name)))
 
     @app.delete(
         "/models/{name}",
@@ -56,15 +56,15 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
     )
     async def delete_model(name: ModelName) -> Response:
         """Delete a model and all that it has learned. There is no way back."""
-        await backend.aliases.refuse(checked_name(name))
-        await backend.models.delete(name)
+        await services.aliases.refuse(checked_name(name))
+        await services.models.delete(name)
         return Response(status_code=204)
 
     async def create(call: RawRequest) -> RawReply:
         name = call.model
         config = ModelConfig.from_json(_parse_specification(call.body))
         refuse_repeated_names(call.body)
-        model, created = await backend.models.create(name, config)
+        model, created = await services.models.create(name, config)
         description = await described(model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())
 
@@ -82,21 +82,21 @@ def add_admin_routes(app: FastAPI, backend: Backend, bodies: BodyReader, setting
             access=ADMIN,
         )
     )
-    app.router.routes.append(_change_route(backend, bodies, settings))
+    app.router.routes.append(_change_route(services, bodies, settings))
 
 
-def _change_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
+def _change_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = call.model
         asked = _parse_change(call.body)
         refuse_repeated_names(call.body)
         refuse_other_sections(asked)
-        await backend.aliases.refuse(name)
+        await services.aliases.refuse(name)
         try:
-            changed = await _change(backend, name, asked.get("feedback", {}))
+            changed = await _change(services, name, asked.get("feedback", {}))
         except StateUnavailable as away:
             raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
-        model = await backend.models.get(name)
+        model = await services.models.get(name)
         replica = model.mirror.replica
         if replica.keys.incarnation == changed.incarnation:
             replica.take_feedback(changed.stored, changed.config)
@@ -116,11 +116,11 @@ def _change_route(backend: Backend, bodies: BodyReader, settings: Settings) -> R
     )
 
 
-async def _change(backend: Backend, name: str, fields: dict[str, Any]) -> Changed:
+async def _change(services: Services, name: str, fields: dict[str, Any]) -> Changed:
     """Raises what change_feedback raises; StateUnavailable where Redis is away."""
-    async with backend.models.channel() as channel:
+    async with services.models.channel() as channel:
         changed = await change_feedback(channel, name, fields)
-    await backend.aliases.remember_former(name, changed.config.longest_wait_seconds)
+    await services.aliases.remember_former(name, changed.config.longest_wait_seconds)
     return changed
 
 

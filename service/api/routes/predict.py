@@ -15,7 +15,7 @@ from service.api.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS
 from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
 from service.api.security.access import PREDICT
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
-from service.api.services import Backend
+from service.api.services import Services
 from service.feedback.former_models import Earlier
 from service.feedback.labels import keep_predictions
 from service.models.registry import OpenModel, RequestHashing
@@ -34,13 +34,13 @@ _LOGGED = {None: "", True: ',"logged":true', False: ',"logged":false'}
 class Predict:
     """The handler of both routes."""
 
-    def __init__(self, backend: Backend, reader: RequestReader, metrics: Metrics) -> None:
-        self._backend = backend
+    def __init__(self, services: Services, reader: RequestReader, metrics: Metrics) -> None:
+        self._services = services
         self._reader = reader
         self._metrics = metrics
 
     async def __call__(self, call: RawRequest) -> RawReply:
-        model = await self._backend.aliases.open(call.model)
+        model = await self._services.aliases.open(call.model)
         many, batch, ids, log = self._reader.predict(model, call.body)
         reply = _reply_of_many if many else _reply_of_one
         if not (model.config.feedback.log if log is None else log):
@@ -50,7 +50,7 @@ class Predict:
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.slices.found_in(call.body)
-        feedback, elsewhere = self._backend.feedback, self._looking_elsewhere(call, model, ids)
+        feedback, elsewhere = self._services.feedback, self._looking_elsewhere(call, model, ids)
         ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
         self._metrics.predicted(model.name, len(batch))
         return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
@@ -59,11 +59,11 @@ class Predict:
         self, call: RawRequest, model: OpenModel, ids: Ids
     ) -> Callable[[], Awaitable[str]] | None:
         """Whether it may have been sent before, to what the alias meant then."""
-        aliases = self._backend.aliases
+        aliases = self._services.aliases
         if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
             return None
         since, read = aliases.changed_at(call.model), partial(self._read, call)
-        return Earlier(self._backend.looks, names, since, ids, read).known
+        return Earlier(self._services.looks, names, since, ids, read).known
 
     def _read(self, call: RawRequest, hashing: RequestHashing) -> ExampleBatch:
         return self._reader.predict(hashing, call.body).batch

@@ -17,7 +17,7 @@ from service.api.openapi import AT_ITS_LIMIT, OF_A_BODY, problems
 from service.api.schemas import ModelName
 from service.api.security.access import ADMIN, READ
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
-from service.api.services import Backend
+from service.api.services import Services
 from service.models.config.model import ModelConfig
 from service.models.names import checked_name
 from service.models.replica import read_meta
@@ -107,16 +107,16 @@ class RestoreReply(BaseModel):
 _parse_restore = TypeAdapter(RestoreRequest).validate_json
 
 
-def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, settings: Settings) -> None:
-    app.router.routes.append(_restore_route(backend, bodies, settings))
+def add_snapshot_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
+    app.router.routes.append(_restore_route(services, bodies, settings))
 
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared)
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
-        model = await backend.aliases.named(checked_name(name))
-        found, damaged = await asyncio.to_thread(lambda: listed(backend.snapshots.of(model)))
+        model = await services.aliases.named(checked_name(name))
+        found, damaged = await asyncio.to_thread(lambda: listed(services.snapshots.of(model)))
         if not found and not damaged:
-            await backend.aliases.open(name)
+            await services.aliases.open(name)
         return SnapshotList(snapshots=[SnapshotDescription(**one) for one in found], damaged=damaged)
 
     @app.get(
@@ -129,8 +129,8 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
             entry = catalogue.find(snapshot)
             return SnapshotDescription(**described(entry, catalogue.header(entry)))
 
-        model = await backend.aliases.named(checked_name(name))
-        return await asyncio.to_thread(lambda: find(backend.snapshots.of(model)))
+        model = await services.aliases.named(checked_name(name))
+        return await asyncio.to_thread(lambda: find(services.snapshots.of(model)))
 
     @app.post(
         "/models/{name}/snapshots",
@@ -146,14 +146,14 @@ def add_snapshot_routes(app: FastAPI, backend: Backend, bodies: BodyReader, sett
         """
         if tag is not None:
             checked_tag(tag)
-        await backend.aliases.refuse(checked_name(name))
-        await backend.models.get(name)
-        async with backend.models.channel() as channel:
+        await services.aliases.refuse(checked_name(name))
+        await services.models.get(name)
+        async with services.models.channel() as channel:
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             return SnapshotDescription(**await request_snapshot(channel, keys, REQUEST, tag))
 
 
-def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> RawRoute:
+def _restore_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = call.model
         asked = _parse_restore(call.body)
@@ -161,10 +161,10 @@ def _restore_route(backend: Backend, bodies: BodyReader, settings: Settings) -> 
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
         if hyper is not None and not asked.replay_log:
             raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")
-        await backend.aliases.refuse(name)
+        await services.aliases.refuse(name)
         plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
-        async with backend.models.channel() as channel:
-            restored = await restore(channel, settings, backend.snapshots, plan)
+        async with services.models.channel() as channel:
+            restored = await restore(channel, settings, services.snapshots, plan)
         return RawReply(200, json.dumps(restored.to_json()).encode())
 
     return RawRoute(

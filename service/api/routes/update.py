@@ -15,7 +15,7 @@ from service.api.openapi import UPDATE_EXAMPLES, UPDATE_PROBLEMS
 from service.api.schemas import ModelName, UpdateExamplesReply, UpdateReply
 from service.api.security.access import UPDATE
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
-from service.api.services import Backend
+from service.api.services import Services
 from service.errors import StateUnavailable, UpdateUnavailable
 from service.example_log.results import UpdateResults, results_of, until_learned
 from service.feedback.labels import refuse_single, results_of_labels, take_labels
@@ -36,9 +36,9 @@ class Update:
     """The handler of both routes."""
 
     def __init__(
-        self, backend: Backend, reader: RequestReader, metrics: Metrics, timeout_seconds: float
+        self, services: Services, reader: RequestReader, metrics: Metrics, timeout_seconds: float
     ) -> None:
-        self._backend = backend
+        self._services = services
         self._reader = reader
         self._metrics = metrics
         self._timeout_seconds = timeout_seconds
@@ -48,21 +48,21 @@ class Update:
         model = await self._model(call.model)
         many, examples, labels = await self._reader.update(model, call.body)
         examples = examples._replace(slice_names=model.slices.found_in(call.body))
-        feedback, aliases = self._backend.feedback, self._backend.aliases
+        feedback, aliases = self._services.feedback, self._services.aliases
         deadline = time.monotonic() + self._timeout_seconds
         elsewhere = aliases.elsewhere(call.model, model, deadline)
         before = partial(aliases.opened, aliases.before(call.model, model))
         # Labels first: repeated after a failure of the rest they do nothing, examples without an id would.
         asked = list(labels.values())
         taken = await take_labels(feedback, model, elsewhere, before, asked, deadline)
-        placed = await self._backend.updates.append(model, examples, deadline)
+        placed = await self._services.updates.append(model, examples, deadline)
         if wait:
             await until_learned(model, placed.places, deadline)
             for part in taken:
                 await part.learned(deadline)
         results = results_of(model, placed, examples.batch.labels)
         labelled = results_of_labels(asked, taken)
-        self._backend.unknown.add(model, labelled.statuses)
+        self._services.unknown.add(model, labelled.statuses)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
         items = _items(results)
@@ -77,7 +77,7 @@ class Update:
     async def _model(self, name: str) -> OpenModel:
         """Raises UpdateUnavailable, which says that nothing was appended, where Redis is away."""
         try:
-            return await self._backend.aliases.open(name)
+            return await self._services.aliases.open(name)
         except StateUnavailable as away:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
 

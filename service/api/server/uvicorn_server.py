@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from service.api.server.connections import Connections, affordable_connections, bounded_protocol
 from service.settings import Settings
@@ -44,9 +44,6 @@ class HttpServer(uvicorn.Server):
         self._on_stop()
         await super().shutdown(sockets)
 
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +120,7 @@ def _pending(listener: socket.socket) -> list[socket.socket]:
 
 
 def server_of(
-    app: FastAPI,
+    app: ASGIApp,
     settings: Settings,
     on_signal: Callable[[], None],
     on_stop: Callable[[], None],

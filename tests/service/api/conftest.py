@@ -33,7 +33,7 @@ class LiveApi:
         self._started = threading.Event()
         self.client = httpx.Client(base_url=self.url, timeout=30)
         self._server = server_of(
-            self.app, settings, self.app.state.backend.stop_soon, self.app.end_streams, self._started.set
+            self.app.entry, settings, self.app.phase.stop_soon, self.app.end_streams, self._started.set
         )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True

@@ -67,7 +67,7 @@ def test_what_nobody_foresaw_is_an_incident_in_the_log_and_says_nothing_of_itsel
 def test_a_crash_in_a_route_of_fastapi_is_an_incident_too(start_api, valkey) -> None:
     api = start_api(valkey)
 
-    @api.app.get("/crash")
+    @api.app.api.get("/crash")
     async def crash() -> None:
         raise RuntimeError("secret")
 

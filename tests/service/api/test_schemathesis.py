@@ -18,7 +18,7 @@ from tests.service.api.conftest import LiveApi
 from tests.support.servers import ServerProcess
 
 # schemathesis takes the document when tests are collected, so no server can be running yet.
-schema = schemathesis.openapi.from_dict(create_app(Settings(), run_learner=False).openapi())
+schema = schemathesis.openapi.from_dict(create_app(Settings(), run_learner=False).api.openapi())
 
 BEYOND_A_SCHEMA = re.compile("^(hyper|hashing|evaluation|feedback|snapshots)|in the context|before 1970")
 

@@ -106,7 +106,7 @@ def test_a_token_allows_its_scopes_for_its_models(
 
 
 def test_every_route_says_what_it_asks_of_a_token(live_api: LiveApi) -> None:
-    routes = [route for route in live_api.app.routes if isinstance(route, APIRoute)]
+    routes = [route for route in live_api.app.api.routes if isinstance(route, APIRoute)]
     assert len(routes) > 25
     for route in routes:
         assert DECLARATION in (route.openapi_extra or {}), f"{route.methods} {route.path}"
@@ -248,9 +248,9 @@ async def test_health_is_told_at_a_port_of_its_own_alone(
 ) -> None:
     app = create_app(make_settings(valkey), run_learner=False, health_port=9000)
     async with (
-        app.router.lifespan_context(app),
-        AsyncClient(transport=ASGITransport(app), base_url="http://host:8000") as service,
-        AsyncClient(transport=ASGITransport(app), base_url="http://host:9000") as health,
+        app.api.router.lifespan_context(app.api),
+        AsyncClient(transport=ASGITransport(app.entry), base_url="http://host:8000") as service,
+        AsyncClient(transport=ASGITransport(app.entry), base_url="http://host:9000") as health,
     ):
         assert (await service.post("/predict", json=EXAMPLE)).status_code == 200
         assert (await service.get("/metrics")).status_code == 404
