@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
-from redis.asyncio import Redis
 
 from model_core.learning.state import ModelState
 from service.models.bulk_load import bulk_load
@@ -12,7 +11,7 @@ from service.models.config.model import ModelConfig
 from service.models.mirror import Mirror
 from service.models.registry import Models
 from service.settings import Settings
-from service.storage.client import connect
+from service.storage.topology import Topology, connect
 
 FEATURES = 1_000_000
 SETTINGS = Settings(
@@ -23,21 +22,21 @@ CONFIG = ModelConfig()
 
 
 @asynccontextmanager
-async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator[Redis]:
-    """A client of the server at `url`, with a fresh model there."""
-    client = connect(SETTINGS, url)
+async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator[Topology]:
+    """The server at `url`, with a fresh model there."""
+    topology = connect(SETTINGS, url)
     try:
-        models = Models(client, SETTINGS)
+        models = Models(topology, SETTINGS)
         await models.create(MODEL, config)
         await models.close()  # else its mirror would follow what is measured
-        yield client
+        yield topology
     finally:
-        await client.aclose()
+        await topology.close()
 
 
-async def fill(client: Redis, features: int = FEATURES) -> None:
+async def fill(topology: Topology, features: int = FEATURES) -> None:
     """Store so many features of random slots and values, as a bulk load stores them."""
-    mirror = Mirror(client, MODEL)
+    mirror = Mirror(topology, MODEL)
     await mirror.load()
     await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits, features))
     await mirror.close()

@@ -17,10 +17,10 @@ from service.models.config.model import ModelConfig
 from service.models.mirror import Mirror
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
-from service.storage.client import connect
 from service.storage.embedded_binary import binary_path
 from service.storage.keys import ModelKeys, meta_key
 from service.storage.records import CHANGED
+from service.storage.topology import Topology, connect
 
 FOLLOWERS = 50
 EXAMPLES = 4000
@@ -54,28 +54,30 @@ def measure(options: Options) -> list[Result]:
 
 async def _rounds(url: str, rounds: int) -> tuple[list[Spent], list[Spent]]:
     """Learning a log without a mirror, and with FOLLOWERS of them."""
-    client = connect(SETTINGS, url)
-    models = Models(client, SETTINGS)
+    topology = connect(SETTINGS, url)
+    client: Redis = Redis.from_url(url, protocol=2)
+    models = Models(topology, SETTINGS)
     await models.create(MODEL, ModelConfig.from_json({"hashing": {"bits": BITS}}))
     await models.close()
     alone, followed = [], []
     for number in range(rounds):
-        alone.append(await _learned(client, number, []))
-        mirrors = [Mirror(client, MODEL) for _ in range(FOLLOWERS)]
-        followed.append(await _learned(client, number, mirrors))
+        alone.append(await _learned(topology, client, number, []))
+        mirrors = [Mirror(topology, MODEL) for _ in range(FOLLOWERS)]
+        followed.append(await _learned(topology, client, number, mirrors))
         for mirror in mirrors:
             await mirror.close()
     await client.aclose()
+    await topology.close()
     return alone, followed
 
 
-async def _learned(client: Redis, seed: int, mirrors: list[Mirror]) -> Spent:
-    await append(client, _examples(seed), batch_size=100)
+async def _learned(topology: Topology, client: Redis, seed: int, mirrors: list[Mirror]) -> Spent:
+    await append(topology, _examples(seed), batch_size=100)
     for mirror in mirrors:
         await mirror.load()
     following = [asyncio.create_task(mirror.follow()) for mirror in mirrors]
     before = await _look(client)
-    await learn(client)
+    await learn(topology)
     after = await _look(client)
     target = await client.execute_command("HGET", meta_key(MODEL), "token")
     while any(mirror.replica.token != target for mirror in mirrors):  # noqa: ASYNC110  nothing signals it

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from itertools import islice
 from time import monotonic, perf_counter
 
-from redis.asyncio import Redis
-
 from bench.filled_model import MODEL, SETTINGS
 from service.example_log.appender import Updates
 from service.example_log.incoming import NewExample, NewExamples
@@ -14,15 +12,16 @@ from service.learning.learner import Learner
 from service.models.registry import Models
 from service.models.replica import read_meta
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.health import ServerHealth
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 
-async def append(client: Redis, examples: Sequence[NewExample], batch_size: int) -> None:
+async def append(topology: Topology, examples: Sequence[NewExample], batch_size: int) -> None:
     """Put the examples into the log, `batch_size` at a time."""
-    models = Models(client, SETTINGS)
-    updates = Updates(client, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    models = Models(topology, SETTINGS)
+    updates = Updates(topology, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
     model = await models.get(MODEL)
     source = iter(examples)
     while batch := list(islice(source, batch_size)):
@@ -32,25 +31,25 @@ async def append(client: Redis, examples: Sequence[NewExample], batch_size: int)
     await models.close()
 
 
-async def learn(client: Redis) -> float:
+async def learn(topology: Topology) -> float:
     """Seconds from the moment a learner leads until it has committed everything in the log."""
     learner = Learner(
-        client, MODEL, SETTINGS, ServerHealth(client, SETTINGS), Metrics(), SnapshotStore(SETTINGS)
+        topology, MODEL, SETTINGS, ServerHealth(topology, SETTINGS), Metrics(), SnapshotStore(SETTINGS)
     )
     learning = asyncio.create_task(learner.run())
     while not learner.leading:  # noqa: ASYNC110  it offers nothing to wait for
         await asyncio.sleep(0.001)
     started = perf_counter()
     try:
-        await _wait_until_learned(client, learning)
+        await _wait_until_learned(topology, learning)
         return perf_counter() - started
     finally:
         learning.cancel()
         await asyncio.gather(learning, return_exceptions=True)
 
 
-async def _wait_until_learned(client: Redis, learning: asyncio.Task[None]) -> None:
-    channel = Channel(client)
+async def _wait_until_learned(topology: Topology, learning: asyncio.Task[None]) -> None:
+    channel = Channel(topology)
     while (await read_meta(channel, MODEL)).backlog:
         if learning.done():
             learning.result()

@@ -3,8 +3,6 @@
 import asyncio
 from time import perf_counter
 
-from redis.asyncio import Redis
-
 from bench.filled_model import FEATURES, MODEL, SETTINGS, created_model, fill
 from bench.processes import redis_server
 from bench.result import Options, Result, Target
@@ -13,6 +11,7 @@ from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.embedded_binary import binary_path
+from service.storage.topology import Topology
 
 
 def measure(options: Options) -> list[Result]:
@@ -30,14 +29,14 @@ def measure(options: Options) -> list[Result]:
 
 
 async def _loads(url: str, rounds: int) -> list[float]:
-    async with created_model(url) as client:
-        await fill(client)
-        return [await seconds_to_load(client, SETTINGS, FEATURES) for _ in range(rounds)]
+    async with created_model(url) as topology:
+        await fill(topology)
+        return [await seconds_to_load(topology, SETTINGS, FEATURES) for _ in range(rounds)]
 
 
-async def seconds_to_load(client: Redis, settings: Settings, features: int) -> float:
+async def seconds_to_load(topology: Topology, settings: Settings, features: int) -> float:
     """As a process does that starts. `features`: how many the model has."""
-    mirror = Mirror(client, MODEL, shortcut_of(settings, SnapshotStore(settings)))
+    mirror = Mirror(topology, MODEL, shortcut_of(settings, SnapshotStore(settings)))
     started = perf_counter()
     await mirror.load()
     seconds = perf_counter() - started

@@ -19,7 +19,7 @@ from service.snapshots.restore.target import RestorePlan
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.capture import capture
 from service.snapshots.take.writer import write_and_retain
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.embedded_binary import binary_path
 
 FEATURES = 5_000_000
@@ -32,7 +32,7 @@ def measure(options: Options) -> list[Result]:
         stall, seconds, shortcut, scan = asyncio.run(_measured(url, settings))
     of = f"of {FEATURES:,} features"
     return [
-        Result("restore-stall", f"longest wait of another client during a restore {of}", "ms", (stall,)),
+        Result("restore-stall", f"longest wait of another topology during a restore {of}", "ms", (stall,)),
         Result("restore-stall", f"a restore {of}, the snapshot before it included", "s", (seconds,)),
         Result(
             "restore-stall",
@@ -47,15 +47,15 @@ def measure(options: Options) -> list[Result]:
 
 async def _measured(url: str, settings: Settings) -> tuple[float, float, float, float]:
     store = SnapshotStore(settings)
-    async with created_model(url, CONFIG) as client:
-        await fill(client, FEATURES)
-        channel = Channel(client)
+    async with created_model(url, CONFIG) as topology:
+        await fill(topology, FEATURES)
+        channel = Channel(topology)
         replica = await load_replica(channel, MODEL)
         entry, _ = write_and_retain(store, settings, capture(replica, {}), "benchmark")
         del replica
-        scan = await seconds_to_load(client, settings, FEATURES)
+        scan = await seconds_to_load(topology, settings, FEATURES)
         by_snapshot = settings.model_copy(update={"start_from_snapshot": True})
-        shortcut = await seconds_to_load(client, by_snapshot, FEATURES)
+        shortcut = await seconds_to_load(topology, by_snapshot, FEATURES)
         started = perf_counter()
         stall = await longest_wait(url, restore(channel, settings, store, RestorePlan(MODEL, entry.id)))
         seconds = perf_counter() - started

@@ -26,8 +26,8 @@ from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
 from service.models.mirror import Mirror
 from service.models.registry import Models
-from service.storage.client import connect
 from service.storage.embedded_binary import binary_path
+from service.storage.topology import connect
 
 MODELS = [f"model-{number}" for number in range(10)]
 BITS = 22
@@ -76,18 +76,18 @@ def measure(options: Options) -> list[Result]:
 
 
 async def _fill(url: str) -> None:
-    client = connect(SETTINGS, url)
-    models = Models(client, SETTINGS)
+    topology = connect(SETTINGS, url)
+    models = Models(topology, SETTINGS)
     config = ModelConfig.from_json({"hashing": {"bits": BITS}, "evaluation": {"slices": ["ad"]}})
     state = random_state(BITS, FEATURES)
     for name in MODELS:
         await models.create(name, config)
-        mirror = Mirror(client, name)
+        mirror = Mirror(topology, name)
         await mirror.load()
         await bulk_load(mirror.channel, mirror.replica, state)
         await mirror.close()
     await models.close()
-    await client.aclose()
+    await topology.close()
 
 
 def _wait_until_told(url: str) -> None:

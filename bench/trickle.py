@@ -17,8 +17,8 @@ from service.example_log.appender import Updates
 from service.example_log.incoming import NewExample, NewExamples
 from service.models.evaluation.slices import SliceName
 from service.models.registry import Models
-from service.storage.client import connect
 from service.storage.health import ServerHealth
+from service.storage.topology import connect
 from service.telemetry.metrics import Metrics
 
 EXAMPLES_A_TICK = 20
@@ -29,9 +29,9 @@ CLICK_RATE = 0.1
 
 async def trickle(url: str, names: list[str]) -> None:
     """EXAMPLES_A_TICK for each model every TICK_SECONDS, of random features and one that is sliced."""
-    client = connect(SETTINGS, url)
-    models = Models(client, SETTINGS)
-    updates = Updates(client, SETTINGS, ServerHealth(client, SETTINGS), Metrics())
+    topology = connect(SETTINGS, url)
+    models = Models(topology, SETTINGS)
+    updates = Updates(topology, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
     opened = [await models.get(name) for name in names]
     values = sliced_values()
     told = {category: SliceName(0, f"a{number}") for number, category in enumerate(values)}
@@ -46,7 +46,7 @@ async def trickle(url: str, names: list[str]) -> None:
         await asyncio.sleep(max(0.0, began + tick * TICK_SECONDS - perf_counter()))
     await updates.close()
     await models.close()
-    await client.aclose()
+    await topology.close()
 
 
 def sliced_values() -> list[int]:

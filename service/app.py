@@ -50,9 +50,9 @@ from service.parsing.requests import RequestReader
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import connect
 from service.storage.embedded import EmbeddedServer
 from service.storage.health import ServerHealth
+from service.storage.topology import connect
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -149,22 +149,22 @@ def create_learner_app(settings: Settings, url: str) -> Application:
 
 def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -> tuple[Services, Lifecycle]:
     embedded = None if settings.redis_url else EmbeddedServer(settings)
-    client = connect(settings, embedded.url if embedded else str(settings.redis_url))
-    health = ServerHealth(client, settings)
+    topology = connect(settings, embedded.url if embedded else str(settings.redis_url))
+    health = ServerHealth(topology, settings)
     snapshots = SnapshotStore(settings)
-    models = Models(client, settings, shortcut_of(settings, snapshots))
+    models = Models(topology, settings, shortcut_of(settings, snapshots))
     services = Services(
-        client=client,
+        topology=topology,
         health=health,
         models=models,
-        updates=Updates(client, settings, health, metrics),
+        updates=Updates(topology, settings, health, metrics),
         snapshots=snapshots,
         aliases=Aliases(models),
-        feedback=Feedback(client, settings, health, metrics),
-        looks=Looks(client, models, settings),
-        unknown=UnknownIds(client),
+        feedback=Feedback(topology, settings, health, metrics),
+        looks=Looks(topology, models, settings),
+        unknown=UnknownIds(topology),
     )
-    learners = Learners(client, models, settings, health, metrics) if run_learner else None
+    learners = Learners(topology, models, settings, health, metrics) if run_learner else None
     return services, Lifecycle(services, metrics, partial(default_config, settings), embedded, learners)
 
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.errors import InvalidInput
@@ -31,9 +30,11 @@ from service.models.registry import Models
 from service.runtime.kernels import warm_up_unless
 from service.runtime.tasks import RETRY_SECONDS, background, for_ever
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
 from service.storage.embedded import EmbeddedServer
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth, UnfitServer
+from service.storage.topology import Topology
 from service.telemetry.metrics import LOOK_EVERY_SECONDS, Metrics
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Phase:
 class Services:
     """They connect to Redis when they are first used."""
 
-    client: Redis
+    topology: Topology
     health: ServerHealth
     models: Models
     updates: Updates
@@ -71,12 +72,12 @@ class Services:
 
     def channel(self) -> Channel:
         """A connection that the caller closes."""
-        return Channel(self.client)
+        return Channel(self.topology)
 
     async def close(self) -> None:
         """In the reverse of the order in which they use each other."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self.client.aclose)
+            stack.push_async_callback(self.topology.close)
             for service in (self.health, self.models, self.updates, self.looks, self.feedback, self.unknown):
                 stack.push_async_callback(service.close)
 

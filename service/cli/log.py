@@ -15,7 +15,7 @@ from service.cli.setting_flags import with_settings
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.storage.client import Channel
+    from service.storage.channel import Channel
 
 Result = TypeVar("Result")
 Model = Annotated[str, typer.Option(help="Whose log.", callback=checked_model_name)]
@@ -69,10 +69,10 @@ def skip(
 
 
 def _over_redis(settings: Settings, errand: Callable[[Channel], Awaitable[Result]]) -> Result:
-    from service.storage.client import one_errand
+    from service.storage.channel import open_channel
 
     async def run(found: Settings) -> Result:
-        async with one_errand(found) as channel:
+        async with open_channel(found) as channel:
             return await errand(channel)
 
     with with_redis_url(settings, errand=True) as found:

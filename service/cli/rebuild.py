@@ -56,7 +56,7 @@ def rebuild(
 async def _run(settings: Settings, model: str, snapshot: str | None, file: FileToLearn | None) -> Rebuilt:
     from service.snapshots.restore.rebuild import rebuild as run
     from service.snapshots.store.catalogue import SnapshotStore
-    from service.storage.client import one_errand
+    from service.storage.channel import open_channel
 
-    async with one_errand(settings) as channel:
+    async with open_channel(settings) as channel:
         return await run(channel, SnapshotStore(settings).of(model), snapshot, file)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from model_core.learning.hyperparameters import Hyperparameters
     from service.snapshots.export import Format
     from service.snapshots.store.catalogue import Catalogue
-    from service.storage.client import Channel
+    from service.storage.channel import Channel
 
 Result = TypeVar("Result")
 Model = Annotated[str, typer.Option(help="Whose snapshots.", callback=checked_model_name)]
@@ -227,10 +227,10 @@ def _over_redis(
 ) -> Result:
     from service.models.alias_store import check_free
     from service.models.replica import gone_is_unknown
-    from service.storage.client import one_errand
+    from service.storage.channel import open_channel
 
     async def run(found: Settings) -> Result:
-        async with one_errand(found) as channel:
+        async with open_channel(found) as channel:
             await check_free(channel, model)
             with gone_is_unknown():
                 return await errand(channel, found)

@@ -11,8 +11,6 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from redis.asyncio import Redis
-
 from model_core.examples.batch import ExampleBatch
 from service.errors import NO_ANSWER, AppendOutcome, LogFull, StateUnavailable, UpdateUnavailable
 from service.example_log.incoming import NewExamples
@@ -23,6 +21,7 @@ from service.runtime.coalescer import STOPPING, Asked, Coalescer
 from service.settings import Settings
 from service.storage.health import ServerHealth
 from service.storage.keys import ModelKeys
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 MOST_EXAMPLES_AN_APPEND = 4096
@@ -48,8 +47,8 @@ _Asked = Asked[_Request, Placed]
 class Appender:
     """Requests that arrive while an append is under way share the next one."""
 
-    def __init__(self, client: Redis, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
-        self._log = ExampleLog(client, keys, settings, partial(metrics.lost_examples, keys.model))
+    def __init__(self, topology: Topology, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
+        self._log = ExampleLog(topology, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
         self._requests = Coalescer[_Request, Placed](self._append_together, MOST_EXAMPLES_AN_APPEND)
@@ -128,8 +127,10 @@ def _refuse(
 
 
 class Updates:
-    def __init__(self, client: Redis, settings: Settings, health: ServerHealth, metrics: Metrics) -> None:
-        self._client = client
+    def __init__(
+        self, topology: Topology, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
+        self._topology = topology
         self._settings = settings
         self._health = health
         self._metrics = metrics
@@ -161,7 +162,7 @@ class Updates:
         appender = self._appenders.get(keys.incarnation)
         if appender is None:
             model.belongs(self._retire_appender, keys.incarnation)
-            appender = Appender(self._client, keys, self._settings, self._metrics)
+            appender = Appender(self._topology, keys, self._settings, self._metrics)
             self._appenders[keys.incarnation] = appender
         return appender
 

@@ -12,7 +12,7 @@ from service.errors import CommandFailure
 from service.example_log.decode import examples_of, gap_before
 from service.example_log.ids import event_digest, packed_id
 from service.models.replica import gone_is_unknown, read_meta
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import LOG_START, LogEntry, LogId, Meta
 from service.storage.scripts import commit_learned

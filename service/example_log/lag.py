@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.models.replica import ModelGone, read_meta
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
 from service.storage.scripts import read_lag
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +42,9 @@ class LogLag:
         return cls(log_entries, waiting, entries, milliseconds / 1000)
 
 
-async def watch_log(client: Redis, model: str, show: Callable[[LogLag], None]) -> None:
+async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], None]) -> None:
     """Shows the lag until the model is gone."""
-    channel = Channel(client)
+    channel = Channel(topology)
     try:
         keys = None
         while True:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.errors import LogFull, UpdateUnavailable
@@ -17,11 +16,12 @@ from service.example_log.lost import AcknowledgedEntries, Appended
 from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, NotSent
-from service.storage.errors import raise_unless_transient
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, NotSent, raise_unless_transient
 from service.storage.keys import ModelKeys
 from service.storage.records import LogId
 from service.storage.scripts import append_examples
+from service.storage.topology import Topology
 
 MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000
@@ -77,12 +77,12 @@ class ExampleLog:
 
     def __init__(
         self,
-        client: Redis,
+        topology: Topology,
         keys: ModelKeys,
         settings: Settings,
         on_lost: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._channel = Channel(client, follow=False)
+        self._channel = Channel(topology, follow=False)
         self._keys = keys
         self._settings = settings
         self._clock_offset_ms: float | None = None  # server's clock less our monotonic one

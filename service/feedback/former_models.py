@@ -12,7 +12,6 @@ from functools import partial
 from itertools import islice
 
 import numpy as np
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.errors import InvalidInput
@@ -27,8 +26,10 @@ from service.models.registry import Models, RequestHashing
 from service.models.replica import ModelGone, read_meta
 from service.runtime.coalescer import Asked, Coalescer
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, was_cut
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, was_cut
 from service.storage.keys import ModelKeys
+from service.storage.topology import Topology
 
 ABSENT_SECONDS = 1.0
 """How long a model that was not there is taken not to be."""
@@ -40,8 +41,8 @@ Look = Callable[[RequestHashing], Sequence[Sought]]
 class Looks:
     """Of one process, at whichever models it has to."""
 
-    def __init__(self, client: Redis, models: Models, settings: Settings) -> None:
-        self._client = client
+    def __init__(self, topology: Topology, models: Models, settings: Settings) -> None:
+        self._topology = topology
         self._models = models
         self._settings = settings
         self._kept: dict[str, _Kept] = {}
@@ -82,7 +83,7 @@ class Looks:
             raise
         config, keys = checked_config(model, meta), ModelKeys(model, meta.incarnation)
         if model not in self._kept:  # nobody else was quicker
-            self._kept[model] = _Kept(self._client, keys, config, meta.feedback, self._settings)
+            self._kept[model] = _Kept(self._topology, keys, config, meta.feedback, self._settings)
         return self._kept[model]
 
     async def close(self) -> None:
@@ -95,10 +96,10 @@ class _Kept:
     """By one incarnation of a model. `stored`: see Meta.feedback."""
 
     def __init__(
-        self, client: Redis, keys: ModelKeys, config: ModelConfig, stored: bytes, settings: Settings
+        self, topology: Topology, keys: ModelKeys, config: ModelConfig, stored: bytes, settings: Settings
     ) -> None:
         self.hashing = RequestHashing(config.hashing, settings)
-        self._channel = Channel(client)
+        self._channel = Channel(topology)
         self._waiting = Waiting(keys, config.feedback, settings, stored)
         self._looks = Coalescer[Sequence[Sought], list[str]](self._together, MOST_A_CALL)
 

@@ -18,7 +18,7 @@ from service.errors import FixedAtCreation, StateUnavailable
 from service.models.config.feedback import FeedbackConfig
 from service.models.config.stored import checked_config
 from service.models.replica import read_meta
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import Meta
 from service.storage.scripts import swap_feedback

@@ -24,8 +24,8 @@ from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
 from service.runtime.tasks import begin, cancel_all
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, was_cut
-from service.storage.errors import is_out_of_memory, is_transient
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, is_out_of_memory, is_transient, was_cut
 from service.storage.health import ServerHealth
 from service.telemetry.metrics import Metrics, Unlogged
 

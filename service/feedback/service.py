@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.errors import LabelsUnavailable, ModelDeleted
@@ -24,9 +23,10 @@ from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, NotSent
-from service.storage.errors import raise_unless_transient
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, NotSent, raise_unless_transient
 from service.storage.health import ServerHealth
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 Reply = TypeVar("Reply")
@@ -43,15 +43,15 @@ class ModelFeedback:
     """Of one incarnation of a model: requests that come together share a call."""
 
     def __init__(
-        self, client: Redis, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
+        self, topology: Topology, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
         replica = model.mirror.replica
         self._waiting = waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
-        self._channels = [Channel(client) for _ in range(2)]
+        self._channels = [Channel(topology) for _ in range(2)]
         exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
-        self.predictions = Keeper(waiting, Channel(client), model, settings, health, metrics)
+        self.predictions = Keeper(waiting, Channel(topology), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](
             lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MOST_A_CALL
         )
@@ -76,8 +76,10 @@ class ModelFeedback:
 
 
 class Feedback:
-    def __init__(self, client: Redis, settings: Settings, health: ServerHealth, metrics: Metrics) -> None:
-        self._client = client
+    def __init__(
+        self, topology: Topology, settings: Settings, health: ServerHealth, metrics: Metrics
+    ) -> None:
+        self._topology = topology
         self._settings = settings
         self._health = health
         self._metrics = metrics
@@ -131,7 +133,7 @@ class Feedback:
         feedback = self._open.get(incarnation)
         if feedback is None:
             model.belongs(self._close, incarnation)
-            feedback = ModelFeedback(self._client, model, self._settings, self._health, self._metrics)
+            feedback = ModelFeedback(self._topology, model, self._settings, self._health, self._metrics)
             self._open[incarnation] = feedback
         return feedback
 

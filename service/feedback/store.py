@@ -19,7 +19,7 @@ from service.models.config.stored import feedback_in_force
 from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import WAITING_HEAD, LogId
 from service.storage.scripts import (

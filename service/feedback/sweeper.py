@@ -6,15 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.feedback.store import Swept, Waiting
 from service.models.config.stored import checked_config
 from service.models.replica import ModelGone, read_meta
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +25,14 @@ MOST_A_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_waiting(
-    client: Redis, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
+    topology: Topology, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
 ) -> None:
     """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
 
     Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
     A full backlog ends it until the next second.
     """
-    channel = Channel(client)
+    channel = Channel(topology)
     waiting: Waiting | None = None
     pause = EVERY_SECONDS
     try:

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.models.registry import OpenModel
-from service.storage.client import CONNECTION_FAILURES, Channel, NotSent
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.keys import ModelKeys
 from service.storage.scripts import count_unknown
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +25,8 @@ class UnknownIds:
     say that nobody knows it, so the scripts of the single models do not count it. No request waits for that.
     """
 
-    def __init__(self, client: Redis) -> None:
-        self._channel = Channel(client)
+    def __init__(self, topology: Topology) -> None:
+        self._channel = Channel(topology)
         self._untold: dict[ModelKeys, int] = {}
 
     def add(self, model: OpenModel, statuses: Sequence[str]) -> None:

@@ -20,7 +20,8 @@ from service.models.mirror import Mirror
 from service.models.replica import Replica, read_commits
 from service.settings import Settings
 from service.snapshots.take.archiver import Archiving
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.keys import ModelKeys
 from service.storage.records import Commit, LearnedEntry, LogEntry, LogId, changed_records, pack_entries

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.errors import ContractMismatch
@@ -27,9 +26,10 @@ from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import Archiving
 from service.snapshots.take.snapshotter import Snapshots
-from service.storage.client import CONNECTION_FAILURES
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.keys import lease_key
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Learner:
 
     def __init__(
         self,
-        client: Redis,
+        topology: Topology,
         model: str,
         settings: Settings,
         health: ServerHealth,
@@ -48,18 +48,18 @@ class Learner:
         store: SnapshotStore,
     ) -> None:
         self.model = model
-        self._client = client
+        self._topology = topology
         self._settings = settings
         self._health = health
         self._metrics = metrics
-        self._lease = Lease(client, lease_key(model), settings.lease_seconds)
-        self._mirror = Mirror(client, model, shortcut_of(settings, store))
-        self._snapshots = Snapshots(client, model, settings, store, metrics)
-        self._archiving = Archiving(client, model, settings, store, metrics)
-        self._gate = RollbackGate(client, model, settings, store, metrics)
+        self._lease = Lease(topology, lease_key(model), settings.lease_seconds)
+        self._mirror = Mirror(topology, model, shortcut_of(settings, store))
+        self._snapshots = Snapshots(topology, model, settings, store, metrics)
+        self._archiving = Archiving(topology, model, settings, store, metrics)
+        self._gate = RollbackGate(topology, model, settings, store, metrics)
         self._evaluation = LiveEvaluation(model, metrics)
         self._learning = LogLearning(
-            client, self._mirror, self._lease, settings, health, metrics, self._evaluation, self._gate
+            topology, self._mirror, self._lease, settings, health, metrics, self._evaluation, self._gate
         )
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
@@ -85,9 +85,9 @@ class Learner:
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
             keeping = asyncio.create_task(self._lease.keep())
-            watching = asyncio.create_task(watch_log(self._client, self.model, self._show_lag))
+            watching = asyncio.create_task(watch_log(self._topology, self.model, self._show_lag))
             sweeping = asyncio.create_task(
-                sweep_waiting(self._client, self.model, self._settings, self._show_waiting)
+                sweep_waiting(self._topology, self.model, self._settings, self._show_waiting)
             )
             stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
             stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)

@@ -7,8 +7,6 @@ import itertools
 import logging
 import time
 
-from redis.asyncio import Redis
-
 from service.errors import ServerFull, ServiceError, StateUnavailable
 from service.learning.learner import Learner
 from service.models.registry import Models
@@ -16,6 +14,7 @@ from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.health import ServerHealth
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -30,9 +29,9 @@ class Learners:
     """One learner task a model; looks for new models twice a second."""
 
     def __init__(
-        self, client: Redis, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics
+        self, topology: Topology, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics
     ) -> None:
-        self._client = client
+        self._topology = topology
         self._models = models
         self._settings = settings
         self._health = health
@@ -68,7 +67,7 @@ class Learners:
                 self._tasks[name] = asyncio.create_task(self._learner(name).run())
 
     def _learner(self, name: str) -> Learner:
-        return Learner(self._client, name, self._settings, self._health, self._metrics, self._store)
+        return Learner(self._topology, name, self._settings, self._health, self._metrics, self._store)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = task.exception()

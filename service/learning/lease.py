@@ -9,11 +9,12 @@ import logging
 import secrets
 import time
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.scripts import release_lease, take_lease
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 class Lease:
     """Held, renewed every third of its life, or waited for, by a task of its own."""
 
-    def __init__(self, client: Redis, key: str, seconds: float) -> None:
-        self._channel = Channel(client)
+    def __init__(self, topology: Topology, key: str, seconds: float) -> None:
+        self._channel = Channel(topology)
         self._key = key
         self._seconds = seconds
         self._holder = secrets.token_hex(8)

@@ -6,8 +6,6 @@ import math
 import time
 from collections import deque
 
-from redis.asyncio import Redis
-
 from service.example_log.decode import LogBlocked, decode
 from service.learning.commit import Committer, Work
 from service.learning.lease import Lease
@@ -16,9 +14,10 @@ from service.models.mirror import Mirror
 from service.models.replica import Replica, stream_entries
 from service.settings import Settings
 from service.snapshots.rollback.gate import RollbackGate
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.health import ServerHealth
 from service.storage.records import LogEntry
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 ENTRIES_A_READ = 128
@@ -33,7 +32,7 @@ class LogLearning:
 
     def __init__(
         self,
-        client: Redis,
+        topology: Topology,
         mirror: Mirror,
         lease: Lease,
         settings: Settings,
@@ -43,7 +42,7 @@ class LogLearning:
         gate: RollbackGate,
     ) -> None:
         self.settled = False
-        self._channel = Channel(client)
+        self._channel = Channel(topology)
         self._mirror = mirror
         self._lease = lease
         self._settings = settings

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from service.errors import AliasConflict
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key, meta_key
 from service.storage.scripts import claim_alias, release_lease, set_alias
 

@@ -15,8 +15,8 @@ from redis.exceptions import ResponseError
 from model_core.learning.state import ModelState
 from service.errors import ServiceError, StateUnavailable
 from service.models.replica import Replica
-from service.storage.client import CONNECTION_FAILURES, Channel
-from service.storage.errors import full_is_told
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, full_is_told
 from service.storage.records import changed_records
 from service.storage.scripts import Script, fill_state, new_generation, switch_generation
 

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.models.replica import (
@@ -20,8 +19,10 @@ from service.models.replica import (
     read_commits,
     token_now,
 )
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import Commit, LogId
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +38,14 @@ class Mirror:
 
     def __init__(
         self,
-        client: Redis,
+        topology: Topology,
         model: str,
         shortcut: Shortcut | None = None,
         on_commit: Callable[[Commit, str], None] | None = None,
         on_load: Callable[[LogId], None] | None = None,
     ) -> None:
         self.model = model
-        self.channel = Channel(client)
+        self.channel = Channel(topology)
         self.loads = 0
         self._heard = 0.0
         self._looked = 0.0

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
@@ -30,11 +29,12 @@ from service.models.mirror import Mirror
 from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, masters
-from service.storage.errors import full_is_told
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, full_is_told
 from service.storage.keys import META_PATTERN, MODELS, ModelKeys, alias_key, meta_key
 from service.storage.records import FIGURES, FORMAT_VERSION, LOG_START, SLICE_FIGURES, LogId
 from service.storage.scripts import create_model, delete_model
+from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ class RequestHashing:
 class OpenModel:
     """A model that this process predicts with: its encoder, and its mirror with the outcomes that it sees."""
 
-    def __init__(self, client: Redis, name: str, settings: Settings, shortcut: Shortcut | None) -> None:
+    def __init__(self, topology: Topology, name: str, settings: Settings, shortcut: Shortcut | None) -> None:
         self.name = name
         self.outcomes = Outcomes()
-        self.mirror = Mirror(client, name, shortcut, self.outcomes.record, self._loaded)
+        self.mirror = Mirror(topology, name, shortcut, self.outcomes.record, self._loaded)
         self.encoder: FeatureEncoder
         self.parser: RequestParser
         self.slices: SliceFinder
@@ -107,9 +107,9 @@ class OpenModel:
 
 
 class Models:
-    def __init__(self, client: Redis, settings: Settings, shortcut: Shortcut | None = None) -> None:
+    def __init__(self, topology: Topology, settings: Settings, shortcut: Shortcut | None = None) -> None:
         """`shortcut`: another way to load a model than from its state in Redis."""
-        self._client = client
+        self._topology = topology
         self._shortcut = shortcut
         self._settings = settings
         self._open: dict[str, asyncio.Task[OpenModel]] = {}
@@ -177,7 +177,7 @@ class Models:
             for name in known:
                 if not await channel.call("EXISTS", meta_key(name.decode())):
                     await channel.call("SREM", MODELS, name)
-            missing = {name async for name in _names_of_metas(self._client)} - known
+            missing = {name async for name in _names_of_metas(self._topology)} - known
             if missing:  # a full server refuses SADD, also where it would change nothing
                 await channel.call("SADD", MODELS, *missing)
 
@@ -185,7 +185,7 @@ class Models:
         await cancel_all([*self._open.values(), *self._followers])
 
     async def _load(self, name: str) -> OpenModel:
-        model = OpenModel(self._client, name, self._settings, self._shortcut)
+        model = OpenModel(self._topology, name, self._settings, self._shortcut)
         try:
             with gone_is_unknown():
                 await model.open()
@@ -219,7 +219,7 @@ class Models:
         """A connection for one errand. Raises StateUnavailable where Redis is away, ServerFull, and
         UnknownModel where a model is gone.
         """
-        channel = Channel(self._client)
+        channel = Channel(self._topology)
         try:
             with gone_is_unknown(), full_is_told():
                 yield channel
@@ -229,10 +229,10 @@ class Models:
             await channel.close()
 
 
-async def _names_of_metas(client: Redis) -> AsyncIterator[bytes]:
+async def _names_of_metas(topology: Topology) -> AsyncIterator[bytes]:
     """Of all models on all servers. Raises what Channel.call raises."""
-    for node in await masters(client):
-        channel = Channel(client, node)
+    for node in await topology.masters():
+        channel = Channel(topology, node)
         try:
             cursor = None
             while cursor != b"0":

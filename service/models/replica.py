@@ -14,7 +14,7 @@ from service.errors import UnknownModel
 from service.models.config.feedback import FeedbackConfig
 from service.models.config.model import ModelConfig
 from service.models.config.stored import checked_config
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, meta_key
 from service.storage.records import LOG_START, Commit, LogId, Meta, mapping_of, mark_of, revision, rows_of
 from service.storage.scripts import read_head

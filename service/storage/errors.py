@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from redis.exceptions import (
+    BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     OutOfMemoryError,
@@ -14,10 +15,25 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import LogFull, ServerFull, StateUnavailable
 
 log = logging.getLogger(__name__)
+
+CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What a server that is away, restarting or unreachable raises."""
+
+
+class NotSent(RedisConnectionError):
+    """No connection could be made, so the command never left this process."""
+
+
+def was_cut(failure: Exception) -> bool:
+    """Whether a connection ended under a call, so that another one may do at once."""
+    return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
+
 
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 _TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)

@@ -9,12 +9,12 @@ import random
 import time
 from typing import Any
 
-from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, masters, was_cut
-from service.storage.topology import Node
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, was_cut
+from service.storage.topology import Node, Topology
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class ServerHealth:
     says whether the server answers.
     """
 
-    def __init__(self, client: Redis, settings: Settings) -> None:
+    def __init__(self, topology: Topology, settings: Settings) -> None:
         self.up = False
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
@@ -45,7 +45,7 @@ class ServerHealth:
         self.shedding = False
         """Whether new examples are refused, so that commits and trims still fit."""
         self._settings = settings
-        self._client = client
+        self._topology = topology
         self._channels: dict[Node | None, Channel] = {}
         self._tells_settings = True
         self._doubted = asyncio.Event()
@@ -141,10 +141,10 @@ class ServerHealth:
         self.up = True
 
     async def _of_masters(self) -> list[Channel]:
-        nodes = await masters(self._client)
+        nodes = await self._topology.masters()
         for gone in self._channels.keys() - set(nodes):
             await self._channels.pop(gone).close()
-        return [self._channels.setdefault(node, Channel(self._client, node)) for node in nodes]
+        return [self._channels.setdefault(node, Channel(self._topology, node)) for node in nodes]
 
     async def _persistence(self, info: dict[str, str], channel: Channel) -> bool | None:
         """None where the server does not tell: managed ones hide their settings, and an ACL should (they

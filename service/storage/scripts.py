@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import WAITING_SHARDS
 
 

@@ -1,6 +1,7 @@
-"""Where the connections of one Redis lead: to one server, to the master that Sentinels name, into a cluster.
+"""Where the connections to one Redis lead: to one server, to the master that Sentinels name, into a cluster.
 
-`Channel` opens its connections here. A pool only in name: nobody shares connections.
+redis-py opens each connection and logs in; its pools are not used, since every `Channel` has a connection of
+its own.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection, parse_url
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import AskError, RedisError
+from redis.exceptions import AskError, InvalidResponse, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import RedisAddress, Settings
 
@@ -26,26 +28,54 @@ class Node(NamedTuple):
     port: int
 
 
-class Servers(ConnectionPool):
-    """One server, whose address may lead elsewhere tomorrow (DNS)."""
+class Topology:
+    """A single server, looked up by name (DNS) for each connection; the base of the other kinds.
+
+    `options` are those of redis-py's connection.
+    """
+
+    def __init__(self, connection_class: type[AbstractConnection] = Connection, **options: Any) -> None:
+        self._connection_class = connection_class
+        self._options = options
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that opening a connection may take, and the answer to a command."""
+        seconds: float = self._options["socket_connect_timeout"]
+        return seconds
 
     async def open(self, node: Node | None = None) -> AbstractConnection:
-        """A new connection to `node`, by default to a server that takes writes or knows who does.
+        """Opens a connection to `node`, by default to a server that accepts writes or redirects to one.
 
         Raises RedisError, OSError.
         """
-        return await self._opened(node)
+        return await self._connect(node)
 
     async def masters(self) -> list[Node | None]:
-        """All servers that together hold all keys. Raises RedisError, OSError."""
-        return [None]
+        """Lists the servers that together hold all keys; None: the only one.
+
+        Raises what `Channel.call` raises.
+        """
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._find_masters()
+        except TimeoutError as failure:
+            raise RedisTimeoutError(str(failure) or f"no answer within {self.timeout:g} s") from failure
+        except InvalidResponse as failure:  # the same as in Wire
+            raise RedisConnectionError(f"no reply in the protocol of Redis: {failure}") from failure
 
     def avoid(self, connection: AbstractConnection) -> None:
-        """It failed: where there is a choice, the next one is to lead elsewhere."""
+        """Prefers other servers for the next connection, after this one has failed."""
 
-    async def _opened(self, node: Node | None) -> AbstractConnection:
+    async def close(self) -> None:
+        """Closes what the topology itself holds open; channels are closed by their owners."""
+
+    async def _find_masters(self) -> list[Node | None]:
+        return [None]
+
+    async def _connect(self, node: Node | None) -> AbstractConnection:
         place = {} if node is None else {"host": node.host, "port": node.port}
-        connection: AbstractConnection = self.connection_class(**{**self.connection_kwargs, **place})
+        connection = self._connection_class(**{**self._options, **place})
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
         except BaseException:  # also when cancelled half way
@@ -54,47 +84,46 @@ class Servers(ConnectionPool):
         return connection
 
 
-class SentinelServers(Servers):
-    """The master that the Sentinels name, asked anew for each connection."""
+class SentinelTopology(Topology):
+    """The master that the Sentinels name, looked up for each connection."""
 
     def __init__(self, sentinel: Sentinel, service: str, **options: Any) -> None:
         super().__init__(**options)
         self._sentinel = sentinel
         self._service = service
-        self._asking: asyncio.Task[tuple[str, int]] | None = None
+        self._discovery: asyncio.Task[tuple[str, int]] | None = None
 
     async def open(self, node: Node | None = None) -> AbstractConnection:
-        return await self._opened(node or Node(*await self._master()))
+        return await self._connect(node or Node(*await self._master()))
 
     async def _master(self) -> tuple[str, int]:
-        """One question serves everyone who asks meanwhile."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._sentinel.discover_master(self._service))
-            self._asking.add_done_callback(_seen)
-        return await asyncio.shield(self._asking)
+        """Callers that come while a discovery runs share its result."""
+        if self._discovery is None or self._discovery.done():
+            self._discovery = asyncio.create_task(self._sentinel.discover_master(self._service))
+            self._discovery.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(self._discovery)
 
-    async def aclose(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+    async def close(self) -> None:
+        if self._discovery is not None:
+            self._discovery.cancel()
+            await asyncio.gather(self._discovery, return_exceptions=True)
         await self._sentinel.aclose()
-        await super().aclose()
 
 
-class ClusterServers(Servers):
-    """Any node of a cluster: it answers for its own keys, and says who has the others (MOVED)."""
+class ClusterTopology(Topology):
+    """Any node of a cluster: it answers for its own keys, and redirects (MOVED) for the others."""
 
     def __init__(self, nodes: list[Node], **options: Any) -> None:
         super().__init__(**options)
-        self._known = deque(nodes)  # whoever did not answer goes to the end
+        self._known = deque(nodes)  # a node that did not answer moves to the end
 
     async def open(self, node: Node | None = None) -> AbstractConnection:
         if node is not None:
-            return await self._opened(node)
+            return await self._connect(node)
         failure: Exception = RedisConnectionError("no node of the cluster is known")
         for candidate in list(self._known):
             try:
-                return await self._opened(candidate)
+                return await self._connect(candidate)
             except (RedisError, OSError) as refused:
                 failure = refused
                 self._put_last(candidate)
@@ -106,8 +135,8 @@ class ClusterServers(Servers):
     def avoid(self, connection: AbstractConnection) -> None:
         self._put_last(_node_of(connection))
 
-    async def masters(self) -> list[Node | None]:
-        """Also makes sure that all nodes are known, should those of the URL go away."""
+    async def _find_masters(self) -> list[Node | None]:
+        """Also learns all nodes, so that those of the URL may go away."""
         connection = await self.open()
         try:
             await connection.send_command("CLUSTER", "SLOTS")
@@ -127,13 +156,13 @@ class ClusterServers(Servers):
             self._known.append(node)
 
 
-def node_named_by(redirection: AskError, connection: AbstractConnection) -> Node:
-    """Where a MOVED or an ASK leads."""
+def redirection_target(redirection: AskError, connection: AbstractConnection) -> Node:
+    """The node that a MOVED or an ASK names."""
     return Node(redirection.host or _node_of(connection).host, redirection.port)
 
 
 def _node(entry: list[Any], connection: AbstractConnection) -> Node:
-    """Of a reply of CLUSTER SLOTS; an empty host means the one that answered."""
+    """Decodes a node in a reply of CLUSTER SLOTS; an empty host means the node that answered."""
     return Node((entry[0] or b"").decode() or _node_of(connection).host, int(entry[1]))
 
 
@@ -141,38 +170,37 @@ def _node_of(connection: AbstractConnection) -> Node:
     return Node(connection.host, connection.port)  # type: ignore[attr-defined]  # a cluster is on TCP
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
-    """Its failure is for those who still wait, if anybody does."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Marks a failure as seen: every caller that waits for it raises it, and there may be none left."""
     if not task.cancelled():
         task.exception()
 
 
-def servers_of(settings: Settings, url: str) -> Servers:
+def connect(settings: Settings, url: str) -> Topology:
+    """Describes the Redis at `url`. Opens nothing: each `Channel` does when it is first used."""
     address = RedisAddress.parse(url)
     options = _options(settings, address)
     if address.mode == "server":
-        return Servers(**options)
+        return Topology(**options)
     del options["host"], options["port"]
     if address.mode == "cluster":
-        return ClusterServers([Node(*host) for host in address.hosts], **options)
-    return SentinelServers(_sentinel(settings, address, options), address.service, **options)
+        return ClusterTopology([Node(*host) for host in address.hosts], **options)
+    return SentinelTopology(_sentinel(settings, address, options), address.service, **options)
 
 
 def _options(settings: Settings, address: RedisAddress) -> dict[str, Any]:
-    """Nothing is retried here; see `ExampleLog` for why. What the URL says wins."""
+    """Collects the options of a connection; those in the URL win. Nothing is retried here: see ExampleLog."""
     password = settings.redis_password
-    own = {
-        "username": settings.redis_username,
-        "password": password.get_secret_value() if password else None,
-    }
     of_url: dict[str, Any] = dict(parse_url(address.url))
+    of_url.pop("max_connections", None)  # of a pool, which there is not
     return {
         "socket_connect_timeout": settings.redis_timeout_seconds,
         "socket_timeout": None,  # Channel keeps the time: asyncio.wait_for, behind this, loses cancellations
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
-        "driver_info": None,  # it would only tell the server which library this is
-        **own,
+        "driver_info": None,  # spares the commands that would name this library to the server
+        "username": settings.redis_username,
+        "password": password.get_secret_value() if password else None,
         **(
             _certificates(settings)
             if issubclass(of_url.get("connection_class", object), SSLConnection)
@@ -192,7 +220,7 @@ def _certificates(settings: Settings) -> dict[str, str]:
 
 
 def _sentinel(settings: Settings, address: RedisAddress, options: dict[str, Any]) -> Sentinel:
-    """Each Sentinel is given a part of the time that connecting may take, so that one may be away."""
+    """Gives each Sentinel a part of the time that connecting may take, so that one may be away."""
     seconds = settings.redis_timeout_seconds / 3
     password = settings.redis_sentinel_password
     own: dict[str, Any] = {

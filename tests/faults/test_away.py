@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import LabelsUnavailable
 from service.feedback.recorder import MOST_A_CALL, Keeper, Served
 from service.models.registry import OpenModel
-from service.storage.client import CONNECTION_FAILURES, Channel, NotSent, connect, masters
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES, NotSent
+from service.storage.topology import Topology, connect
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess, free_port
@@ -208,7 +209,7 @@ async def test_a_server_that_loads_its_data_is_away(
     await system.health.check()
     assert system.health.up
     await system.health.close()
-    await system.client.aclose()
+    await system.topology.close()
 
 
 async def first_refusal_of_a_listener(system: System) -> Exception | None:
@@ -230,12 +231,12 @@ async def test_what_a_silent_server_does_not_answer_in_time_is_said_in_words(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
-        client = connect(make_settings(fresh_valkey, redis_url=url, redis_timeout_seconds=0.2), url)
+        topology = connect(make_settings(fresh_valkey, redis_url=url, redis_timeout_seconds=0.2), url)
         with pytest.raises(CONNECTION_FAILURES, match=r"no (answer|connection) within 0\.2 s"):
-            await ping_all(client)
-        await client.aclose()
+            await ping_all(topology)
+        await topology.close()
 
 
-async def ping_all(client: Redis) -> None:
-    for node in await masters(client):
-        await Channel(client, node).call("PING")
+async def ping_all(topology: Topology) -> None:
+    for node in await topology.masters():
+        await Channel(topology, node).call("PING")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ServerFactory
 from tests.support.commands import run
-from tests.support.invariants import assert_holds_once, assert_mirror_equals, client_of, learned, meta_of
+from tests.support.invariants import assert_holds_once, assert_mirror_equals, learned, meta_of, topology_of
 from tests.support.load import example
 from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import ServerProcess
@@ -81,9 +81,9 @@ async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped
     await setting.assert_stopped_and_alive("record 0")
     await setting.skip(entry.decode())
     await setting.learn(10, 10)
-    async with client_of(setting.server) as redis:
-        assert (await learned(redis)).t == 21
-        replica = await stored(redis, "default")
+    async with topology_of(setting.server) as topology:
+        assert (await learned(topology)).t == 21
+        replica = await stored(topology, "default")
     await assert_mirror_equals(setting.service.url, replica)
 
 
@@ -99,18 +99,17 @@ async def test_an_entry_of_a_foreign_hand_stops_the_learner_and_not_its_process(
 
 async def test_a_gap_in_the_log_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
     await setting.learn(0, 10)
-    async with client_of(setting.server) as redis:
-        await redis.hincrby(
-            "ftrl:{default}:meta", "appended", 5
-        )  # of five the numbers are there, and no more
+    with setting.server.client() as client:
+        client.hincrby("ftrl:{default}:meta", "appended", 5)  # five numbers without their examples
+    async with topology_of(setting.server) as topology:
         assert await setting.update(10, 10) == 202
         await setting.assert_stopped_and_alive("5 examples before")
-        assert (await meta_of(redis)).t == 10
+        assert (await meta_of(topology)).t == 10
         stopped_at = setting.service.wait_for(r"stopped at log entry \d+-\d+")
         await setting.skip(stopped_at.split()[-1])
-        assert (await learned(redis)).t == 21
-        replica = await stored(redis, "default")
-        assert_holds_once(await read_log(redis, replica), [f"event-{i}" for i in [*range(20), 900]])
+        assert (await learned(topology)).t == 21
+        replica = await stored(topology, "default")
+        assert_holds_once(await read_log(topology, replica), [f"event-{i}" for i in [*range(20), 900]])
     await assert_mirror_equals(setting.service.url, replica)
 
 
@@ -146,5 +145,5 @@ async def test_a_learner_that_leads_again_after_another_has_skipped_the_entry_le
 async def until_learned(setting: Setting, start: int) -> None:
     """What is appended now is learned, be it a moment later."""
     assert await setting.update(start, 10) in (200, 202)
-    async with client_of(setting.server) as redis:
-        await learned(redis)
+    async with topology_of(setting.server) as topology:
+        await learned(topology)

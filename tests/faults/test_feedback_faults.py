@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from lab.simulation.traffic import Habits, Traffic
 from lab.simulation.world import World
 from service.models.replica import Replica
-from service.storage.client import Channel
+from service.storage.channel import Channel
+from service.storage.topology import Topology
 from tests.support.chaos import Service
 from tests.support.commands import ServingProcess
-from tests.support.invariants import assert_mirror_equals, client_of, learned, meta_of
+from tests.support.invariants import assert_mirror_equals, learned, meta_of, topology_of
 from tests.support.load import Load
 from tests.support.log_tap import LogTap
 from tests.support.peak_memory import PeakMemory
@@ -70,19 +70,19 @@ async def run_and_check(
     service.model = "soak"
     config = {"hashing": {"bits": 14}, "feedback": feedback}
     await asyncio.to_thread(ServingProcess.put, service.apis[0], "/models/soak", config)
-    async with client_of(service.server) as client:
-        replica = await stored(client, "soak")
+    async with topology_of(service.server) as topology:
+        replica = await stored(topology, "soak")
         with LogTap(service.server, replica.keys.log) as tap, PeakMemory(service.pids) as peak:
             traffic, updates = await send_meanwhile(service, events, seconds)
-            await closed(client, replica)
-            replica = await stored(client, "soak")
+            await closed(topology, replica)
+            replica = await stored(topology, "soak")
             await until(lambda: tap.through >= replica.applied, "the log is read to its end")
         found = audit(tap.entries, traffic.answers, updates, feedback)
         print(report(service, traffic, found, feedback, seconds))  # noqa: T201  what a soak reports
         assert not tap.gaps()[:1]
         assert not found.problems, found.problems
-        await assert_state_is_a_pass_over(client, replica, tap.entries)
-        assert (await meta_of(client, "soak")).appended == found.examples == replica.state.t
+        await assert_state_is_a_pass_over(topology, replica, tap.entries)
+        assert (await meta_of(topology, "soak")).appended == found.examples == replica.state.t
     for api in service.apis:
         await assert_mirror_equals(api.url, replica)
     print(STATE.format(found.examples, len(tap.entries), peak))  # noqa: T201
@@ -108,9 +108,9 @@ async def send_meanwhile(service: Service, events: list[Event], seconds: float) 
     return traffic, load.acknowledged
 
 
-async def closed(client: Redis, replica: Replica) -> None:
+async def closed(topology: Topology, replica: Replica) -> None:
     """Waits until every window is closed and everything is learned."""
-    channel = Channel(client)
+    channel = Channel(topology)
 
     async def none_is_open() -> bool:
         buckets = await channel.call("HKEYS", replica.keys.feedback)
@@ -118,7 +118,7 @@ async def closed(client: Redis, replica: Replica) -> None:
 
     await until(none_is_open)
     await channel.close()
-    await learned(client, "soak", seconds=60)
+    await learned(topology, "soak", seconds=60)
 
 
 def report(service: Service, traffic: Traffic, found: Audit, feedback: dict[str, Any], seconds: float) -> str:

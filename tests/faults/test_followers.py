@@ -11,14 +11,14 @@ import pytest
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from service.models.bulk_load import bulk_load
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from tests.conftest import ServerFactory
 from tests.support.invariants import (
     assert_holds_once,
     assert_learned_once,
     assert_mirror_equals,
-    client_of,
     learned,
+    topology_of,
 )
 from tests.support.load import Load, example
 from tests.support.processes import Launch, ready
@@ -88,10 +88,10 @@ async def test_a_mirror_of_a_large_model_is_loaded_while_it_is_being_written(
             (await http.get(f"{late.url}/models/large")).raise_for_status()
         await load.more(400)
     assert late.metric("ftrl_mirror_loads_total", model="large") == 1, "it did not begin anew behind commits"
-    async with client_of(server) as client:
-        await learned(client, "large")
-        replica = await stored(client, "large")
-        entries = await read_log(client, replica)
+    async with topology_of(server) as topology:
+        await learned(topology, "large")
+        replica = await stored(topology, "large")
+        entries = await read_log(topology, replica)
     assert_holds_once(entries, load.acknowledged)
     records = [record for entry in entries for record in entry.records]
     replica.config.learn(began_with, ExampleBatch.from_records(records))
@@ -103,12 +103,12 @@ async def test_a_mirror_of_a_large_model_is_loaded_while_it_is_being_written(
 async def fill(server: ServerProcess, model: str) -> ModelState:
     """A state of FEATURES random rows, as a bulk load puts it there."""
     drawn = np.random.default_rng(5)
-    async with client_of(server) as client:
-        base = await stored(client, model)
+    async with topology_of(server) as topology:
+        base = await stored(topology, model)
         state = ModelState.empty(base.config.hashing.bits)
         slots = drawn.choice(state.size, FEATURES, replace=False).astype(np.uint32)
         state.apply_rows(slots, drawn.uniform(0, 3, (FEATURES, 2)))
-        channel = Channel(client)
+        channel = Channel(topology)
         await bulk_load(channel, base, state)
         await channel.close()
     return state

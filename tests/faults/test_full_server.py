@@ -9,7 +9,7 @@ import pytest
 
 from service.models.replica import Replica
 from tests.conftest import ServerFactory
-from tests.support.invariants import assert_mirror_equals, client_of, learned
+from tests.support.invariants import assert_mirror_equals, learned, topology_of
 from tests.support.load import Load, example
 from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import Kind, ServerProcess
@@ -50,10 +50,10 @@ def free(server: ServerProcess) -> None:
 
 async def assert_all_learned(server: ServerProcess, count: int) -> Replica:
     """As many as were acknowledged: the log that would tell which is trimmed on a full server."""
-    async with client_of(server) as client:
-        meta = await learned(client)
+    async with topology_of(server) as topology:
+        meta = await learned(topology)
         assert meta.t == meta.appended == count
-        return await stored(client, "default")
+        return await stored(topology, "default")
 
 
 async def predicts(http: httpx.AsyncClient, api: ServiceProcess) -> bool:
@@ -105,8 +105,8 @@ async def test_over_the_limit_a_new_learner_takes_over_learns_and_trims(
         restarted = launch("api", server.url)
         learner = launch("learn", server.url)
         await until(lambda: learner.logged(LEADS), "the learner leads")
-        async with client_of(server) as client:
-            assert (await learned(client)).t == 100
+        async with topology_of(server) as topology:
+            assert (await learned(topology)).t == 100
         await until_in_thread(
             lambda: restarted.get("/readyz")["predict"] == "fresh", "the restarted one predicts"
         )
@@ -137,8 +137,8 @@ async def test_updates_are_shed_while_a_foreigner_fills_the_server_and_taken_aga
         fill(server, 1.0, step=MIB // 2)
         before = load.answers[429]
         await until(lambda: load.answers[429] >= before + 20)
-        async with client_of(server) as client:
-            await learned(client)
+        async with topology_of(server) as topology:
+            await learned(topology)
         free(server)
         await load.more(50)
     replica = await assert_all_learned(server, len(load.acknowledged))

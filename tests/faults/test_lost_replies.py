@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.caller import caller
-from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, meta_of, topology_of
 from tests.support.load import Load, example
 from tests.support.proxy import Fault, Request
 from tests.support.steered import Steered
@@ -45,11 +45,11 @@ async def test_an_append_that_does_not_arrive_is_sent_again(steered: Steered, fa
 
 async def test_a_commit_whose_reply_is_lost_happens_once(steered: Steered) -> None:
     lost = steered.before_learner.lose_reply("commit", times=2)
-    async with client_of(steered.server) as client:
-        before = await meta_of(client, steered.model)
+    async with topology_of(steered.server) as topology:
+        before = await meta_of(topology, steered.model)
         answer = await steered.update(steered.near, 20)
         await lost.spent.wait()
-        after = await meta_of(client, steered.model)
+        after = await meta_of(topology, steered.model)
     assert answer.status_code == 200
     assert (after.commit, after.t) == (before.commit + 1, 20)
     replica = await assert_learned_once(steered.server, names(20), steered.model)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, meta_of
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, meta_of, topology_of
 from tests.support.load import Load, example
 from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.servers import ServerProcess
@@ -88,8 +88,8 @@ async def test_while_the_server_is_paused_predictions_go_on_and_updates_say_what
 
     setting.server.resume()
     await setting.until_updates_are_accepted()
-    async with client_of(setting.server) as client:
-        assert (await meta_of(client)).appended == 1, "what came to the server late was appended all the same"
+    async with topology_of(setting.server) as topology:
+        assert (await meta_of(topology)).appended == 1, "what reached the server late was appended"
     for event in range(1, 40):
         answer = await setting.update(event)
         assert (answer.status_code, answer.json()["status"]) == (200, "learned")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.caller import caller
 from tests.support.chaos import Service
-from tests.support.invariants import assert_learned_once, assert_mirror_equals, client_of, learned
+from tests.support.invariants import assert_learned_once, assert_mirror_equals, learned, topology_of
 from tests.support.load import Load, example
 from tests.support.system import assert_state_is_a_pass_over_the_log
 
@@ -35,9 +35,9 @@ async def test_whatever_a_forgetful_server_loses_everything_agrees_and_what_is_s
     async with Load(service.urls, clients=4) as load:
         events = [*service.events(), service.lose_the_end_of_the_file]
         await service.run(events, SECONDS, lambda: load.more(20))
-    async with client_of(service.server) as client:
-        await learned(client)
-        before = await assert_state_is_a_pass_over_the_log(client, "default")
+    async with topology_of(service.server) as topology:
+        await learned(topology)
+        before = await assert_state_is_a_pass_over_the_log(topology, "default")
     for api in service.apis:
         await assert_mirror_equals(api.url, before)
     async with caller() as again:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from tests.support.system import System
 
 
 @pytest.fixture
 async def channel(system: System) -> AsyncIterator[Channel]:
     """A connection for the test's own looks."""
-    channel = Channel(system.client)
+    channel = Channel(system.topology)
     yield channel
     await channel.close()

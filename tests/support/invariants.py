@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 import httpx
-from redis.asyncio import Redis
 
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
@@ -14,8 +13,10 @@ from service.example_log.ids import event_digest
 from service.models.config.model import DEFAULT_MODEL
 from service.models.replica import Replica, read_meta
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, connect
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogEntry, Meta
+from service.storage.topology import Topology, connect
 from tests.support.load import example
 from tests.support.servers import ServerProcess
 from tests.support.system import assert_state_is_a_pass_over_the_log, read_log
@@ -25,28 +26,28 @@ PROBES = 200
 
 
 @contextlib.asynccontextmanager
-async def client_of(server: ServerProcess) -> AsyncIterator[Redis]:
-    client = connect(Settings(redis_url=server.url), server.url)
+async def topology_of(server: ServerProcess) -> AsyncIterator[Topology]:
+    topology = connect(Settings(redis_url=server.url), server.url)
     try:
-        yield client
+        yield topology
     finally:
-        await client.aclose()
+        await topology.close()
 
 
-async def meta_of(client: Redis, model: str = DEFAULT_MODEL) -> Meta:
-    channel = Channel(client)
+async def meta_of(topology: Topology, model: str = DEFAULT_MODEL) -> Meta:
+    channel = Channel(topology)
     try:
         return await read_meta(channel, model)
     finally:
         await channel.close()
 
 
-async def learned(client: Redis, model: str = DEFAULT_MODEL, seconds: float = 60.0) -> Meta:
+async def learned(topology: Topology, model: str = DEFAULT_MODEL, seconds: float = 60.0) -> Meta:
     """Waits until everything in the log is learned."""
 
     async def complete() -> Meta | None:
         with contextlib.suppress(*CONNECTION_FAILURES):
-            meta = await meta_of(client, model)
+            meta = await meta_of(topology, model)
             return None if meta.backlog else meta
         return None
 
@@ -58,11 +59,11 @@ async def assert_learned_once(
 ) -> Replica:
     """The log holds each acknowledged event once, no other event unless `others`, and the state is a pass
     over it."""
-    async with client_of(server) as client:
-        await learned(client, model)
-        replica = await assert_state_is_a_pass_over_the_log(client, model)
-        assert_holds_once(await read_log(client, replica), acknowledged, others)
-        assert (await meta_of(client, model)).appended == replica.state.t
+    async with topology_of(server) as topology:
+        await learned(topology, model)
+        replica = await assert_state_is_a_pass_over_the_log(topology, model)
+        assert_holds_once(await read_log(topology, replica), acknowledged, others)
+        assert (await meta_of(topology, model)).appended == replica.state.t
     return replica
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pytest
 import redis
+import redis.asyncio
 
 from service.storage.embedded_binary import binary_path
 
@@ -79,6 +80,11 @@ class ServerProcess:
     def client(self, **options: Any) -> redis.Redis:
         """A synchronous client for the test's own looks; bytes in, bytes out."""
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
+        return client
+
+    def async_client(self) -> redis.asyncio.Redis:
+        """The same for a test in an event loop."""
+        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(self.url, protocol=2)
         return client
 
     def start(self, wait_seconds: float = 60.0) -> ServerProcess:

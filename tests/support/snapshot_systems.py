@@ -13,7 +13,7 @@ from service.snapshots.restore.target import Restored, RestorePlan
 from service.snapshots.store.catalogue import Catalogue, SnapshotStore
 from service.snapshots.store.objects import open_store
 from service.snapshots.take.requests import request_snapshot
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from service.storage.records import LogId
 from tests.support.system import System, read_log, stored
 
@@ -25,13 +25,13 @@ def catalogue(system: System, model: str = "clicks") -> Catalogue:
 
 
 async def take(system: System, model: OpenModel, tag: str | None = None) -> dict[str, Any]:
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         return await request_snapshot(channel, model.mirror.replica.keys, "request", tag)
 
 
 async def restored(system: System, snapshot: str = "newest", url: str | None = None, **plan: Any) -> Restored:
     settings = system.settings if url is None else system.settings.model_copy(update={"redis_url": url})
-    async with one_errand(settings) as channel:
+    async with open_channel(settings) as channel:
         model = plan.pop("model", "clicks")
         store = SnapshotStore(settings)
         return await restore(channel, settings, store, RestorePlan(model, snapshot, **plan))
@@ -42,7 +42,7 @@ async def learned_from(
 ) -> ModelState:
     """What a single pass makes of a state and of the log after an entry."""
     after = LogId.parse(after) if isinstance(after, str) else after
-    entries = await read_log(system.client, await stored(system.client))
+    entries = await read_log(system.topology, await stored(system.topology))
     records = [record for entry in entries if entry.id > after for record in entry.records]
     if records:
         config.learn(start, ExampleBatch.from_records(records))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -27,10 +28,11 @@ from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import Channel, connect
+from service.storage.channel import Channel
 from service.storage.health import ServerHealth
 from service.storage.records import LogEntry
 from service.storage.scripts import read_evaluation
+from service.storage.topology import Topology, connect
 from service.telemetry.metrics import Metrics
 
 
@@ -50,13 +52,19 @@ class System:
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
         self.settings = settings
-        self.client: Redis = connect(settings, settings.redis_url)
-        self.health = ServerHealth(self.client, settings)
+        self.topology = connect(settings, settings.redis_url)
+        self.health = ServerHealth(self.topology, settings)
         self.metrics = Metrics()
-        self.models = Models(self.client, settings, shortcut_of(settings, SnapshotStore(settings)))
-        self.updates = Updates(self.client, settings, self.health, self.metrics)
-        self.feedback = Feedback(self.client, settings, self.health, self.metrics)
+        self.models = Models(self.topology, settings, shortcut_of(settings, SnapshotStore(settings)))
+        self.updates = Updates(self.topology, settings, self.health, self.metrics)
+        self.feedback = Feedback(self.topology, settings, self.health, self.metrics)
         self._tasks: list[asyncio.Task[None]] = []
+
+    @cached_property
+    def client(self) -> Redis:
+        """A client of the test's own, for a single server."""
+        client: Redis = Redis.from_url(str(self.settings.redis_url), protocol=2)
+        return client
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(warm_up)
@@ -70,11 +78,13 @@ class System:
         await self.updates.close()
         await self.models.close()
         await self.health.close()
-        await self.client.aclose()
+        await self.topology.close()
+        if "client" in self.__dict__:
+            await self.client.aclose()
 
     def learn(self) -> asyncio.Task[None]:
         """Starts learners for all models."""
-        learners = Learners(self.client, self.models, self.settings, self.health, self.metrics)
+        learners = Learners(self.topology, self.models, self.settings, self.health, self.metrics)
         self._tasks.append(asyncio.create_task(learners.run()))
         return self._tasks[-1]
 
@@ -116,22 +126,22 @@ def examples(model: OpenModel, count: int, start: int = 0, event_ids: bool = Fal
     ]
 
 
-async def read_log(client: Redis, replica: Replica) -> list[LogEntry]:
-    async with _OneErrand(client) as channel:
+async def read_log(topology: Topology, replica: Replica) -> list[LogEntry]:
+    async with _OneErrand(topology) as channel:
         found = await channel.call("XRANGE", replica.keys.log, "-", "+")
     return [LogEntry.parse(entry, fields) for entry, fields in found]
 
 
-async def stored(client: Redis, model: str = "clicks") -> Replica:
+async def stored(topology: Topology, model: str = "clicks") -> Replica:
     """What Redis holds, loaded by nobody's mirror."""
-    async with _OneErrand(client) as channel:
+    async with _OneErrand(topology) as channel:
         return await load_replica(channel, model)
 
 
-async def stored_evaluation(client: Redis, replica: Replica) -> Evaluations:
+async def stored_evaluation(topology: Topology, replica: Replica) -> Evaluations:
     """What Redis holds, read by nobody's learner."""
     keys = replica.keys
-    async with _OneErrand(client) as channel:
+    async with _OneErrand(topology) as channel:
         fields, names = await read_evaluation(
             channel, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
         )
@@ -164,28 +174,30 @@ def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
     return state
 
 
-async def assert_state_is_a_pass_over_the_log(client: Redis, model: str = "clicks") -> Replica:
+async def assert_state_is_a_pass_over_the_log(topology: Topology, model: str = "clicks") -> Replica:
     """Invariant 1, once everything in the log is learned; the evaluation is that of the pass too."""
-    replica = await stored(client, model)
-    entries = await read_log(client, replica)
+    replica = await stored(topology, model)
+    entries = await read_log(topology, replica)
     assert entries[0].first_number == 0, "the log was trimmed: this check needs all of it"
-    await assert_state_is_a_pass_over(client, replica, entries)
+    await assert_state_is_a_pass_over(topology, replica, entries)
     return replica
 
 
-async def assert_state_is_a_pass_over(client: Redis, replica: Replica, entries: Sequence[LogEntry]) -> None:
+async def assert_state_is_a_pass_over(
+    topology: Topology, replica: Replica, entries: Sequence[LogEntry]
+) -> None:
     """What is stored, over all entries that the log ever had."""
     entries = [entry for entry in entries if entry.id <= replica.applied]
     state = pass_over(entries, replica.config)
     assert state.t == replica.state.t
     assert state.digest() == replica.state.digest()
-    evaluation = await stored_evaluation(client, replica)
+    evaluation = await stored_evaluation(topology, replica)
     assert evaluation.fields() == evaluation_of_a_pass(entries, evaluation, replica.config).fields()
 
 
 class _OneErrand:
-    def __init__(self, client: Redis) -> None:
-        self._channel = Channel(client)
+    def __init__(self, topology: Topology) -> None:
+        self._channel = Channel(topology)
 
     async def __aenter__(self) -> Channel:
         return self._channel

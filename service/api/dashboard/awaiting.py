@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import WAITING_IMPRESSIONS, WAITING_UNSHOWN
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 
 Windows = Mapping[str, Mapping[str, Any]]

@@ -24,7 +24,8 @@ from service.errors import ServiceError, UnknownModel
 from service.example_log.lag import LogLag
 from service.models.registry import OpenModel
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import MODELS
 from service.storage.records import FIGURES, SHORT_SLICE_FIGURES
 from service.storage.scripts import read_lag

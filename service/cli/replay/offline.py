@@ -19,8 +19,9 @@ from service.parsing.files.reader import read_examples
 from service.parsing.files.source import TextSource
 from service.runtime.kernels import interrupts_held
 from service.settings import Settings
-from service.storage.client import connect, one_errand
+from service.storage.channel import open_channel
 from service.storage.health import ServerHealth
+from service.storage.topology import connect
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
     await _check_server(settings)
-    async with one_errand(settings) as channel:
+    async with open_channel(settings) as channel:
         if plan.config:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
         try:
@@ -78,13 +79,13 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
 
 async def _check_server(settings: Settings) -> None:
     """Raises UnfitServer where the service would not start on it."""
-    client = connect(settings, str(settings.redis_url))
-    health = ServerHealth(client, settings)
+    topology = connect(settings, str(settings.redis_url))
+    health = ServerHealth(topology, settings)
     try:
         await health.check()
     finally:
         await health.close()
-        await client.aclose()
+        await topology.close()
 
 
 def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
@@ -95,5 +96,5 @@ def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
 
 
 async def _load(base: Replica, settings: Settings) -> None:
-    async with one_errand(settings) as channel:
+    async with open_channel(settings) as channel:
         await bulk_load(channel, base, base.state)

@@ -19,7 +19,8 @@ from service.models.replica import Replica, load_replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
 from service.snapshots.store.compatibility import check_family
 from service.snapshots.take.capture import capture
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import parsed_info
 from service.storage.keys import MODELS, ModelKeys, alias_key, meta_key
 from service.storage.scripts import create_model_filled

@@ -12,7 +12,7 @@ from service.example_log.decode import examples_of, gap_before
 from service.models.config.model import ModelConfig
 from service.models.replica import read_meta
 from service.snapshots.store.log_archive import LogArchive
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry, LogId
 

@@ -20,7 +20,7 @@ from service.snapshots.restore.log_replay import Replay
 from service.snapshots.store.catalogue import Catalogue, Entry
 from service.snapshots.store.compatibility import is_of_state, restored_config
 from service.snapshots.take.origin import Base, read_base
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.records import LOG_START, LogEntry, LogId
 
 

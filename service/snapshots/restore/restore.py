@@ -26,7 +26,7 @@ from service.snapshots.store.compatibility import config_of
 from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.take.capture import capture_stored
 from service.snapshots.take.writer import write_and_retain
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.scripts import new_generation, switch_to_restored
 
 log = logging.getLogger(__name__)

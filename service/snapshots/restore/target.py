@@ -19,7 +19,7 @@ from service.snapshots.store.compatibility import (
     restored_config,
 )
 from service.snapshots.store.log_archive import LogArchive
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import LogId, Meta
 

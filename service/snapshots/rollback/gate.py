@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
@@ -33,8 +32,10 @@ from service.snapshots.restore.restore import restore
 from service.snapshots.restore.target import RestorePlan
 from service.snapshots.rollback.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store.catalogue import GOOD, SnapshotStore
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogEntry
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -62,13 +63,13 @@ class RollbackGate:
     """
 
     def __init__(
-        self, client: Redis, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
     ) -> None:
         self._model = model
         self._settings = settings
         self._store = store
         self._metrics = metrics
-        self._channel = Channel(client)
+        self._channel = Channel(topology)
         self._seen: deque[Seen] = deque()
         self._waiting = 0  # examples in `_seen`
         self._losses: PairedLosses | None = None

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.errors import ServiceError
@@ -15,9 +14,11 @@ from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.log_archive import NO_SEGMENT, LogArchive, RawEntry, Segment
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
 from service.storage.records import LOG_START, LogEntry, LogId
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,13 @@ class Archiving:
     """
 
     def __init__(
-        self, client: Redis, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
     ) -> None:
         self._model = model
         self._settings = settings
         self._store = store
         self._metrics = metrics
-        self._channel = Channel(client)
+        self._channel = Channel(topology)
         self._work: asyncio.Task[None] | None = None
         self._due = 0.0
         self._others_due = 0.0

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, mapping_of, mark_of
 from service.storage.scripts import read_since

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from service.models.config.model import ModelConfig
 from service.models.replica import Replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import LOG_START, LogId
 

@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.errors import NoLearner, ServiceError, SnapshotFailed, StoreUnavailable
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
 from service.storage.scripts import push
+from service.storage.topology import Topology
 
 PATIENCE_SECONDS = 120.0
 TAKE_OVER_SECONDS = 3.0
@@ -104,8 +105,8 @@ log = logging.getLogger(__name__)
 class Answering:
     """A request stays in its list until it is answered: a learner that dies leaves it to the next."""
 
-    def __init__(self, client: Redis) -> None:
-        self._replies = Channel(client)
+    def __init__(self, topology: Topology) -> None:
+        self._replies = Channel(topology)
         self._waiting: list[SnapshotRequest] = []
         self._in_hand: set[str] = set()  # ids of requests that are being answered, or were
         self._untold: dict[str, dict[str, Any]] = {}  # by the ids of requests: what they could not be told

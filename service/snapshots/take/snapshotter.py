@@ -7,7 +7,6 @@ import logging
 import time
 from datetime import UTC, datetime
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.errors import ServiceError
@@ -20,9 +19,11 @@ from service.snapshots.take.origin import Place, earlier_snapshots
 from service.snapshots.take.requests import FAILURES, Answering
 from service.snapshots.take.schedule import Schedule
 from service.snapshots.take.writer import Writer
-from service.storage.client import CONNECTION_FAILURES, Channel
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import mapping_of
 from service.storage.scripts import read_evaluation
+from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -37,17 +38,17 @@ class Snapshots:
     """
 
     def __init__(
-        self, client: Redis, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
     ) -> None:
         self._model = model
         self._store = store
         self._metrics = metrics
-        self._channel = Channel(client)
+        self._channel = Channel(topology)
         self._schedule = Schedule(settings)
-        self._answering = Answering(client)
+        self._answering = Answering(topology)
         self._writer = Writer(model, settings, store, metrics, self._schedule, self._answering)
         self._asking: asyncio.Task[None] | None = None
-        self._asking_channel = Channel(client)
+        self._asking_channel = Channel(topology)
         self._generation = 0
         self._looked = 0.0
 

@@ -17,7 +17,7 @@ from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.state import ModelState
 from service.models.config.model import ModelConfig
-from service.storage.client import connect
+from service.storage.topology import connect
 from tests.service.api.conftest import LiveApi
 from tests.support.problem_replies import problem
 from tests.support.system import stored
@@ -112,9 +112,9 @@ async def test_it_learns_over_http_what_an_offline_pass_learns(
     learned: httpx.Client, live_api: LiveApi, name: str
 ) -> None:
     assert live_api.settings.redis_url is not None
-    client = connect(live_api.settings, live_api.settings.redis_url)
-    replica = await stored(client, name)
-    await client.aclose()
+    topology = connect(live_api.settings, live_api.settings.redis_url)
+    replica = await stored(topology, name)
+    await topology.close()
     assert replica.state.digest() == offline(config_of(SERVED[name])).digest()
 
 

@@ -15,7 +15,7 @@ from service.errors import CommandFailure, UnknownModel
 from service.example_log.inspect import describe_log, skip_through
 from service.models.registry import OpenModel
 from service.models.replica import read_meta
-from service.storage.client import Channel, one_errand
+from service.storage.channel import Channel, open_channel
 from service.storage.records import LogEntry, LogId, Meta
 from tests.conftest import SettingsFactory
 from tests.support.commands import run
@@ -54,7 +54,7 @@ class Operator:
 
 @pytest.fixture
 async def operator(system: System) -> AsyncIterator[Operator]:
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         yield Operator(channel)
 
 
@@ -90,8 +90,8 @@ async def assert_dense(
     system: System, operator: Operator, model: OpenModel, leave_out: list[LogId], lost: int = 0
 ) -> None:
     """All but some entries made the state, and every number is accounted for."""
-    meta, replica = await operator.meta(), await stored(system.client)
-    entries = [entry for entry in await read_log(system.client, replica) if entry.id not in leave_out]
+    meta, replica = await operator.meta(), await stored(system.topology)
+    entries = [entry for entry in await read_log(system.topology, replica) if entry.id not in leave_out]
     assert replica.state.digest() == pass_over(model, entries).digest()
     assert (meta.backlog, meta.applied_number) == (0, meta.appended)
     assert meta.appended == replica.state.t + lost
@@ -103,7 +103,7 @@ async def test_the_waiting_entries_are_shown_with_their_numbers(
 ) -> None:
     await system.update(model, 8, wait=False)
     await system.update(model, 1, start=8, wait=False)
-    first, second = await read_log(system.client, model.mirror.replica)
+    first, second = await read_log(system.topology, model.mirror.replica)
     assert await operator.show() == [
         "model clicks: 2 entries; learned through 0-0, 9 examples wait",
         f"{first.id}  examples 0..7  2 clicks, 32 features",
@@ -117,7 +117,7 @@ async def test_what_is_learned_is_shown_on_demand(
 ) -> None:
     system.learn()
     await update_until_learned(system, model, 8, start=0)
-    (entry,) = await read_log(system.client, model.mirror.replica)
+    (entry,) = await read_log(system.topology, model.mirror.replica)
     head = f"model clicks: 1 entries; learned through {entry.id}, 0 examples wait"
     assert await operator.show() == [head]
     assert await operator.show("0") == [head, f"{entry.id}  examples 0..7  2 clicks, 32 features"]
@@ -173,7 +173,7 @@ async def test_an_unreadable_entry_at_the_end_leaves_the_numbers_of_what_comes_n
     assert await operator.skip(bad) == 5
     system.learn()
     await update_until_learned(system, model, 2, start=5)
-    first, *_ = await read_log(system.client, model.mirror.replica)
+    first, *_ = await read_log(system.topology, model.mirror.replica)
     await assert_dense(system, operator, model, leave_out=[first.id, bad], lost=5)
 
 
@@ -182,7 +182,7 @@ async def test_a_gap_stops_the_learner_until_it_is_skipped(
 ) -> None:
     for start in (0, 4, 9):
         await system.update(model, 5 if start else 4, start=start, wait=False)
-    _, second, third = await read_log(system.client, model.mirror.replica)
+    _, second, third = await read_log(system.topology, model.mirror.replica)
     await drop_entry(system, model, second)
     system.learn()
     await until(lambda: model.mirror.replica.state.t == 4)
@@ -200,7 +200,7 @@ async def test_a_log_that_lost_its_end_is_shown_and_skipped(
 ) -> None:
     for start in (0, 4):
         await system.update(model, 4, start=start, wait=False)
-    first, second = await read_log(system.client, model.mirror.replica)
+    first, second = await read_log(system.topology, model.mirror.replica)
     for entry in (first, second):
         await drop_entry(system, model, entry)
     (gap,) = (await operator.show())[1:]
@@ -232,7 +232,7 @@ async def test_waiting_examples_can_be_left_out_where_no_learner_runs(
 ) -> None:
     for start in (0, 3, 6):
         await system.update(model, 3, start=start, wait=False)
-    first, second, _ = await read_log(system.client, model.mirror.replica)
+    first, second, _ = await read_log(system.topology, model.mirror.replica)
     assert await operator.skip(second.id) == 6
     system.learn()
     await until(lambda: model.mirror.replica.state.t == 3)
@@ -244,7 +244,7 @@ async def test_what_is_learned_cannot_be_skipped(
 ) -> None:
     system.learn()
     await update_until_learned(system, model, 5, start=0)
-    (entry,) = await read_log(system.client, model.mirror.replica)
+    (entry,) = await read_log(system.topology, model.mirror.replica)
     with pytest.raises(CommandFailure, match=f"learned or skipped through {entry.id} already"):
         await operator.skip(entry.id)
 
@@ -257,7 +257,7 @@ async def test_nothing_beyond_the_end_can_be_skipped(
     ):
         await operator.skip("5-0")
     await system.update(model, 5, wait=False)
-    (entry,) = await read_log(system.client, model.mirror.replica)
+    (entry,) = await read_log(system.topology, model.mirror.replica)
     with pytest.raises(CommandFailure, match=f"ends at {entry.id}: there is nothing to skip at"):
         await operator.skip(LogId(entry.id.milliseconds + 1000, 0))
     assert (await operator.meta()).applied == LogId(0, 0)
@@ -267,10 +267,10 @@ async def test_a_skip_gives_way_to_a_learner_that_was_quicker(
     system: System, model: OpenModel, valkey: ServerProcess
 ) -> None:
     await system.update(model, 5, wait=False)
-    (entry,) = await read_log(system.client, model.mirror.replica)
+    (entry,) = await read_log(system.topology, model.mirror.replica)
     async with Proxy(valkey.socket_path) as proxy:
         hold = proxy.hold("commit")
-        async with one_errand(system.settings.model_copy(update={"redis_url": proxy.url})) as channel:
+        async with open_channel(system.settings.model_copy(update={"redis_url": proxy.url})) as channel:
             skipping = asyncio.create_task(skip_through(channel, "clicks", str(entry.id)))
             await hold.reached.wait()
             system.learn()
@@ -278,7 +278,7 @@ async def test_a_skip_gives_way_to_a_learner_that_was_quicker(
             hold.release()
             with pytest.raises(CommandFailure, match="already"):
                 await skipping
-    assert (await stored(system.client)).state.t == 5
+    assert (await stored(system.topology)).state.t == 5
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ async def test_the_commands_say_what_they_did(
     system: System, model: OpenModel, valkey: ServerProcess
 ) -> None:
     await system.update(model, 3, wait=False)
-    (entry,) = await read_log(system.client, model.mirror.replica)
+    (entry,) = await read_log(system.topology, model.mirror.replica)
     where = ("--model", "clicks", "--redis-url", valkey.url)
     shown = await asyncio.to_thread(run, "log", "show", *where)
     assert (shown.returncode, shown.stderr) == (0, "")

@@ -23,8 +23,8 @@ from service.models.replica import Replica
 from service.parsing.files.rows import Format
 from service.parsing.files.source import UnreadableFile
 from service.settings import Settings
-from service.storage.client import connect
 from service.storage.health import UnfitServer
+from service.storage.topology import connect
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.commands import run
 from tests.support.processes import ServiceProcess
@@ -89,11 +89,11 @@ def learning(service: ServiceProcess, plan: ReplayPlan) -> ReplayPlan:
 
 def state_of(server: ServerProcess, model: str) -> Replica:
     async def look() -> Replica:
-        client = connect(Settings(redis_url=server.url), server.url)
+        topology = connect(Settings(redis_url=server.url), server.url)
         try:
-            return await stored(client, model)
+            return await stored(topology, model)
         finally:
-            await client.aclose()
+            await topology.close()
 
     return asyncio.run(look())
 

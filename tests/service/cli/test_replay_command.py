@@ -148,7 +148,7 @@ async def test_an_offline_result_is_refused_where_the_model_learned_meanwhile(
         result = await replaying
         assert (result.returncode, result.stdout) == (1, "")
         assert result.stderr.splitlines()[-1].startswith("ftrl: Model 'clicks' learned or was replaced")
-        assert (await stored(system.client)).state.t == 5
+        assert (await stored(system.topology)).state.t == 5
 
 
 async def test_of_two_offline_replays_at_once_one_wins_and_the_other_says_so(
@@ -169,7 +169,7 @@ async def test_of_two_offline_replays_at_once_one_wins_and_the_other_says_so(
         results = sorted([await replay for replay in replays], key=lambda result: result.returncode)
         assert [result.returncode for result in results] == [0, 1]
         assert "ftrl: Model 'clicks' learned or was replaced" in results[1].stderr
-        summary, replica = json.loads(results[0].stdout), await stored(system.client)
+        summary, replica = json.loads(results[0].stdout), await stored(system.topology)
         assert (replica.state.t, replica.state.features_seen) == (summary["rows"], summary["features_seen"])
         assert len(await system.client.keys("*:state:*")) == 1
 
@@ -180,7 +180,7 @@ async def test_a_replay_that_is_killed_while_it_loads_leaves_only_what_expires(
 ) -> None:
     async with System(make_settings(valkey)) as system:
         await system.model()
-        before = await stored(system.client)
+        before = await stored(system.topology)
         hold = proxy.hold("switch_generation")
         words = ("replay", str(write(tmp_path, "vw")), "--offline", "--model", "clicks")
         process = await asyncio.create_subprocess_exec(
@@ -190,7 +190,7 @@ async def test_a_replay_that_is_killed_while_it_loads_leaves_only_what_expires(
         process.kill()
         await process.wait()
         await proxy.cut_all()
-        assert (await stored(system.client)).revision == before.revision
+        assert (await stored(system.topology)).revision == before.revision
         (filled,) = await system.client.keys("*:state:*")
         assert 0 < await system.client.ttl(filled) <= UNFINISHED_EXPIRES_SECONDS
 

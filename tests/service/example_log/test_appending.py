@@ -14,8 +14,8 @@ from model_core.examples.batch import ExampleBatch
 from service.errors import UpdateUnavailable
 from service.example_log.appender import Appender, Placed
 from service.example_log.incoming import NewExamples
-from service.storage.client import connect
 from service.storage.keys import ModelKeys
+from service.storage.topology import connect
 from service.telemetry.metrics import Metrics
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
@@ -44,12 +44,12 @@ class Setting(NamedTuple):
 @pytest.fixture
 async def setting(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Setting]:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
-    client, own = (connect(one, fresh_valkey.url) for one in (settings, make_settings(fresh_valkey)))
+    topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
     await own.hset(KEYS.meta, items=list(META))
-    appender = Appender(client, KEYS, settings, Metrics())
+    appender = Appender(topology, KEYS, settings, Metrics())
     yield Setting(fresh_valkey, own, appender)
     await appender.close()
-    await client.aclose()
+    await topology.close()
     await own.aclose()
 
 

@@ -20,10 +20,11 @@ from service.example_log.stream import (
     share_out,
 )
 from service.models.replica import ModelGone
-from service.storage.client import Channel, connect
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, alias_key
 from service.storage.records import LogEntry, LogId
 from service.storage.scripts import create_model
+from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 
@@ -32,11 +33,12 @@ META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
 
 
 class LogUnderTest(NamedTuple):
+    topology: Topology
     client: Redis
     make: Callable[..., ExampleLog]
 
     async def entries(self) -> list[LogEntry]:
-        channel = Channel(self.client)
+        channel = Channel(self.topology)
         found = await channel.call("XRANGE", KEYS.log, "-", "+")
         await channel.close()
         return [LogEntry.parse(entry, fields) for entry, fields in found]
@@ -44,20 +46,22 @@ class LogUnderTest(NamedTuple):
 
 @pytest.fixture
 async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[LogUnderTest]:
-    client = connect(make_settings(valkey), valkey.url)
+    topology = connect(make_settings(valkey), valkey.url)
     made: list[ExampleLog] = []
 
     def make(**overrides: object) -> ExampleLog:
-        made.append(ExampleLog(client, KEYS, make_settings(valkey, **overrides)))
+        made.append(ExampleLog(topology, KEYS, make_settings(valkey, **overrides)))
         return made[-1]
 
-    channel = Channel(client)
+    channel = Channel(topology)
     await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
     await channel.close()
-    yield LogUnderTest(client, make)
+    client = valkey.async_client()
+    yield LogUnderTest(topology, client, make)
+    await client.aclose()
     for log in made:
         await log.close()
-    await client.aclose()
+    await topology.close()
 
 
 def batch_of(*event_ids: str | None) -> MicroBatch:
@@ -206,22 +210,22 @@ async def test_a_server_that_is_not_there_certainly_appended_nothing(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     fresh_valkey.stop()
-    client = connect(make_settings(fresh_valkey), fresh_valkey.url)
-    log = ExampleLog(client, KEYS, make_settings(fresh_valkey))
+    topology = connect(make_settings(fresh_valkey), fresh_valkey.url)
+    log = ExampleLog(topology, KEYS, make_settings(fresh_valkey))
     with pytest.raises(UpdateUnavailable) as refused:
         await log.append(batch_of("a"), records(1), time.monotonic() + 0.3)
     assert refused.value.outcome == "not_appended"
     assert refused.value.event_ids == ["a"]
-    await client.aclose()
+    await topology.close()
 
 
 async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_appends_once(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
-    client, own = (connect(one, fresh_valkey.url) for one in (settings, make_settings(fresh_valkey)))
+    topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
     await own.hset(KEYS.meta, items=list(META))
-    log = ExampleLog(client, KEYS, settings)
+    log = ExampleLog(topology, KEYS, settings)
     await log.append(batch_of(None), records(1), soon())
     fresh_valkey.pause()
     with pytest.raises(UpdateUnavailable) as refused:
@@ -231,7 +235,7 @@ async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_append
     await log.append(batch_of("a"), records(1), soon())
     assert await own.hget(KEYS.meta, "appended") == b"2"
     await log.close()
-    await client.aclose()
+    await topology.close()
     await own.aclose()
 
 

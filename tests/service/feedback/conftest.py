@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from redis.asyncio import Redis
 
 from model_core.examples.batch import ExampleBatch
 from service.feedback.store import Label, Labelled, Sought, Swept, Waiting, entries_of, key_of
 from service.models.config.feedback import FeedbackConfig
-from service.storage.client import Channel, connect
+from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, alias_key
 from service.storage.records import LogEntry
 from service.storage.scripts import create_model
+from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.waiting import until
@@ -40,8 +40,8 @@ def prediction(number: int, features: Sequence[int]) -> list[bytes]:
 class Bench:
     """The verbs over one connection; `restart` comes with another configuration."""
 
-    def __init__(self, client: Redis, settings: Any, **config: Any) -> None:
-        self.channel = Channel(client)
+    def __init__(self, topology: Topology, settings: Any, **config: Any) -> None:
+        self.channel = Channel(topology)
         self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
 
     async def log(self, *numbers: int, look: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
@@ -120,20 +120,20 @@ class Bench:
 async def benches(
     server: ServerProcess, make_settings: SettingsFactory
 ) -> AsyncIterator[Callable[..., Bench]]:
-    client = connect(make_settings(server), server.url)
+    topology = connect(make_settings(server), server.url)
     made: list[Bench] = []
 
     def make(settings: dict[str, Any] | None = None, **config: Any) -> Bench:
-        made.append(Bench(client, make_settings(server, **(settings or {})), **config))
+        made.append(Bench(topology, make_settings(server, **(settings or {})), **config))
         return made[-1]
 
-    channel = Channel(client)
+    channel = Channel(topology)
     await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
     await channel.close()
     yield make
     for bench in made:
         await bench.channel.close()
-    await client.aclose()
+    await topology.close()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from service.models.config.model import ModelConfig
 from service.models.config.stored import checked_config
 from service.models.registry import new_meta
 from service.models.replica import ModelGone, read_meta
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from tests.conftest import SettingsFactory
 from tests.service.feedback.conftest import KEYS, SHORT, Bench, id_of
 from tests.support.servers import ServerProcess
@@ -321,7 +321,7 @@ async def test_mirrors_follow_also_while_commits_come_all_the_time(
     async with System(settings) as system, System(settings) as other:
         system.learn()
         model, busy = await system.model(), await other.models.get("clicks")
-        channel = Channel(system.client)
+        channel = Channel(system.topology)
         await change_feedback(channel, "clicks", {"log": True, "max_bytes": 1 << 20})
         await until(lambda: model.config.feedback.log and busy.config.feedback.log)
         learning = asyncio.create_task(system.update(model, 2000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from redis.asyncio import Redis
 
 from model_core.examples.batch import ExampleBatch
 from service.feedback.labels import keep_predictions
@@ -26,7 +25,7 @@ async def test_what_was_appended_for_labels_and_is_lost_at_a_failover_is_counted
         await predict(system, model, ["a", "b", "c"])
         assert await label(system, model, ["a", "b", "a"]) == "JJD"
         assert await lost(system) == 0
-        await as_a_replica_that_lacks_the_newest_entry(system.client)
+        await as_a_replica_that_lacks_the_newest_entry(system)
         assert await label(system, model, ["c"]) == "J"
         assert await lost(system) == 2
 
@@ -50,8 +49,8 @@ async def lost(system: System) -> float:
     return float(line.rpartition(" ")[2])
 
 
-async def as_a_replica_that_lacks_the_newest_entry(client: Redis) -> None:
-    replica = await stored(client)
-    newest = (await read_log(client, replica))[-1]
-    await client.xdel(replica.keys.log, str(newest.id))
-    await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+async def as_a_replica_that_lacks_the_newest_entry(system: System) -> None:
+    replica = await stored(system.topology)
+    newest = (await read_log(system.topology, replica))[-1]
+    await system.client.xdel(replica.keys.log, str(newest.id))
+    await system.client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")

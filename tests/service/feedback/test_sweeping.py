@@ -34,7 +34,7 @@ class Sweeping:
 
     def begin(self, model: str) -> None:
         show = partial(self._show, model)
-        work = sweep_waiting(self._system.client, model, self._system.settings, show)
+        work = sweep_waiting(self._system.topology, model, self._system.settings, show)
         self.tasks.append(asyncio.create_task(work))
 
     def _show(self, model: str, swept: Swept, _: ModelConfig) -> None:

@@ -20,7 +20,7 @@ async def test_what_cannot_be_told_now_is_told_later_once(
 ) -> None:
     async with System(make_settings(fresh_valkey, redis_timeout_seconds=4)) as system:
         model = await system.model(SMALL)
-        keys, ids = model.mirror.replica.keys, UnknownIds(system.client)
+        keys, ids = model.mirror.replica.keys, UnknownIds(system.topology)
         ids.add(model, ["unknown", "shown", "unknown"])
         fresh_valkey.kill9()
         await ids.tell()
@@ -39,7 +39,7 @@ async def test_nothing_is_left_of_a_model_that_was_deleted(
 ) -> None:
     async with System(make_settings(valkey)) as system:
         model = await system.model(SMALL)
-        keys, ids = model.mirror.replica.keys, UnknownIds(system.client)
+        keys, ids = model.mirror.replica.keys, UnknownIds(system.topology)
         ids.add(model, ["unknown"])
         await system.models.delete(model.name)
         await ids.close()

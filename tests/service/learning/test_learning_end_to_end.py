@@ -50,7 +50,7 @@ async def test_the_state_is_bit_for_bit_a_pass_over_the_log_however_it_was_batch
         await system.update(model, 1, start)
     await asyncio.gather(*(system.update(model, 1, start) for start in range(50, 150)))
     await system.update(model, 3000, 150)
-    replica = await assert_state_is_a_pass_over_the_log(system.client)
+    replica = await assert_state_is_a_pass_over_the_log(system.topology)
     assert replica.state.t == 3150
     assert model.mirror.replica.state.digest() == replica.state.digest()
 
@@ -67,7 +67,7 @@ async def test_progressive_probabilities_do_not_depend_on_the_batching(system: S
 async def test_requests_that_arrive_together_share_an_append(system: System) -> None:
     model = await system.model()
     await asyncio.gather(*(system.update(model, 1, i, wait=False) for i in range(64)))
-    entries = await read_log(system.client, model.mirror.replica)
+    entries = await read_log(system.topology, model.mirror.replica)
     assert sum(len(entry.records) for entry in entries) == 64
     assert len(entries) <= 3
 
@@ -91,7 +91,7 @@ async def test_a_repeated_event_is_learned_once_and_tells_the_first_probability(
     (again,) = await system.update(model, event_ids=True)
     assert again.status == "duplicate"
     assert again.probability == first.probability
-    assert (await stored(system.client)).state.t == 6
+    assert (await stored(system.topology)).state.t == 6
 
 
 async def test_a_mirror_of_another_process_ends_up_with_the_same_state(
@@ -116,7 +116,7 @@ async def test_commits_change_a_bounded_number_of_slots(
         system.learn()
         await until(lambda: model.mirror.replica.state.t == 5000)
         assert model.mirror.replica.commit > 5
-        await assert_state_is_a_pass_over_the_log(system.client)
+        await assert_state_is_a_pass_over_the_log(system.topology)
 
 
 async def test_creating_the_same_model_again_changes_nothing_and_another_is_a_conflict(

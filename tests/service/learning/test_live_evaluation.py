@@ -12,7 +12,7 @@ from service.example_log.incoming import NewExamples
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.system import (
@@ -48,8 +48,8 @@ async def test_nothing_is_counted_twice_whoever_learns(system: System) -> None:
     await until(learning.done)
     system.learn()
     await update(system, model, 200, start=200)
-    replica = await assert_state_is_a_pass_over_the_log(system.client)
-    evaluation = await stored_evaluation(system.client, replica)
+    replica = await assert_state_is_a_pass_over_the_log(system.topology)
+    evaluation = await stored_evaluation(system.topology, replica)
     assert evaluation.progressive.figures("all").examples == 400
     assert evaluation.slices is not None
     assert sum(s.figures.examples for s in evaluation.slices.figures("all")) == 400
@@ -67,8 +67,8 @@ async def test_values_that_another_process_brings_are_known_before_their_first_e
         theirs = await other.model(config)
         await update(other, theirs, 3, start=3)
     await update(system, model, 3, start=3)
-    replica = await assert_state_is_a_pass_over_the_log(system.client)
-    slices = (await stored_evaluation(system.client, replica)).slices
+    replica = await assert_state_is_a_pass_over_the_log(system.topology)
+    slices = (await stored_evaluation(system.topology, replica)).slices
     assert slices is not None
     assert sorted(s.figures.examples for s in slices.figures("all")) == [0, 1, 1, 1, 2, 2, 2]
 
@@ -81,8 +81,8 @@ async def test_served_predictions_are_evaluated_by_what_was_served(system: Syste
     ids = [bytes([i % 2]) * 16 if i % 2 == 0 else b"" for i in range(400)]
     batch = replace(new.batch, prediction_ids=ids, served_margins=served)
     await system.submit(model, new._replace(batch=batch), wait=True)
-    replica = await assert_state_is_a_pass_over_the_log(system.client)
-    evaluation = await stored_evaluation(system.client, replica)
+    replica = await assert_state_is_a_pass_over_the_log(system.topology)
+    evaluation = await stored_evaluation(system.topology, replica)
     assert evaluation.progressive.figures("all").examples == 400
     assert evaluation.served is not None
     assert evaluation.served.figures("all").examples == 200
@@ -95,14 +95,14 @@ async def test_a_damaged_evaluation_begins_anew_and_learning_goes_on(system: Sys
     learning.cancel()
     await until(learning.done)
     key = model.mirror.replica.keys.evaluation
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         await channel.call("HSET", key, b"p\0\0\0\0", b"damaged", b"x", b"foreign")
         system.learn()
         await update(system, model, 30, start=50)
         assert await channel.call("HEXISTS", key, b"x") == 0
-    replica = await stored(system.client)
+    replica = await stored(system.topology)
     assert replica.state.t == 80
-    assert (await stored_evaluation(system.client, replica)).progressive.figures("all").examples == 30
+    assert (await stored_evaluation(system.topology, replica)).progressive.figures("all").examples == 30
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -114,12 +114,12 @@ async def test_a_state_that_is_loaded_whole_begins_another_evaluation_unless_it_
     await update(system, model, 50)
     learning.cancel()
     await until(learning.done)
-    base = await stored(system.client)
-    async with one_errand(system.settings) as channel:
+    base = await stored(system.topology)
+    async with open_channel(system.settings) as channel:
         await bulk_load(channel, base, base.state, keep_evaluation=kept)
     system.learn()
     await update(system, model, 30, start=50)
-    evaluation = await stored_evaluation(system.client, await stored(system.client))
+    evaluation = await stored_evaluation(system.topology, await stored(system.topology))
     assert evaluation.progressive.figures("all").examples == (80 if kept else 30)
 
 
@@ -131,6 +131,6 @@ async def test_examples_that_are_skipped_do_not_count(system: System) -> None:
     results = await system.submit(model, new._replace(batch=batch), wait=True)
     skipped = results.statuses.count("skipped")
     assert skipped
-    replica = await assert_state_is_a_pass_over_the_log(system.client)
-    figures = (await stored_evaluation(system.client, replica)).progressive.figures("all")
+    replica = await assert_state_is_a_pass_over_the_log(system.topology)
+    figures = (await stored_evaluation(system.topology, replica)).progressive.figures("all")
     assert figures.examples == 4 - skipped

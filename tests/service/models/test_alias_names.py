@@ -18,7 +18,7 @@ from service.models.config.model import ModelConfig
 from service.models.registry import Models, OpenModel
 from service.snapshots.restore.create import clone, create_filled
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import Channel
+from service.storage.channel import Channel
 from service.storage.keys import ALIASES, alias_key, meta_key
 from service.storage.scripts import claim_alias, create_model
 from tests.conftest import SettingsFactory
@@ -55,7 +55,7 @@ async def test_an_alias_and_a_model_of_one_name_are_never_made_at_once(
     store = SnapshotStore(system.settings)
 
     async def as_clone(name: str) -> None:
-        errand = Channel(system.client)
+        errand = Channel(system.topology)
         try:
             await clone(errand, store, "source", name, {})
         finally:
@@ -100,7 +100,7 @@ async def test_a_name_goes_back_and_forth_between_many_who_want_it_for_a_model_o
             (gone,) = await asyncio.gather(system.models.delete("name"), return_exceptions=True)
             assert gone is None or isinstance(gone, expected), gone
 
-    channel_of_model = Channel(system.client)
+    channel_of_model = Channel(system.topology)
     await asyncio.gather(of_model(), *(of_alias() for _ in range(4)))
     await channel_of_model.close()
     assert not both
@@ -108,7 +108,7 @@ async def test_a_name_goes_back_and_forth_between_many_who_want_it_for_a_model_o
 
 
 async def create_bare(system: System, name: str) -> bool:
-    channel = Channel(system.client)
+    channel = Channel(system.topology)
     try:
         return await create_filled(channel, name, SMALL, ModelState.empty(12), "")
     finally:
@@ -144,7 +144,7 @@ class Interrupted(Channel):
     """Somebody else does something after its first call."""
 
     def __init__(self, system: System, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(system.client)
+        super().__init__(system.topology)
         self._meanwhile = [meanwhile]
 
     async def call(self, *command: str | bytes | int | float) -> Any:
@@ -171,7 +171,7 @@ async def test_an_alias_of_a_model_that_this_version_cannot_read_leaves_the_othe
         await system.model(SMALL, model)
         await Aliases(system.models).set(alias, model)
     await channel.call("HSET", meta_key("later"), "format", 1_000)
-    restarted = Models(system.client, system.settings)
+    restarted = Models(system.topology, system.settings)
     aliases = Aliases(restarted)
     assert (await aliases.open("live")).name == "source"
     with pytest.raises(ContractMismatch):

@@ -13,8 +13,9 @@ from service.models.alias_store import read_aliases
 from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.registry import Models
-from service.storage.client import Channel, connect
+from service.storage.channel import Channel
 from service.storage.keys import meta_key
+from service.storage.topology import connect
 from tests.conftest import SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
@@ -35,7 +36,7 @@ async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> Async
 @pytest.fixture
 async def models(system: System) -> AsyncIterator[Models]:
     """Of another process."""
-    models = Models(system.client, system.settings)
+    models = Models(system.topology, system.settings)
     yield models
     await models.close()
 
@@ -79,8 +80,8 @@ async def test_where_the_model_before_is_gone_the_one_after_is_loaded_or_it_is_t
     system: System, channel: Channel, valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(valkey, redis_timeout_seconds=4)  # half of it until it sees that one is gone
-    client = connect(settings, valkey.url)
-    models = Models(client, settings)
+    topology = connect(settings, valkey.url)
+    models = Models(topology, settings)
     here, there = Aliases(system.models), Aliases(models)
     await here.set("live", "one")
     assert (await there.open("live")).name == "one"
@@ -95,7 +96,7 @@ async def test_where_the_model_before_is_gone_the_one_after_is_loaded_or_it_is_t
     assert (await there.open("live")).name == "broken"
     assert there.resolve("live") == "broken"
     await models.close()
-    await client.aclose()
+    await topology.close()
 
 
 async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
@@ -105,8 +106,8 @@ async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
     for alias, model in (("live", "one"), ("test", "one"), ("else", "two")):
         await here.set(alias, model)
     async with Proxy(valkey.socket_path) as proxy:
-        client = connect(system.settings, proxy.url)
-        models = Models(client, system.settings)
+        topology = connect(system.settings, proxy.url)
+        models = Models(topology, system.settings)
         there = Aliases(models)
         assert [(await there.open(alias)).name for alias in ("live", "else")] == ["one", "two"]
         held = proxy.hold("HSCAN")
@@ -120,7 +121,7 @@ async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
         await asyncio.gather(*loads)
         assert there.resolve("test") == "broken"
         await models.close()
-        await client.aclose()
+        await topology.close()
 
 
 async def test_an_alias_has_its_model_since_it_came_to_mean_it_whatever_else_is_changed(

@@ -15,7 +15,7 @@ from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.models.replica import Replica
 from service.settings import Settings
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Fault, Proxy, Request
 from tests.support.servers import ServerProcess
@@ -44,7 +44,7 @@ async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
 
 async def taught(system: System, model: OpenModel, count: int = 300, start: int = 10_000) -> Replica:
     """A copy of the model that has learned more since."""
-    base = await stored(system.client)
+    base = await stored(system.topology)
     encoded = [example.encoded for example in examples(model, count, start)]
     base.config.learn(base.state, ExampleBatch.from_encoded(encoded, [i % 2 for i in range(count)]))
     return base
@@ -53,7 +53,7 @@ async def taught(system: System, model: OpenModel, count: int = 300, start: int 
 async def load(settings: Settings, base: Replica, url: str | None = None, patience: float = 30.0) -> None:
     if url is not None:
         settings = settings.model_copy(update={"redis_url": url})
-    async with one_errand(settings) as channel:
+    async with open_channel(settings) as channel:
         await bulk_load(channel, base, base.state, patience)
 
 
@@ -64,7 +64,7 @@ async def state_keys(client: Redis) -> dict[str, int]:
 
 
 async def assert_unharmed(system: System, before: Replica) -> None:
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert after.revision == before.revision
     assert after.state.digest() == before.state.digest()
 
@@ -74,7 +74,7 @@ async def test_the_new_state_replaces_the_old_bit_for_bit(system: System, model:
     await system.update(model, 50)
     base = await taught(system, model, SLOTS_A_CHUNK + 1)
     await load(system.settings, base)
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert after.state.t == 50 + SLOTS_A_CHUNK + 1
     assert after.state.digest() == base.state.digest()
     assert (after.generation, after.commit) == (base.generation + 1, base.commit + 1)
@@ -84,10 +84,10 @@ async def test_the_new_state_replaces_the_old_bit_for_bit(system: System, model:
 async def test_a_state_without_features_can_be_loaded(system: System) -> None:
     config = ModelConfig.from_json({"hashing": {"bits": 18, "bias": False}})
     await system.model(config)
-    base = await stored(system.client)
+    base = await stored(system.topology)
     config.learn(base.state, ExampleBatch.from_encoded([([], None)], [1]))
     await load(system.settings, base)
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert (after.state.t, after.state.features_seen) == (1, 0)
 
 
@@ -122,7 +122,7 @@ async def test_learning_goes_on_from_the_new_state(system: System, model: OpenMo
     await until(lambda: model.mirror.replica.state.t == 311)
     encoded = examples(model, 1, start=10)[0].encoded
     base.config.learn(base.state, ExampleBatch.from_encoded([encoded], [0]))
-    assert (await stored(system.client)).state.digest() == base.state.digest()
+    assert (await stored(system.topology)).state.digest() == base.state.digest()
 
 
 async def test_examples_that_wait_in_the_log_are_learned_on_top(system: System, model: OpenModel) -> None:
@@ -131,20 +131,20 @@ async def test_examples_that_wait_in_the_log_are_learned_on_top(system: System, 
     await load(system.settings, base)
     system.learn()
     await until(lambda: model.mirror.replica.state.t == 300 + 70)
-    waited = [record for entry in await read_log(system.client, base) for record in entry.records]
+    waited = [record for entry in await read_log(system.topology, base) for record in entry.records]
     base.config.learn(base.state, ExampleBatch.from_records(waited))
-    assert (await stored(system.client)).state.digest() == base.state.digest()
+    assert (await stored(system.topology)).state.digest() == base.state.digest()
 
 
 async def test_a_model_that_learned_meanwhile_stays(system: System, model: OpenModel) -> None:
     system.learn()
     base = await taught(system, model)
     await system.update(model, 5)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     with pytest.raises(ModelMoved, match="'clicks' learned or was replaced"):
         await load(system.settings, base)
     await assert_unharmed(system, before)
-    assert before.state.digest() == pass_over(await read_log(system.client, before), CONFIG).digest()
+    assert before.state.digest() == pass_over(await read_log(system.topology, before), CONFIG).digest()
     assert await state_keys(system.client) == {"0": -1}
 
 
@@ -157,7 +157,7 @@ async def test_a_model_that_learned_during_the_filling_stays(
     loading = asyncio.create_task(load(system.settings, base, proxy.url))
     await hold.reached.wait()
     await system.update(model, 5)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     hold.release()
     with pytest.raises(ModelMoved):
         await loading
@@ -179,7 +179,7 @@ async def test_a_model_created_anew_meanwhile_stays_empty(system: System, model:
     await system.model(CONFIG)
     with pytest.raises(ModelMoved):
         await load(system.settings, base)
-    assert (await stored(system.client)).state.t == 0
+    assert (await stored(system.topology)).state.t == 0
 
 
 async def test_of_two_loads_at_once_one_wins_and_nothing_is_mixed(system: System, model: OpenModel) -> None:
@@ -187,7 +187,7 @@ async def test_of_two_loads_at_once_one_wins_and_nothing_is_mixed(system: System
     done = await asyncio.gather(*(load(system.settings, base) for base in bases), return_exceptions=True)
     assert {type(result) for result in done} == {type(None), ModelMoved}
     winner = bases[done.index(None)]
-    assert (await stored(system.client)).state.digest() == winner.state.digest()
+    assert (await stored(system.topology)).state.digest() == winner.state.digest()
     (key,) = (await state_keys(system.client)).items()
     assert key in {("1", -1), ("2", -1)}
 
@@ -196,7 +196,7 @@ async def test_an_unfinished_filling_expires_and_nobody_reads_it(
     system: System, model: OpenModel, proxy: Proxy
 ) -> None:
     base = await taught(system, model)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     hold = proxy.hold("switch_generation")
     loading = asyncio.create_task(load(system.settings, base, proxy.url))
     await hold.reached.wait()
@@ -238,7 +238,7 @@ async def test_a_lost_reply_changes_nothing_in_the_end(
     lost = proxy.lose_reply(verb)
     await load(system.settings, base, proxy.url)
     assert lost.happened == 1
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert after.state.digest() == base.state.digest()
     assert await state_keys(system.client) == {str(after.generation): -1}
 
@@ -247,7 +247,7 @@ async def test_a_filling_that_the_server_lost_is_not_taken_up(
     system: System, model: OpenModel, proxy: Proxy
 ) -> None:
     base = await taught(system, model)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     hold = proxy.hold("switch_generation")
     loading = asyncio.create_task(load(system.settings, base, proxy.url))
     await hold.reached.wait()
@@ -264,7 +264,7 @@ async def test_patience_with_a_server_that_is_away_ends(
     system: System, model: OpenModel, proxy: Proxy
 ) -> None:
     base = await taught(system, model)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     proxy.lose_request("fill_state", times=100)
     with pytest.raises(StateUnavailable, match="Redis does not answer"):
         await load(system.settings, base, proxy.url, patience=0.2)
@@ -289,7 +289,7 @@ async def test_a_server_at_its_memory_limit_is_named_and_left_with_its_room(
     async with System(make_settings(server)) as system:
         model = await system.model(CONFIG)
         base = await taught(system, model, 20_000)
-        before = await stored(system.client)
+        before = await stored(system.topology)
         used = (await system.client.info("memory"))["used_memory"]
         await system.client.config_set("maxmemory", used + (1 << 20))
         with pytest.raises(ServerFull, match="memory limit"):

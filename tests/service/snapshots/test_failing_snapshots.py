@@ -18,7 +18,7 @@ from service.errors import SnapshotFailed, StoreUnavailable
 from service.models.registry import OpenModel
 from service.settings import Settings
 from service.snapshots.take.requests import request_snapshot
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from tests.conftest import SettingsFactory
 from tests.support.commands import ServingProcess
 from tests.support.proxy import Proxy
@@ -73,7 +73,7 @@ async def test_a_fault_of_the_service_itself_is_told_counted_and_learning_goes_o
         system.learn()
         model = await system.model(CONFIG)
         await system.update(model, 5)
-        async with one_errand(system.settings) as channel:  # as no route and no command would ask for it
+        async with open_channel(system.settings) as channel:  # as no route and no command would ask for it
             with pytest.raises(SnapshotFailed, match="could not be made: InvalidInput: tag: a tag is"):
                 await request_snapshot(channel, model.mirror.replica.keys, "request", "Not Good")
         assert failures(system, "error") == 1
@@ -100,7 +100,7 @@ async def test_a_store_whose_server_breaks_off_an_upload_is_told_and_counted(
             await take(system, model)
         assert failures(system, "store") == 1
         await system.update(model, 5, start=5)
-        assert (await stored(system.client)).state.t == 10
+        assert (await stored(system.topology)).state.t == 10
 
 
 async def test_a_learner_that_is_stopped_gives_up_a_store_that_hangs_and_leaves_the_request_to_the_next(
@@ -144,7 +144,7 @@ async def test_an_answer_that_the_server_does_not_take_is_sent_again_without_ano
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
     async with system_behind(proxy, settings) as (system, model):
         cut = proxy.lose_request("push", times=3)
-        async with one_errand(settings) as channel:  # past the proxy: only the answers are lost
+        async with open_channel(settings) as channel:  # past the proxy: only the answers are lost
             taken = await request_snapshot(channel, model.mirror.replica.keys, "request", "good")
         assert cut.happened == 3
         assert [entry.id for entry in catalogue(system).entries()] == [taken["id"]]
@@ -154,7 +154,7 @@ async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_anothe
     valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
-    async with system_behind(proxy, settings) as (system, model), one_errand(settings) as channel:
+    async with system_behind(proxy, settings) as (system, model), open_channel(settings) as channel:
         answering = proxy.hold("push")
         asking = request_snapshot(channel, model.mirror.replica.keys, "request", "good")
         taking = asyncio.create_task(asking)

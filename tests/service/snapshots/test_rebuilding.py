@@ -15,7 +15,7 @@ from service.models.registry import OpenModel
 from service.snapshots.restore.create import clone
 from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from service.storage.keys import meta_key
 from service.storage.records import CHANGED
 from tests.support.commands import run
@@ -27,7 +27,7 @@ from tests.support.waiting import until
 
 
 async def rebuilt(system: System, wanted: str | None = None, model: str = "clicks") -> Rebuilt:
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         return await rebuild(channel, catalogue(system, model), wanted)
 
 
@@ -68,7 +68,7 @@ async def test_a_restored_state_is_made_from_the_snapshot_that_it_began_with(
 
 
 async def cloned(system: System, **changes: dict[str, Any]) -> OpenModel:
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         await clone(channel, SnapshotStore(system.settings), "clicks", "copy", changes)
     return await system.models.get("copy")
 
@@ -77,9 +77,9 @@ async def cloned(system: System, **changes: dict[str, Any]) -> OpenModel:
 async def test_a_clone_is_made_from_what_it_began_with(
     system: System, model: OpenModel, changes: dict[str, dict[str, Any]]
 ) -> None:
-    source = (await stored(system.client)).state.digest()
+    source = (await stored(system.topology)).state.digest()
     copy = await cloned(system, **changes)
-    assert (await stored(system.client, "copy")).state.digest() == source
+    assert (await stored(system.topology, "copy")).state.digest() == source
     (origin,) = catalogue(system, "copy").entries()
     assert catalogue(system, "copy").header(origin).reason == "clone of clicks"
     result = await rebuilt(system, model="copy")
@@ -116,7 +116,7 @@ async def test_a_clone_keeps_what_it_began_with_where_nobody_heard_that_it_was_m
 
 
 async def clone_through(proxy: Proxy, system: System) -> None:
-    async with one_errand(system.settings.model_copy(update={"redis_url": proxy.url})) as channel:
+    async with open_channel(system.settings.model_copy(update={"redis_url": proxy.url})) as channel:
         await clone(channel, SnapshotStore(system.settings), "clicks", "copy", {})
 
 
@@ -137,7 +137,7 @@ async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System,
 
 @pytest.mark.parametrize("slot", [5, CONFIG.hashing.size])
 async def test_the_first_difference_is_named(system: System, model: OpenModel, slot: int) -> None:
-    replica = await stored(system.client)
+    replica = await stored(system.topology)
     row = np.zeros(1, CHANGED)
     row["slot"], row["z"], row["n"] = slot, 1.5, 2.5
     field, value = row["slot"].tobytes(), row["z"].tobytes() + row["n"].tobytes()

@@ -73,7 +73,7 @@ async def test_no_command_of_a_restore_moves_more_than_a_chunk(
             await client.slowlog_reset()
             done = await restored(system, entry.id)
         slow = await client.slowlog_get(100_000)
-        assert (await stored(client)).state.features_seen == done.t == FEATURES
+        assert (await stored(system.topology)).state.features_seen == done.t == FEATURES
     commands = [one["command"] for one in slow if one["command"].startswith((b"EVALSHA", b"EVAL "))]
     sizes = [
         128 + int(more) for command in commands for more in re.findall(rb"\((\d+) more bytes\)", command)

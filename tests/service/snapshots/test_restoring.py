@@ -42,12 +42,12 @@ async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
 
 
 async def digest(system: System) -> str:
-    return (await stored(system.client)).state.digest()
+    return (await stored(system.topology)).state.digest()
 
 
 async def base_of(system: System) -> tuple[str, str]:
     """The snapshot that the state began with, and the log entry after which it went on."""
-    keys = (await stored(system.client)).keys
+    keys = (await stored(system.topology)).keys
     base, applied = await system.client.hmget(keys.meta, "base", "base_applied")
     assert isinstance(base, bytes)
     assert isinstance(applied, bytes)
@@ -73,7 +73,7 @@ async def test_from_now_on_the_model_is_the_snapshot(system: System, model: Open
     await system.update(model, 40, start=60)
     later = await digest(system)
     result = await restored(system, taken["id"])
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert (after.state.digest(), after.state.t, after.generation) == (then, 60, 1)
     assert after.applied_number == 100
     assert (result.t, result.replayed) == (60, 0)
@@ -115,7 +115,7 @@ async def test_what_a_restore_saved_is_not_the_newest_also_where_nothing_else_is
 async def test_learning_and_predictions_go_on_from_the_snapshot(system: System, model: OpenModel) -> None:
     taken = await take(system, model)
     await system.update(model, 40, start=60)
-    applied = (await stored(system.client)).applied
+    applied = (await stored(system.topology)).applied
     await restored(system, taken["id"])
     results = await system.update(model, 10, start=100)
     assert {one.status for one in results} == {"learned"}
@@ -135,7 +135,7 @@ async def test_with_the_log_the_model_is_as_if_nothing_had_happened(system: Syst
     assert (result.t, result.replayed) == (100, 40)
     assert await digest(system) == before
     await system.update(model, 10, start=100)
-    await assert_state_is_a_pass_over_the_log(system.client)
+    await assert_state_is_a_pass_over_the_log(system.topology)
 
 
 async def test_the_log_is_learned_again_with_other_hyperparameters(system: System, model: OpenModel) -> None:
@@ -165,14 +165,14 @@ async def test_updates_during_a_restore_are_neither_lost_nor_learned_twice(
     sent = await updating
     assert await probing > 0
     await until(lambda: model.mirror.replica.applied_number == 560 + sent)
-    after = await stored(system.client)
+    after = await stored(system.topology)
     base, base_applied = await base_of(system)
     start = catalogue(system).load(catalogue(system).find(taken["id"])).state()
     expected = await learned_from(system, start, base_applied)
     assert after.state.digest() == expected.digest()
     if replay_log:
         assert after.state.t == 560 + sent
-        await assert_state_is_a_pass_over_the_log(system.client)
+        await assert_state_is_a_pass_over_the_log(system.topology)
     assert base == taken["id"] == result.snapshot
 
 
@@ -239,11 +239,11 @@ async def test_what_is_missing_in_the_log_is_named_and_nothing_changed(
     taken = await take(system, model)
     await system.update(model, 10, start=60)
     await system.update(model, 10, start=70)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     await remove_from_log(system, model, taken["applied"])
     with pytest.raises(LogIncomplete, match=r"does not hold example 60, the first that is missing"):
         await restored(system, taken["id"], replay_log=True)
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert (after.revision, after.state.digest()) == (before.revision, before.state.digest())
     assert len(catalogue(system).entries()) == 1
 
@@ -258,7 +258,7 @@ async def test_a_log_that_is_trimmed_while_it_is_replayed_is_noticed(
     await hold.reached.wait()
     await system.update(model, 10, start=70)
     await system.update(model, 10, start=80)
-    before = await stored(system.client)
+    before = await stored(system.topology)
     await system.client.xtrim(before.keys.log, maxlen=1, approximate=False)
     hold.release()
     with pytest.raises(LogIncomplete, match="trimmed meanwhile"):
@@ -289,7 +289,7 @@ async def test_a_model_that_is_gone_is_created_from_its_snapshot(system: System,
     assert await digest(system) == then
     again = await system.models.get("clicks")
     await system.update(again, 5)
-    assert (await stored(system.client)).state.t == 65
+    assert (await stored(system.topology)).state.t == 65
     await assert_one_state_is_left(system.client)
 
 
@@ -319,10 +319,10 @@ async def test_a_snapshot_of_another_model_is_refused(
     taken = await take(system, model)
     await system.models.delete("clicks")
     await system.model(ModelConfig.from_json(config))
-    before = await stored(system.client)
+    before = await stored(system.topology)
     with pytest.raises(SnapshotMismatch, match=why):
         await restored(system, taken["id"])
-    after = await stored(system.client)
+    after = await stored(system.topology)
     assert (after.revision, after.state.digest()) == (before.revision, before.state.digest())
 
 
@@ -407,7 +407,7 @@ async def test_what_is_learned_again_is_not_evaluated_again(
 
     await until(all_evaluated)
     assert await evaluated(system, model) == 157
-    assert (await assert_state_is_a_pass_over_the_log(system.client)).state.t == 157
+    assert (await assert_state_is_a_pass_over_the_log(system.topology)).state.t == 157
 
 
 async def evaluated(system: System, model: OpenModel) -> int:

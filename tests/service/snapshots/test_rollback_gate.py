@@ -82,7 +82,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert found is not None
     assert found[2] == good["id"]
     assert 30_000 < int(found[1]) < 32_000, "before as many right labels came as are compared"
-    replica = await stored(system.client)
+    replica = await stored(system.topology)
     assert replica.generation == 1
     reasons = [catalogue(system).header(entry).reason for entry in catalogue(system).entries()]
     assert "before restore" in reasons
@@ -98,7 +98,7 @@ async def test_a_model_that_learns_what_is_right_stays(system: System) -> None:
     await learn(system, model, stream.examples(2000))
     await take(system, model, "good")
     await learn(system, model, stream.examples(10_000))
-    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 0)
+    assert (rollbacks(system), (await stored(system.topology)).generation) == (0, 0)
 
 
 async def test_without_a_good_snapshot_a_model_stays(system: System) -> None:
@@ -108,7 +108,7 @@ async def test_without_a_good_snapshot_a_model_stays(system: System) -> None:
     await take(system, model)
     await learn(system, model, stream.examples(6000, flipped=True))
     await learn(system, model, stream.examples(4000))
-    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 0)
+    assert (rollbacks(system), (await stored(system.topology)).generation) == (0, 0)
 
 
 async def test_a_model_that_was_restored_while_it_was_compared_stays(
@@ -119,16 +119,16 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     model, stream = await system.model(GATED), Stream()
     await learn(system, model, stream.examples(2000))
     await take(system, model, "good")
-    compared, store = await stored(system.client), SnapshotStore(system.settings)
+    compared, store = await stored(system.topology), SnapshotStore(system.settings)
     await restored(system, "good")
-    gate = RollbackGate(system.client, "clicks", system.settings, store, system.metrics)
+    gate = RollbackGate(system.topology, "clicks", system.settings, store, system.metrics)
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
     gate.judge(compared)
     await until(lambda: "while it was compared" in caplog.text)
     await gate.close()
-    assert (rollbacks(system), (await stored(system.client)).generation) == (0, 1)
+    assert (rollbacks(system), (await stored(system.topology)).generation) == (0, 1)
 
 
 async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there_is(
@@ -151,7 +151,7 @@ async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there
         gate = await judged_bad(system, stream)
         await until(lambda: rollbacks(system) == 1)
         await gate.close()
-        assert (await stored(system.client)).generation > 0
+        assert (await stored(system.topology)).generation > 0
         again = await judged_bad(system, stream)
         await until(lambda: "stays so, as it went back once" in caplog.text)
         await again.close()
@@ -159,8 +159,8 @@ async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there
 
 async def judged_bad(system: System, stream: Stream) -> RollbackGate:
     """Of a learner that predicted all of it wrong."""
-    store, compared = SnapshotStore(system.settings), await stored(system.client)
-    gate = RollbackGate(system.client, "clicks", system.settings, store, system.metrics)
+    store, compared = SnapshotStore(system.settings), await stored(system.topology)
+    gate = RollbackGate(system.topology, "clicks", system.settings, store, system.metrics)
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.judge(compared)  # of another generation than none: what was added before would be forgotten

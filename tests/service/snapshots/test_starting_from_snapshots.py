@@ -10,7 +10,7 @@ import pytest
 from service.example_log.inspect import skip_through
 from service.models.registry import OpenModel
 from service.settings import Settings
-from service.storage.client import one_errand
+from service.storage.channel import open_channel
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, restored, take
@@ -33,14 +33,14 @@ async def system(settings: Settings, caplog: pytest.LogCaptureFixture) -> AsyncI
 
 
 async def assert_a_new_process_has_the_state(system: System) -> None:
-    replica = await stored(system.client)
+    replica = await stored(system.topology)
     async with System(system.settings) as other:
         mirror = (await other.models.get("clicks")).mirror
         assert mirror.replica.state.digest() == replica.state.digest()
         assert mirror.replica.revision == replica.revision
         await system.update(await system.models.get("clicks"), 5, start=900)
         await until(lambda: mirror.replica.state.t == replica.state.t + 5)
-        assert mirror.replica.state.digest() == (await stored(system.client)).state.digest()
+        assert mirror.replica.state.digest() == (await stored(system.topology)).state.digest()
         assert mirror.loads == 1
 
 
@@ -91,8 +91,8 @@ async def test_skipped_entries_send_it_to_redis(
     learning.cancel()
     await until(learning.done)
     await system.update(model, 10, start=60, wait=False)
-    entries = await read_log(system.client, model.mirror.replica)
-    async with one_errand(settings) as channel:
+    entries = await read_log(system.topology, model.mirror.replica)
+    async with open_channel(settings) as channel:
         await skip_through(channel, "clicks", str(entries[-1].id))
     system.learn()
     await assert_a_new_process_has_the_state(system)

@@ -15,7 +15,8 @@ from service.snapshots.restore.create import clone
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.requests import SnapshotRequest, request_snapshot
 from service.snapshots.take.snapshotter import Snapshots
-from service.storage.client import CONNECTION_FAILURES, one_errand
+from service.storage.channel import open_channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogId
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
@@ -25,7 +26,7 @@ from tests.support.waiting import until
 
 
 async def assert_equals_the_state(system: System) -> None:
-    replica = await stored(system.client)
+    replica = await stored(system.topology)
     snapshot = catalogue(system).load(catalogue(system).find("newest"))
     assert snapshot.state().digest() == replica.state.digest()
     header = snapshot.header
@@ -65,7 +66,7 @@ async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left
 ) -> None:
     model = await system.model(CONFIG)
     store = SnapshotStore(system.settings)
-    snapshots = Snapshots(system.client, model.name, system.settings, store, system.metrics)
+    snapshots = Snapshots(system.topology, model.name, system.settings, store, system.metrics)
     before = asyncio.all_tasks()
     for _ in range(3):
         snapshots.lead(model.mirror.replica)
@@ -99,7 +100,7 @@ async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system:
     loading = asyncio.create_task(keep_updating(system, model, 40))
     taken = [await take(system, model) for _ in range(4)]
     await loading
-    entries = await read_log(system.client, await stored(system.client))
+    entries = await read_log(system.topology, await stored(system.topology))
     for one in taken:
         snapshot = catalogue(system).load(catalogue(system).find(one["id"]))
         state = pass_over([e for e in entries if e.id <= LogId.parse(one["applied"])], CONFIG)
@@ -162,7 +163,7 @@ async def test_a_model_that_learned_nothing_since_it_was_cloned_is_not_saved_aga
     learning = system.learn()
     await system.update(await system.model(CONFIG), 20)
     store, sparser = SnapshotStore(system.settings), {"hyper": {"l1": 3.0}}
-    async with one_errand(system.settings) as channel:
+    async with open_channel(system.settings) as channel:
         for name, changes in (("still", {}), ("learning", {}), ("sparser", sparser)):
             await clone(channel, store, "clicks", name, changes)
     for name in ("still", "learning", "sparser"):
@@ -235,7 +236,7 @@ async def test_without_a_learner_the_one_who_asks_is_told_also_where_no_call_may
 ) -> None:
     keys = (await system.model(CONFIG)).mirror.replica.keys
     impatient = system.settings.model_copy(update={"redis_timeout_seconds": 0.2})
-    async with asyncio.timeout(60), one_errand(impatient) as channel:
+    async with asyncio.timeout(60), open_channel(impatient) as channel:
         told = False
         while not told:
             with contextlib.suppress(*CONNECTION_FAILURES):  # of a busy machine
@@ -258,7 +259,7 @@ async def test_a_store_that_fails_is_told_counted_and_learning_goes_on(
             await take(system, model)
         assert b'ftrl_snapshot_failures_total{model="clicks",reason="store"} 1' in system.metrics.render()
         await system.update(model, 5, start=5)
-        assert (await stored(system.client)).state.t == 10
+        assert (await stored(system.topology)).state.t == 10
 
 
 async def test_the_metrics_tell_of_the_newest_snapshot(system: System) -> None:

@@ -17,8 +17,10 @@ from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.registry import Models, OpenModel
 from service.settings import Settings
-from service.storage.client import CONNECTION_FAILURES, Channel, connect, masters
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import MODELS, meta_key
+from service.storage.topology import connect
 from tests.support.proxy import Proxy
 from tests.support.system import System, assert_state_is_a_pass_over_the_log
 from tests.support.topologies import ClusterOfServers, cluster
@@ -60,14 +62,14 @@ async def test_models_spread_over_the_masters_and_each_is_on_one(
         assert all(len(nodes) == 1 for nodes in holders.values()), holders
         assert len(set.union(*holders.values())) == len(servers.pairs)
         for name in NAMES:
-            await assert_state_is_a_pass_over_the_log(system.client, name)
+            await assert_state_is_a_pass_over_the_log(system.topology, name)
 
 
 async def test_the_index_of_models_is_repaired_from_all_masters(settings: Settings) -> None:
     async with System(settings) as system:
         for name in NAMES:
             await system.model(SMALL_MODEL, name)
-        channel = Channel(system.client)
+        channel = Channel(system.topology)
         await channel.call("DEL", MODELS)
         await channel.close()
         assert await system.models.names() == []
@@ -82,16 +84,16 @@ async def test_a_list_of_nodes_that_cannot_be_read_is_a_connection_that_ended(
         url = proxy.url.replace("redis://", "redis+cluster://")
         proxy.rewrite["CLUSTER"] = lambda _: b"?\r\n"
         async with asyncio.timeout(30):
-            client = connect(settings, url)
-            models = Models(client, settings)
+            topology = connect(settings, url)
+            models = Models(topology, settings)
             with pytest.raises(CONNECTION_FAILURES):
-                await masters(client)
+                await topology.masters()
             with pytest.raises(StateUnavailable):
                 await models.repair_index()
             proxy.behave()
-            assert len(await masters(client)) == len(servers.pairs)
+            assert len(await topology.masters()) == len(servers.pairs)
             await models.close()
-            await client.aclose()
+            await topology.close()
 
 
 async def test_a_name_is_a_model_or_an_alias_wherever_their_keys_are(settings: Settings) -> None:
@@ -114,7 +116,7 @@ async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(se
     batch = ExampleBatch.from_encoded([([1], None)])
     async with System(settings) as system:
         for name in (f"waiting-{i}" for i in range(4)):
-            model, channel = await system.model(config, name), Channel(system.client)
+            model, channel = await system.model(config, name), Channel(system.topology)
             waiting = Waiting(model.mirror.replica.keys, config.feedback, settings)
             await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), look=False)
             lists = f"{model.mirror.replica.keys.due_prefix}*"
@@ -154,7 +156,7 @@ async def test_a_slot_that_migrates_takes_its_model_along(
         for node in (target, source):
             servers.order(node, "CLUSTER", "SETSLOT", slot, "NODE", servers.id_of(target))
         assert {result.status for result in await waiting} == {"learned"}
-        state = await assert_state_is_a_pass_over_the_log(system.client, "wanderer")
+        state = await assert_state_is_a_pass_over_the_log(system.topology, "wanderer")
         assert state.state.t == 40
         with target.client() as client:
             assert client.exists(state.keys.log)
@@ -175,4 +177,4 @@ async def test_a_master_that_is_killed_is_replaced_by_a_vote_and_its_models_are_
             except UpdateUnavailable:
                 pass
         for name in NAMES:
-            await assert_state_is_a_pass_over_the_log(system.client, name)
+            await assert_state_is_a_pass_over_the_log(system.topology, name)

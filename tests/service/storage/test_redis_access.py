@@ -21,7 +21,8 @@ from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.settings import Settings
 from service.snapshots.take.requests import request_snapshot
-from service.storage.client import CONNECTION_FAILURES, Channel, one_errand
+from service.storage.channel import Channel, open_channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogId
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.certificates import Certificates
@@ -87,7 +88,7 @@ async def use_everything(settings: Settings) -> None:
             await system.update(model, 50, 1000)
             assert await other.models.names() == ["clicks"]
         await use_slices(system, model)
-        async with one_errand(settings) as channel:
+        async with open_channel(settings) as channel:
             await request_snapshot(channel, model.mirror.replica.keys, "request")
             await use_feedback(channel, model, settings)
         aliases = Aliases(system.models)
@@ -98,10 +99,10 @@ async def use_everything(settings: Settings) -> None:
         await asyncio.sleep(learner_asks_for_lag)
         learning.cancel()
         await asyncio.wait([learning])
-        async with one_errand(settings) as channel:
+        async with open_channel(settings) as channel:
             with pytest.raises(NoLearner):
                 await request_snapshot(channel, model.mirror.replica.keys, "request")
-            base = await stored(system.client)
+            base = await stored(system.topology)
             await bulk_load(channel, base, base.state)
             await system.update(model, 1, 2000, wait=False)
             await describe_log(channel, "clicks", None, 5)

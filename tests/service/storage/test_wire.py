@@ -14,9 +14,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import Settings
-from service.storage.client import Channel, connect
+from service.storage.channel import Channel
 from service.storage.connection import Wire
-from service.storage.topology import servers_of
+from service.storage.topology import connect
 from tests.support.waiting import until
 
 PING = hiredis.pack_command(("PING",))
@@ -51,7 +51,7 @@ async def server_that(directory: Path, serve: Serve) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def wire_to(directory: Path, serve: Serve) -> AsyncIterator[Wire]:
     async with server_that(directory, serve) as url:
-        wire = Wire(await servers_of(PATIENT, url).open())
+        wire = Wire(await connect(PATIENT, url).open())
         try:
             yield wire
         finally:
@@ -156,7 +156,7 @@ async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_get
         await asyncio.gather(greeting, return_exceptions=True)
 
     async with server_that(tmp_path, leaving) as url:
-        connection = await servers_of(PATIENT, f"{url}?db=1").open()
+        connection = await connect(PATIENT, f"{url}?db=1").open()
         logged_in.set()
         reader = connection._reader
         assert reader is not None

@@ -1,4 +1,4 @@
-"""Connections to Redis, and the atomic verbs (Lua scripts) that run over them."""
+"""One connection to Redis that reopens itself: the way in which all of the service talks to the server."""
 
 from __future__ import annotations
 
@@ -8,74 +8,53 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import hiredis
-from redis.asyncio import Redis
 from redis.exceptions import (
     AskError,
-    BusyLoadingError,
     ClusterDownError,
-    InvalidResponse,
     MovedError,
     ReadOnlyError,
     RedisError,
     ResponseError,
 )
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import Settings
 from service.storage.connection import Wire
-from service.storage.topology import Node, Servers, node_named_by, servers_of
+from service.storage.errors import CONNECTION_FAILURES, NotSent
+from service.storage.topology import Node, Topology, connect, redirection_target
 
-MOST_REDIRECTIONS = 5
-
-CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What a server that is away, restarting or unreachable raises."""
-
-
-class NotSent(RedisConnectionError):
-    """No connection could be made, so the command never left this process."""
-
-
-def was_cut(failure: Exception) -> bool:
-    """Whether a connection ended under a call, so that another one may do at once."""
-    return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
-
-
-def connect(settings: Settings, url: str) -> Redis:
-    """A client for the Redis at `url`, of which only the connections are used, by Channel."""
-    return Redis.from_pool(servers_of(settings, url))
+MAX_REDIRECTIONS = 5
 
 
 @contextlib.asynccontextmanager
-async def one_errand(settings: Settings) -> AsyncIterator[Channel]:
-    """A connection to the server at `settings.redis_url`, for a command that has something to do there."""
-    client = connect(settings, str(settings.redis_url))
-    channel = Channel(client)
+async def open_channel(settings: Settings) -> AsyncIterator[Channel]:
+    """Opens a channel to the server at `settings.redis_url`, for the duration of a command."""
+    topology = connect(settings, str(settings.redis_url))
+    channel = Channel(topology)
     try:
         yield channel
     finally:
         await channel.close()
-        await client.aclose()
+        await topology.close()
 
 
 _ASKING = hiredis.pack_command(("ASKING",))
 
 
 class Channel:
-    """One connection of one user: opened when first needed, closed after any failure, opened again by the
-    next call. Where a cluster says that the keys of a call are elsewhere, it goes there and stays.
+    """One connection with one owner: opened by the first call, closed after any failure and reopened by the
+    next call. Where a cluster redirects a call to another node (MOVED), it connects to that node and stays.
 
     Unlike a client with a pool it knows whether a command can have reached the server, and it costs less
     per call. Calls must not overlap. Each may take as long as connecting may.
 
     `node` pins it to one server. Without `follow`, a call that another server has to answer raises NotSent,
-    and once the keys are there the next call goes there: for whoever needs more of a server than the keys
-    that it names.
+    and once the keys are there the next call goes there: for calls that depend on more than the keys that
+    they name.
     """
 
-    def __init__(self, client: Redis, node: Node | None = None, *, follow: bool = True) -> None:
-        self._servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
-        self._timeout: float = client.connection_pool.connection_kwargs["socket_connect_timeout"]
+    def __init__(self, topology: Topology, node: Node | None = None, *, follow: bool = True) -> None:
+        self._topology = topology
+        self._timeout = topology.timeout
         self._node = node
         self._follow = follow
         self._wire: Wire | None = None
@@ -98,18 +77,18 @@ class Channel:
         reply.
         """
         packed = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
-        for _ in range(MOST_REDIRECTIONS):
+        for _ in range(MAX_REDIRECTIONS):
             wire = self._wire
             if wire is None or not wire.is_open:
                 wire = await self._open(self._node)
             try:
                 return await self._exchange(wire, packed)
             except MovedError as moved:
-                await self._go_to(node_named_by(moved, wire.connection))
+                await self._go_to(redirection_target(moved, wire.connection))
             except AskError as migrating:
                 if not self._follow:
                     raise NotSent("these keys are on their way to another node") from migrating
-                return await self._ask(node_named_by(migrating, wire.connection), packed)
+                return await self._ask(redirection_target(migrating, wire.connection), packed)
         raise NotSent("the nodes of the cluster do not agree who has these keys")
 
     async def _exchange(self, wire: Wire, packed: bytes) -> Any:
@@ -117,7 +96,7 @@ class Channel:
             return await wire.exchange(packed, self._timeout)
         except (ReadOnlyError, ClusterDownError, *CONNECTION_FAILURES):
             # No server, or no master any more: the next call looks who is.
-            self._servers.avoid(wire.connection)
+            self._topology.avoid(wire.connection)
             await self.close()
             raise
         except ResponseError:
@@ -149,7 +128,7 @@ class Channel:
         await self.close()
         try:
             async with asyncio.timeout(self._timeout):
-                wire = Wire(await self._servers.open(node))
+                wire = Wire(await self._topology.open(node))
         except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
             raise NotSent(str(failure) or f"no connection within {self._timeout:g} s") from failure
         if not wire.is_open:
@@ -163,16 +142,3 @@ class Channel:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
-
-
-async def masters(client: Redis) -> list[Node | None]:
-    """The servers that together hold all keys; None: the only one. Raises what Channel.call raises."""
-    servers: Servers = client.connection_pool  # type: ignore[assignment]  # `connect` made it
-    timeout = client.connection_pool.connection_kwargs["socket_connect_timeout"]
-    try:
-        async with asyncio.timeout(timeout):
-            return await servers.masters()
-    except TimeoutError as failure:
-        raise RedisTimeoutError(str(failure) or f"no answer within {timeout:g} s") from failure
-    except InvalidResponse as failure:  # as Wire takes it
-        raise RedisConnectionError(f"no reply in the protocol of Redis: {failure}") from failure
