@@ -1,5 +1,7 @@
-"""Exceptions of the domain. They are raised deep and told once, at the edge: those of the service by
-`problems.py`, those of commands by `cli.py`.
+"""Errors of the domain: raised where they occur, reported once at the edge.
+
+`api/problems.py` turns a ServiceError into a problem document, `cli/` a CommandFailure into one line. Each
+class has a `code` of its own, which clients and tests rely on; the texts are for people and may change.
 """
 
 from __future__ import annotations
@@ -7,35 +9,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, TypedDict
 
-from model_core.errors import render_path
+from model_core.errors import InputCode, render_path
 
 MAX_PATH_LENGTH = 300
 
 
 class FieldError(TypedDict):
-    """What is wrong with one part of a request body; `path` as `examples[3].label`, empty for the whole."""
+    """One mistake in a request; `path` as `examples[3].label`, empty for the whole body."""
 
     path: str
+    code: InputCode
     detail: str
 
 
-def field_error(path: Sequence[str | int], detail: str) -> FieldError:
-    """A path repeats at most MAX_PATH_LENGTH characters of what a client sent."""
+def field_error(path: Sequence[str | int], detail: str, code: InputCode) -> FieldError:
+    """Repeat at most MAX_PATH_LENGTH characters of a path, whose names come from a client."""
     rendered = render_path(path)
     if len(rendered) > MAX_PATH_LENGTH:
         rendered = f"{rendered[:MAX_PATH_LENGTH]}…"
-    return FieldError(path=rendered, detail=detail)
+    return FieldError(path=rendered, code=code, detail=detail)
+
+
+class CommandFailure(RuntimeError):
+    """A command cannot continue; the text is one line for the person who ran it."""
 
 
 class ServiceError(Exception):
-    """An answer other than success, with what RFC 9457 wants to know about it.
+    """A reply other than success, with the members of its problem document (RFC 9457).
 
-    `extra` are further members of the problem document, `headers` further headers of the reply.
-    `retry_after_seconds`: when the same request may succeed, where waiting helps; None where it does not.
+    Every class that is raised declares its `code`; `title` defaults to the code in words.
+    `retry_after_seconds`: when the same request may succeed, None if waiting does not help. `extra`: further
+    members of the problem document. `headers`: further headers of the reply.
     """
 
     status: ClassVar[int] = 500
-    title: ClassVar[str] = "Internal error"
+    code: ClassVar[str]
+    title: ClassVar[str] = ""
     retry_after_seconds: int | None = None
 
     def __init__(
@@ -53,312 +62,290 @@ class ServiceError(Exception):
         self.extra: dict[str, object] = dict(extra or {})
 
 
-class UnknownModel(ServiceError):
+class NotFound(ServiceError):
     status = 404
-    title = "Unknown model"
-
-    def __init__(self, name: str, alias: str | None = None) -> None:
-        """alias: by which it was asked for."""
-        means = "" if alias is None else f" The alias {alias!r} means it; PUT /aliases/{alias} another one."
-        super().__init__(f"There is no model {name!r}.{means}", extra={"model": name})
-        self.name = name
 
 
-class InvalidModelName(ServiceError):
-    status = 422
-    title = "Invalid model name"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name[:80]!r} is not a model name: 1 to 64 letters, digits, '.', '_' or '-' of ASCII,"
-            " beginning with a letter or a digit."
-        )
-        self.name = name
-
-
-class ModelConflict(ServiceError):
-    """The model exists with another configuration."""
-
+class Conflict(ServiceError):
     status = 409
-    title = "Model exists with another configuration"
 
 
-class FixedAtCreation(ServiceError):
-    """A part of a model's configuration that does not change in place."""
-
-    status = 409
-    title = "Fixed at creation"
-
-
-class ModelExists(ServiceError):
-    """A new model was to get a name that is taken."""
-
-    status = 409
-    title = "Model exists already"
-
-
-class AliasConflict(ServiceError):
-    """A name cannot be that of a model and an alias at once, and an alias does not stand for the model where
-    that is to be changed.
-    """
-
-    status = 409
-    title = "Name is an alias or a model"
-
-
-class ContractMismatch(ServiceError):
-    """A stored model's hash fingerprint or format version differs from what this code would write."""
-
-    status = 409
-    title = "Stored model is of another contract"
+class Unavailable(ServiceError):
+    status = 503
+    retry_after_seconds = 1
 
 
 class Unprocessable(ServiceError):
     status = 422
+    code = "unprocessable"
     title = "Invalid request"
 
-    def __init__(self, errors: Sequence[FieldError], detail: str | None = None) -> None:
-        super().__init__(detail or summary_of(errors), extra={"errors": list(errors)})
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        """The detail is the first error, and the number of the others."""
+        first = errors[0]
+        detail = f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
+        if len(errors) > 1:
+            detail += f" (and {len(errors) - 1} more)"
+        super().__init__(detail, extra={"errors": list(errors)})
         self.errors = list(errors)
 
 
 class TooLarge(ServiceError):
     status = 413
+    code = "too_large"
     title = "Request body too large"
 
 
 class UnsupportedMediaType(ServiceError):
     status = 415
-    title = "Unsupported media type"
+    code = "unsupported_media_type"
 
 
 class SlowBody(ServiceError):
-    """The client did not finish sending its body in time."""
-
     status = 408
+    code = "slow_body"
     title = "Request body came too slowly"
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, headers={"Connection": "close"})
 
 
-class LogFull(ServiceError):
-    """The example log is over its backlog limit, or the server over its share of memory."""
+class StreamRefused(Unavailable):
+    """The process accepts no further listener to live figures: its limit is reached, or it is stopping."""
 
-    status = 429
-    title = "Too much is waiting to be learned"
-    retry_after_seconds = 1
-
-
-class StateUnavailable(ServiceError):
-    """The state is not in memory, or the call needs Redis, and Redis is away."""
-
-    status = 503
-    title = "State unavailable"
-    retry_after_seconds = 1
-
-
-class ModelDeleted(StateUnavailable):
-    """It is in memory still, and nothing waits there any more."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Model {name!r} was deleted or created anew.")
-
-
-class ServerFull(ServiceError):
-    """The server is at its maxmemory and took in nothing more."""
-
-    status = 507
-    title = "Redis is at its memory limit"
-
-
-AppendOutcome = Literal["not_appended", "unknown"]
-NO_ANSWER = "Redis did not answer in time."
-
-
-class StreamRefused(ServiceError):
-    """No further listener to live figures: there are enough, or the service stops."""
-
-    status = 503
-    title = "Stream refused"
+    code = "stream_refused"
 
     def __init__(self, detail: str, *, retry_after_seconds: int = 10) -> None:
         self.retry_after_seconds = retry_after_seconds
         super().__init__(detail)
 
 
-class UpdateUnavailable(ServiceError):
-    """An update was not acknowledged. `outcome` says whether that is known to mean that it did not happen."""
+class UnknownModel(NotFound):
+    code = "unknown_model"
 
-    status = 503
-    title = "Update unavailable"
+    def __init__(self, name: str, alias: str | None = None) -> None:
+        """alias: the name that the request used, if it was an alias."""
+        hint = (
+            "" if alias is None else f" The alias {alias!r} points to it: repoint it (PUT /aliases/{alias})."
+        )
+        super().__init__(f"There is no model {name!r}.{hint}", extra={"model": name})
+        self.name = name
+
+
+class InvalidModelName(ServiceError):
+    status = 422
+    code = "invalid_model_name"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name[:80]!r} is not a model name: use 1 to 64 ASCII letters, digits, '.', '_' or '-',"
+            " beginning with a letter or a digit."
+        )
+        self.name = name
+
+
+class ModelConflict(Conflict):
+    code = "model_conflict"
+    title = "Model exists with another configuration"
+
+
+class ModelExists(Conflict):
+    code = "model_exists"
+    title = "Model exists already"
+
+
+class FixedAtCreation(Conflict):
+    code = "fixed_at_creation"
+
+
+class AliasConflict(Conflict):
+    """A name cannot be both a model and an alias, and a model is changed under its own name only."""
+
+    code = "alias_conflict"
+    title = "Name is an alias or a model"
+
+
+class ContractMismatch(Conflict):
+    """The stored model has another hash fingerprint or format version than this version writes."""
+
+    code = "contract_mismatch"
+    title = "Stored model is of another contract"
+
+
+class StateUnavailable(Unavailable):
+    """The call needs Redis, or a state that is not in memory, and Redis does not answer."""
+
+    code = "state_unavailable"
+
+
+class ModelDeleted(StateUnavailable):
+    """The model is still in memory here, but no longer in Redis."""
+
+    code = "model_deleted"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Model {name!r} was deleted or recreated.")
+
+
+class ServerFull(ServiceError):
+    """Redis is at its maxmemory and stored nothing."""
+
+    status = 507
+    code = "server_full"
+    title = "Redis is at its memory limit"
+
+
+class LogFull(ServiceError):
+    """The example log has reached its backlog limit, or Redis its share of memory."""
+
+    status = 429
+    code = "log_full"
+    title = "Too many examples are pending"
     retry_after_seconds = 1
 
+
+AppendOutcome = Literal["not_appended", "unknown"]
+NO_ANSWER = "Redis did not answer in time."
+
+
+class UpdateUnavailable(Unavailable):
+    """An update was not acknowledged; `outcome` says whether it is certain that nothing was appended."""
+
+    code = "update_unavailable"
+
     def __init__(self, outcome: AppendOutcome, event_ids: Sequence[str], why: str = NO_ANSWER) -> None:
-        what = "Nothing was appended" if outcome == "not_appended" else "Whether it was appended is not known"
+        what = "Nothing was appended" if outcome == "not_appended" else "The examples may have been appended"
         super().__init__(
-            f"{why} {what}; a retry under the same event ids learns once.",
+            f"{why} {what}; retry under the same event ids, each is learned once.",
             extra={"outcome": outcome, "event_ids": list(event_ids)},
         )
         self.outcome = outcome
         self.event_ids = list(event_ids)
 
 
-class UnknownPrediction(ServiceError):
-    status = 404
-    title = "Unknown prediction"
+class UnknownPrediction(NotFound):
+    code = "unknown_prediction"
 
     def __init__(self, prediction_id: str) -> None:
         super().__init__(
-            f"No prediction {prediction_id[:80]!r} waits here: it was not logged (`log` in /predict), or by"
-            " another model, or has expired.",
+            f"There is no pending prediction {prediction_id[:80]!r}: it was not logged (`log` in /predict),"
+            " or by another model, or it has expired.",
             extra={"id": prediction_id},
         )
 
 
-class LabelConflict(ServiceError):
-    """The prediction has another label already."""
-
-    status = 409
+class LabelConflict(Conflict):
+    code = "label_conflict"
     title = "The prediction has another label"
 
     def __init__(self, prediction_id: str) -> None:
         super().__init__(
-            f"Prediction {prediction_id[:80]!r} was given the other label before; the first one stands.",
+            f"Prediction {prediction_id[:80]!r} already has the other label, which stays.",
             extra={"id": prediction_id},
         )
 
 
-class PredictionConflict(ServiceError):
-    """Predictions under ids that were logged before with other features."""
-
-    status = 409
+class PredictionConflict(Conflict):
+    code = "prediction_conflict"
     title = "The id belongs to another prediction"
 
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(
-            f"{ids[0][:80]!r} was logged with other features before, which are kept; predictions need ids of"
-            " their own.",
+            f"{ids[0][:80]!r} was logged with other features before, which stay: give each prediction its own"
+            " id.",
             extra={"ids": list(ids)},
         )
 
 
-class LabelsUnavailable(ServiceError):
-    """Redis did not answer in time; the same request again is safe."""
+class LabelsUnavailable(Unavailable):
+    """Redis did not answer in time; repeating the request is safe."""
 
-    status = 503
-    title = "Labels unavailable"
-    retry_after_seconds = 1
+    code = "labels_unavailable"
 
     def __init__(self, outcome: str, ids: Sequence[str]) -> None:
         super().__init__(
-            "Redis did not answer in time; the same request again has the same effect once.",
+            f"{NO_ANSWER} Send the same request again: it takes effect once.",
             extra={"outcome": outcome, "ids": list(ids)},
         )
 
 
-def summary_of(errors: Sequence[FieldError]) -> str:
-    """The `detail` of a problem: the first error, and how many more there are."""
-    first = errors[0]
-    text = f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
-    return text if len(errors) == 1 else f"{text} (and {len(errors) - 1} more)"
-
-
-class CommandFailure(RuntimeError):
-    """A command cannot go on; the text is one line for the person who gave it."""
-
-
-class UnknownSnapshot(ServiceError):
-    status = 404
-    title = "Unknown snapshot"
+class UnknownSnapshot(NotFound):
+    code = "unknown_snapshot"
 
     def __init__(self, model: str, wanted: str) -> None:
         if wanted == "newest":
             text = (
-                f"There is no snapshot of model {model!r}, but for what restores may have saved: name its id."
+                f"Model {model!r} has no snapshot, except those that restores may have saved: name one by id."
             )
         else:
-            text = f"There is no snapshot of model {model!r} with the id or the tag {wanted[:80]!r}."
+            text = f"Model {model!r} has no snapshot with the id or tag {wanted[:80]!r}."
         super().__init__(text)
 
 
-class SnapshotLeaving(ServiceError):
-    """It was to get a tag when retention, or somebody, was about to delete it, or just had."""
+class SnapshotLeaving(Conflict):
+    """The snapshot cannot be tagged: it is being deleted, or was deleted just now."""
 
-    status = 409
+    code = "snapshot_leaving"
     title = "Snapshot is being deleted"
 
     def __init__(self, model: str, snapshot: str, *, gone: bool) -> None:
         what = "was deleted just now" if gone else "is being deleted by retention"
         super().__init__(
-            f"Snapshot {snapshot} of model {model!r} {what} and got no tag; tag a newer one, or list what is"
-            " there and try again."
+            f"Snapshot {snapshot} of model {model!r} {what} and was not tagged: tag a newer one, or list the"
+            " snapshots and try again."
         )
 
 
-class DamagedSnapshot(ServiceError):
-    """A file that is not, byte for byte, what was written."""
+class SnapshotMismatch(Conflict):
+    """The snapshot's weights would have another meaning in this model."""
 
-    status = 409
-    title = "Snapshot cannot be used"
-
-
-class DamagedLogSegment(ServiceError):
-    """A file of the log archive that is not, byte for byte, what was written."""
-
-    status = 409
-    title = "Segment of the log archive cannot be used"
-
-
-class StoreUnavailable(ServiceError):
-    """The store does not answer, or takes nothing more."""
-
-    status = 503
-    title = "Snapshot store unavailable"
-    retry_after_seconds = 10
-
-
-class NoLearner(ServiceError):
-    """Nobody took the snapshot."""
-
-    status = 503
-    title = "No learner"
-    retry_after_seconds = 5
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"No learner of model {model!r} took the snapshot: is one running, and does it learn?"
-        )
-
-
-class SnapshotFailed(ServiceError):
-    """A fault of this service; its learner's log has the whole of it."""
-
-    title = "Snapshot failed"
-
-
-class SnapshotMismatch(ServiceError):
-    """The snapshot's weights would mean something else in this model."""
-
-    status = 409
+    code = "snapshot_mismatch"
     title = "Snapshot does not fit the model"
 
 
-class LogIncomplete(ServiceError):
-    """The log no longer holds what was to be learned again."""
+class DamagedSnapshot(Conflict):
+    """The file is not, byte for byte, what was written."""
 
-    status = 409
+    code = "damaged_snapshot"
+    title = "Snapshot cannot be used"
+
+
+class DamagedLogSegment(Conflict):
+    """A file of the log archive is not, byte for byte, what was written."""
+
+    code = "damaged_log_segment"
+    title = "Segment of the log archive cannot be used"
+
+
+class LogIncomplete(Conflict):
+    """The log no longer holds what would have to be learned again."""
+
+    code = "log_incomplete"
     title = "Log does not reach back to the snapshot"
 
 
-class RestoreConflict(ServiceError):
-    """Another restore or load came first."""
-
-    status = 409
+class RestoreConflict(Conflict):
+    code = "restore_conflict"
     title = "Model was restored or replaced meanwhile"
 
 
-class UnusableStore(ServiceError):
-    """The setting names no store that this installation can use."""
+class NoLearner(Unavailable):
+    code = "no_learner"
+    retry_after_seconds = 5
 
-    title = "Snapshot store cannot be used"
+    def __init__(self, model: str) -> None:
+        super().__init__(f"No learner of model {model!r} took the snapshot: check that one runs and learns.")
+
+
+class SnapshotFailed(ServiceError):
+    """A fault of this service; the learner's log has the details."""
+
+    code = "snapshot_failed"
+
+
+class StoreUnavailable(Unavailable):
+    """The snapshot store does not answer, or accepts no more data."""
+
+    code = "store_unavailable"
+    title = "Snapshot store unavailable"
+    retry_after_seconds = 10

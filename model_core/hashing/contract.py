@@ -74,10 +74,11 @@ class HashContract:
     def from_json(cls, obj: object) -> "HashContract":
         """The contract of a JSON object as in a model's configuration; absent keys take their defaults."""
         if not isinstance(obj, Mapping):
-            raise InvalidInput((), "must be an object")
+            raise InvalidInput((), "must be an object", "wrong_type")
         allowed = [f.name for f in fields(cls)]
         for key in obj:
-            _check(key in allowed, (str(key),), f"unknown; allowed are {', '.join(allowed)}")
+            if key not in allowed:
+                raise InvalidInput((str(key),), f"unknown; allowed are {', '.join(allowed)}", "unknown_field")
         known: dict[str, Any] = dict(obj)
         if "crosses" in known:
             known["crosses"] = _crosses_from_json(known["crosses"])
@@ -130,8 +131,9 @@ class HashContract:
 def check_name(name: object, path: Path, limit_bytes: int = Limits().name_bytes) -> None:
     """Raise InvalidInput unless `name` can name a feature."""
     if not isinstance(name, str):
-        raise InvalidInput(path, "a feature's name must be a string")
-    _check(name != "", path, "a feature needs a name")
+        raise InvalidInput(path, "a feature's name must be a string", "wrong_type")
+    if name == "":
+        raise InvalidInput(path, "a feature needs a name", "wrong_length")
     found = _FORBIDDEN_IN_NAMES.search(name)
     if found:
         what = "'='" if found[0] == "=" else f"the control character {found[0]!r}"
@@ -140,17 +142,17 @@ def check_name(name: object, path: Path, limit_bytes: int = Limits().name_bytes)
         size = len(name.encode())
     except UnicodeEncodeError:
         raise InvalidInput(path, "a feature's name must be valid Unicode, without lone surrogates") from None
-    _check(
-        size <= limit_bytes, path, f"a feature's name takes at most {limit_bytes} bytes of UTF-8, not {size}"
-    )
+    if size > limit_bytes:
+        detail = f"a feature's name takes at most {limit_bytes} bytes of UTF-8, not {size}"
+        raise InvalidInput(path, detail, "wrong_length")
 
 
 def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> InvalidInput:
     """What to raise for a value that is larger than the limit, or NaN."""
     if value != value:
-        return InvalidInput(path, "NaN is not a value: send null for what is missing")
+        return InvalidInput(path, "NaN is not a value: send null for what is missing", "out_of_range")
     bound = limits.value_magnitude
-    return InvalidInput(path, f"the {what}value must be between -{bound:g} and {bound:g}")
+    return InvalidInput(path, f"the {what}value must be between -{bound:g} and {bound:g}", "out_of_range")
 
 
 def scale_of(transform: Transform) -> float | None:
@@ -170,7 +172,7 @@ def _check_integer(name: str, value: object, low: int, high: int) -> None:
 
 def _check_types(types: object) -> None:
     if not isinstance(types, Mapping):
-        raise InvalidInput(("types",), "must be an object of names")
+        raise InvalidInput(("types",), "must be an object of names", "wrong_type")
     for name, kind in types.items():
         check_name(name, ("types", str(name)))
         _check(kind in ("category", "number"), ("types", name), 'must be "category" or "number"')
@@ -184,14 +186,14 @@ def _check_transform(transform: object, path: Path) -> None:
         raise InvalidInput(path, f"must be {_TRANSFORMS}")
     scale = transform["scale"]
     if isinstance(scale, bool) or not isinstance(scale, int | float):
-        raise InvalidInput((*path, "scale"), "must be a number")
+        raise InvalidInput((*path, "scale"), "must be a number", "wrong_type")
     bound = Limits().value_magnitude
     _check(-bound <= scale <= bound, (*path, "scale"), f"must be a number of at most {bound:g} in size")
 
 
 def _check_transforms(transforms: object, types: Mapping[str, FeatureType]) -> None:
     if not isinstance(transforms, Mapping):
-        raise InvalidInput(("transforms",), "must be an object of names")
+        raise InvalidInput(("transforms",), "must be an object of names", "wrong_type")
     for name, transform in transforms.items():
         check_name(name, ("transforms", str(name)))
         _check_transform(transform, ("transforms", name))
@@ -203,7 +205,7 @@ def _check_transforms(transforms: object, types: Mapping[str, FeatureType]) -> N
 
 def _crosses_from_json(crosses: object) -> tuple[tuple[str, ...], ...]:
     if not _is_list(crosses):
-        raise InvalidInput(("crosses",), "must be a list of lists of names")
+        raise InvalidInput(("crosses",), "must be a list of lists of names", "wrong_type")
     assert isinstance(crosses, Sequence)
     for i, cross in enumerate(crosses):
         _check(_is_list(cross), ("crosses", i), "must be a list of names")

@@ -92,7 +92,9 @@ class FeatureEncoder:
         """Order: the context's features, the example's own, then the crosses, which may span both."""
         if not context.names.isdisjoint(features):
             both = next(name for name in features if name in context.names)
-            raise InvalidInput((*path, both), "in the context already: send it in one of the two")
+            raise InvalidInput(
+                (*path, both), "in the context already: send it in one of the two", "duplicate_name"
+            )
         return self._encode_onto(context.draft.copy(), features.items(), len(features), context.texts, path)
 
     def _encode_onto(
@@ -137,7 +139,7 @@ class FeatureEncoder:
                     self._add_scaled(draft, name, value, path)
                 else:
                     allowed = "a string, a number, a boolean, null or a list of strings"
-                    raise InvalidInput((*path, str(name)), f"must be {allowed}")
+                    raise InvalidInput((*path, str(name)), f"must be {allowed}", "wrong_type")
         except UnicodeEncodeError:
             raise InvalidInput((*path, name), "must be valid Unicode, without lone surrogates") from None
 
@@ -180,7 +182,8 @@ class FeatureEncoder:
         self._check_count(len(draft.hashes) + len(texts), path)
         for i, text in enumerate(texts):
             if type(text) is not str:
-                raise InvalidInput((*path, name, i), "a list holds only strings: send its numbers as strings")
+                detail = "a list holds only strings: send its numbers as strings"
+                raise InvalidInput((*path, name, i), detail, "wrong_type")
             draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
 
     def _add_scaled(self, draft: Draft, name: str, scaled: Scaled, path: Path) -> None:
@@ -209,7 +212,8 @@ class FeatureEncoder:
         """The prefix `name=` of a feature that may be text, remembered."""
         check_name(name, (*path, str(name)), self.limits.name_bytes)
         if self.contract.types.get(name) == "number":
-            raise InvalidInput((*path, name), "declared a number by the model: send it without quotes")
+            detail = "declared a number by the model: send it without quotes"
+            raise InvalidInput((*path, name), detail, "wrong_type")
         self._note(name, False, self._number_rules)
         if len(self._prefixes) >= _REMEMBERED_NAMES:
             self._prefixes.clear()
@@ -224,7 +228,7 @@ class FeatureEncoder:
             detail = (
                 "the model is strict and its `types` do not declare this number: declare it, or send text"
             )
-            raise InvalidInput((*path, name), detail)
+            raise InvalidInput((*path, name), detail, "wrong_type")
         self._note(name, True, self._prefixes)
         transform = self.contract.transform_of(name)
         scale = scale_of(transform)
@@ -245,6 +249,5 @@ class FeatureEncoder:
     def _check_count(self, count: int, path: Path) -> None:
         if count > self.limits.features_per_example:
             limit = self.limits.features_per_example
-            raise InvalidInput(
-                path, f"an example has at most {limit} features, its lists and crosses included"
-            )
+            detail = f"an example has at most {limit} features, its lists and crosses included"
+            raise InvalidInput(path, detail, "too_many")

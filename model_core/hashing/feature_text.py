@@ -44,8 +44,10 @@ def decimal_text(value: float, path: Path) -> str:
     """The shortest decimal text of a number, `1` and `1.0` alike; integers keep every digit."""
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
-            raise InvalidInput(path, "a number must be finite")
+            raise InvalidInput(path, "a number must be finite", "out_of_range")
         return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
     if value.bit_length() > _INTEGER_BITS:
-        raise InvalidInput(path, f"an integer of more than {_INTEGER_BITS} bits: send it as a string")
+        raise InvalidInput(
+            path, f"an integer of more than {_INTEGER_BITS} bits: send it as a string", "out_of_range"
+        )
     return str(value)

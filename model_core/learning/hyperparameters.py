@@ -209,25 +209,25 @@ def _alphas(value: object) -> tuple[float, ...]:
 
 def _object(obj: object, path: Path, allowed: set[str]) -> Mapping[str, object]:
     if not isinstance(obj, Mapping):
-        raise InvalidInput(path, f"must be an object with {', '.join(sorted(allowed)) or 'no fields'}")
+        detail = f"must be an object with {', '.join(sorted(allowed)) or 'no fields'}"
+        raise InvalidInput(path, detail, "wrong_type")
     for key in obj:
         if key not in allowed:
-            raise InvalidInput(
-                (*path, str(key)), f"unknown; allowed: {', '.join(sorted(allowed)) or 'nothing'}"
-            )
+            detail = f"unknown; allowed: {', '.join(sorted(allowed)) or 'nothing'}"
+            raise InvalidInput((*path, str(key)), detail, "unknown_field")
     return obj
 
 
 def _kind(obj: object, path: Path, kinds: dict[str, set[str]]) -> tuple[str, Mapping[str, object]]:
     if not isinstance(obj, Mapping):
-        raise InvalidInput(path, f'must be an object with a "kind" of {", ".join(kinds)}')
+        raise InvalidInput(path, f'must be an object with a "kind" of {", ".join(kinds)}', "wrong_type")
     kind = _choice(_required(obj, "kind", path), (*path, "kind"), tuple(kinds))
     return kind, _object(obj, path, {"kind", *kinds[kind]})
 
 
 def _required(fields: Mapping[str, object], name: str, path: Path, default: object = None) -> object:
     if name not in fields and default is None:
-        raise InvalidInput((*path, name), "is missing")
+        raise InvalidInput((*path, name), "is missing", "required")
     return fields.get(name, default)
 
 

@@ -1,13 +1,13 @@
-"""Every exception that reaches the edge, translated once into problem+json (RFC 9457)."""
+"""Translates every exception that reaches the edge into a problem document (RFC 9457), in one place."""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,13 +17,30 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_core.errors import InvalidInput
+from model_core.errors import InputCode, InvalidInput
 from service.errors import FieldError, ServiceError, Unprocessable, field_error
 
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
+INTERNAL_ERROR = "internal_error"
+HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+"""Codes of the errors that routing raises, by status."""
 
+_CODES: dict[str, InputCode] = {
+    "json_invalid": "invalid_json",
+    "missing": "required",
+    "extra_forbidden": "unknown_field",
+    "dict_type": "wrong_type",
+    "list_type": "wrong_type",
+    "string_type": "wrong_type",
+    "float_type": "wrong_type",
+    "int_type": "wrong_type",
+    "bool_type": "wrong_type",
+    "finite_number": "out_of_range",
+    "string_too_short": "wrong_length",
+    "string_too_long": "wrong_length",
+}
 _DETAILS = {
     "missing": "this field is required",
     "dict_type": "must be an object",
@@ -41,43 +58,49 @@ class Problem(NamedTuple):
     body: bytes
 
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
-        """As ASGI wants them."""
+        """Return the headers as ASGI wants them."""
         further = [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
         length = b"%d" % len(self.body)
         return [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", length), *further]
 
 
 def problem_of(error: Exception, path: str) -> Problem:
-    """What a client sees of `error`; the unforeseen is logged under an incident id and not shown."""
+    """Describe `error` to a client; an unforeseen one is logged under an incident id and not shown."""
     known = _as_service_error(error)
     if known is not None:
-        kind = f"urn:ftrl-service:{_kebab(type(known).__name__)}"
-        return _problem(kind, known.status, known.title, known.detail, path, known.extra, known.headers)
+        title = known.title or known.code.replace("_", " ").capitalize()
+        kind = f"urn:ftrl-service:{known.code.replace('_', '-')}"
+        return _problem(
+            path,
+            known.status,
+            known.code,
+            title,
+            known.detail,
+            kind,
+            extra=known.extra,
+            headers=known.headers,
+        )
     if isinstance(error, HTTPException):
-        title = HTTPStatus(error.status_code).phrase
-        return _problem("about:blank", error.status_code, title, error.detail, path, {}, error.headers or {})
+        status = error.status_code
+        code, title = HTTP_CODES.get(status, "http_error"), HTTPStatus(status).phrase
+        return _problem(path, status, code, title, error.detail, headers=error.headers or {})
     incident = secrets.token_hex(8)
     logger.error("Incident %s: request to %s failed", incident, path, exc_info=error)
-    detail = f"The server failed. Its log says more under incident {incident}."
-    return _problem("about:blank", 500, "Internal Server Error", detail, path, {"incident": incident}, {})
+    detail = f"The server failed. Search its log for incident {incident}."
+    return _problem(path, 500, INTERNAL_ERROR, "Internal Server Error", detail, extra={"incident": incident})
 
 
 async def problem_response(request: Request, error: Exception) -> Response:
-    """`problem_of` as a handler of exceptions for FastAPI."""
+    """Answer with `problem_of`; an exception handler for FastAPI."""
     problem = problem_of(error, request.url.path)
     return Response(problem.body, problem.status, {**problem.headers, "content-type": PROBLEM_JSON})
-
-
-def _field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
-    """pydantic's errors in our words; the first `skip` parts of each location are not the client's."""
-    return [field_error(error["loc"][skip:], _detail(error)) for error in errors]
 
 
 def _as_service_error(error: Exception) -> ServiceError | None:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, InvalidInput):
-        return Unprocessable([field_error(error.path, error.detail)])
+        return Unprocessable([field_error(error.path, error.detail, error.code)])
     if isinstance(error, ValidationError):
         return Unprocessable(_field_errors(error.errors(include_url=False, include_input=False)))
     if isinstance(error, RequestValidationError):
@@ -85,22 +108,35 @@ def _as_service_error(error: Exception) -> ServiceError | None:
     return None
 
 
+def _field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
+    """Reword pydantic's errors; the first `skip` parts of each location are not the client's."""
+    return [
+        field_error(error["loc"][skip:], _detail(error), _CODES.get(error["type"], "invalid_value"))
+        for error in errors
+    ]
+
+
 def _detail(error: Mapping[str, Any]) -> str:
     return _DETAILS.get(error["type"]) or str(error["msg"]).replace("Input should", "must", 1)
 
 
 def _problem(
-    kind: str,
+    path: str,
     status: int,
+    code: str,
     title: str,
     detail: str,
-    path: str,
-    extra: Mapping[str, object],
-    headers: Mapping[str, str],
+    kind: str = "about:blank",
+    *,
+    extra: Mapping[str, object] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Problem:
-    document = {"type": kind, "title": title, "status": status, "detail": detail, "instance": quote(path)}
-    return Problem(status, headers, json.dumps({**document, **extra}, allow_nan=False).encode())
-
-
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+    members = {
+        "type": kind,
+        "code": code,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": quote(path),
+    }
+    return Problem(status, headers, json.dumps({**members, **extra}, allow_nan=False).encode())

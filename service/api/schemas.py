@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_core.errors import InputCode
 from service.example_log.results import UpdateStatus
 from service.models.names import MODEL_NAME_PATTERN
 
@@ -134,7 +135,8 @@ class Readiness(Reply):
 
 class ErrorItem(BaseModel):
     path: str = Field(description="Part of the body, as `examples[3].label`; empty for the whole.")
-    detail: str
+    code: InputCode = Field(description="Kind of the mistake, for programs.")
+    detail: str = Field(description="What is wrong and what is allowed, for people.")
 
 
 class Problem(BaseModel):
@@ -143,8 +145,9 @@ class Problem(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: str
+    code: str = Field(description="Kind of the error, for programs, such as `unknown_model`; it is stable.")
     title: str
     status: int
-    detail: str
+    detail: str = Field(description="What is wrong and what to do, for people; its wording may change.")
     instance: str
     errors: list[ErrorItem] | None = None

@@ -104,9 +104,11 @@ def refuse_other_sections(body: Mapping[str, Any]) -> None:
     for name in body:
         if name in ("hyper", "hashing", "evaluation", "snapshots"):
             way = "clone the model with another one" if name == "hyper" else "create another model"
-            raise InvalidInput((name,), f"is fixed at creation, only `feedback` changes in place; {way}")
+            raise InvalidInput(
+                (name,), f"is fixed at creation, only `feedback` changes in place; {way}", "unknown_field"
+            )
         if name != "feedback":
-            raise InvalidInput((name,), "unknown field; what changes in place is `feedback`")
+            raise InvalidInput((name,), "unknown field; what changes in place is `feedback`", "unknown_field")
 
 
 def _told(so_far: FeedbackConfig, asked: FeedbackConfig) -> str:

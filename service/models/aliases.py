@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 
-from service.errors import ContractMismatch, ServiceError, StateUnavailable, UnknownModel
+from service.errors import ContractMismatch, NotFound, StateUnavailable, UnknownModel
 from service.models.alias_store import Meanings, check_free, read_aliases, switch_alias
 from service.models.config.stored import checked_config
 from service.models.registry import Models, OpenModel
@@ -31,9 +31,8 @@ LOOK_AGAIN_SECONDS = 0.05
 _MOST_AT_ONCE = 1 << 20
 
 
-class UnknownAlias(ServiceError):
-    status = 404
-    title = "Unknown alias"
+class UnknownAlias(NotFound):
+    code = "unknown_alias"
 
     def __init__(self, alias: str) -> None:
         super().__init__(f"There is no alias {alias!r}.")

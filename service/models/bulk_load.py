@@ -13,7 +13,7 @@ import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from model_core.learning.state import ModelState
-from service.errors import ServiceError, StateUnavailable
+from service.errors import Conflict, StateUnavailable
 from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, full_is_told
@@ -29,10 +29,10 @@ NO_ROOM = (
 )
 
 
-class ModelMoved(ServiceError):
+class ModelMoved(Conflict):
     """The model learned or was replaced while the new state was being made; the old one stays."""
 
-    status = 409
+    code = "model_moved"
     title = "Model changed meanwhile"
 
     def __init__(self, model: str) -> None:

@@ -32,7 +32,7 @@ def _search(value: object, path: tuple[str | int, ...]) -> None:
         seen: set[str] = set()
         for name, item in value:
             if name in seen:
-                raise InvalidInput((*path, name), "this name comes twice in one object")
+                raise InvalidInput((*path, name), "this name comes twice in one object", "duplicate_name")
             seen.add(name)
             _search(item, (*path, name))
     elif isinstance(value, list):

@@ -42,7 +42,9 @@ def one_example(encoder: FeatureEncoder, request: UpdateRequest, max_weight: flo
     refuse_unknown(request, _EXAMPLE)
     for name in ("features", "label"):
         if name not in request:
-            raise InvalidInput((name,), "this field is required, or else `id` with a `label`, or `examples`")
+            raise InvalidInput(
+                (name,), "this field is required, or else `id` with a `label`, or `examples`", "required"
+            )
     return _new_example(encoder, request, max_weight, ())
 
 
@@ -53,7 +55,7 @@ async def many_examples(
     refuse_unknown(request, _MANY)
     examples = request["examples"]
     if len(examples) > max_examples:
-        raise InvalidInput(("examples",), f"a request has at most {max_examples} examples")
+        raise InvalidInput(("examples",), f"a request has at most {max_examples} examples", "too_many")
     checked: list[NewExample | NewLabel] = []
     errors: list[FieldError] = []
     for start in range(0, len(examples), _EXAMPLES_A_TURN):
@@ -83,19 +85,19 @@ def _check(
                 continue
             refuse_unknown(example, _ITEM, *path)
             if "features" not in example:
-                raise InvalidInput((*path, "features"), "this field is required, or else `id`")
+                raise InvalidInput((*path, "features"), "this field is required, or else `id`", "required")
             checked.append(_new_example(encoder, example, max_weight, path))
         except InvalidInput as wrong:
-            errors.append(field_error(wrong.path, wrong.detail))
+            errors.append(field_error(wrong.path, wrong.detail, wrong.code))
 
 
 def _new_label(example: Example | UpdateRequest, max_weight: float, path: Path) -> NewLabel:
     for name, why in _WITHOUT_ID.items():
         if name in example:
-            raise InvalidInput((*path, name), why)
+            raise InvalidInput((*path, name), why, "unknown_field")
     refuse_unknown(example, _LABEL, *path)
     if "label" not in example:
-        raise InvalidInput((*path, "label"), "this field is required")
+        raise InvalidInput((*path, "label"), "this field is required", "required")
     return NewLabel(example["id"], _label(example["label"], path), _weight(example, max_weight, path))
 
 
@@ -126,14 +128,16 @@ def _weight(example: Example | UpdateRequest, max_weight: float, path: Path) -> 
     if weight is None:
         weight = 1.0
     elif not 0 <= weight <= max_weight:
-        raise InvalidInput((*path, "weight"), f"must be between 0 and {max_weight:g}")
+        raise InvalidInput((*path, "weight"), f"must be between 0 and {max_weight:g}", "out_of_range")
     rate = example.get("sample_rate")
     if rate is None:
         return weight
     if not 0 < rate <= 1:
-        raise InvalidInput((*path, "sample_rate"), "must be above 0 and at most 1")
+        raise InvalidInput((*path, "sample_rate"), "must be above 0 and at most 1", "out_of_range")
     if rate * max_weight < 1:
-        raise InvalidInput((*path, "sample_rate"), f"1/sample_rate must be at most {max_weight:g}")
+        raise InvalidInput(
+            (*path, "sample_rate"), f"1/sample_rate must be at most {max_weight:g}", "out_of_range"
+        )
     return weight / rate
 
 
@@ -144,10 +148,12 @@ def _milliseconds(event_time: object, path: Path) -> int:
         milliseconds = _parsed(event_time, path)
     elif isinstance(event_time, int | float) and not isinstance(event_time, bool):
         if not 0 <= event_time <= LAST_SECOND:
-            raise InvalidInput(path, f"must be between 0 and {LAST_SECOND} seconds since 1970")
+            raise InvalidInput(
+                path, f"must be between 0 and {LAST_SECOND} seconds since 1970", "out_of_range"
+            )
         milliseconds = round(event_time * 1000)
     else:
-        raise InvalidInput(path, "must be an RFC 3339 text or seconds since 1970")
+        raise InvalidInput(path, "must be an RFC 3339 text or seconds since 1970", "wrong_type")
     return milliseconds
 
 
@@ -163,5 +169,5 @@ def _parsed(text: str, path: Path) -> int:
     except ValueError:
         raise InvalidInput(path, "there is no such date and time") from None
     if since < timedelta(0):
-        raise InvalidInput(path, "must not lie before 1970")
+        raise InvalidInput(path, "must not lie before 1970", "out_of_range")
     return since // timedelta(milliseconds=1)

@@ -16,7 +16,6 @@ from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import ParsedPredict
-from service.errors import Unprocessable, field_error
 from service.example_log.incoming import NewExample, NewExamples, NewLabel
 from service.models.registry import OpenModel, RequestHashing
 from service.parsing.duplicate_names import refuse_repeated_names
@@ -66,13 +65,13 @@ class RequestReader:
         return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})
 
     def impressions(self, body: bytes) -> list[str]:
-        """Raises pydantic.ValidationError, InvalidInput, Unprocessable."""
+        """Raises pydantic.ValidationError, InvalidInput."""
         request: ImpressionsRequest = self._impressions(body)
         refuse_unknown(request, frozenset({"ids"}))
         refuse_repeated_names(body, len(request))
         if len(request["ids"]) > self._settings.max_examples:
             detail = f"a request has at most {self._settings.max_examples} ids"
-            raise Unprocessable([field_error(("ids",), detail)])
+            raise InvalidInput(("ids",), detail, "too_many")
         return request["ids"]
 
     def _read_predict(self, model: OpenModel | RequestHashing, body: bytes) -> PredictCall:
@@ -125,7 +124,9 @@ def one_instance(encoder: FeatureEncoder, request: PredictRequest) -> ParsedPred
     """Raises InvalidInput."""
     refuse_unknown(request, _ONLY_ONE)
     if "features" not in request:
-        raise InvalidInput((), "send either `features`, or `instances` with or without a `context`")
+        raise InvalidInput(
+            (), "send either `features`, or `instances` with or without a `context`", "required"
+        )
     batch = ExampleBatch.from_encoded([encoder.encode(request["features"])])
     return ParsedPredict(False, batch, [request.get("id")])
 
@@ -134,10 +135,10 @@ def many_instances(encoder: FeatureEncoder, request: PredictRequest, max_instanc
     """Raises InvalidInput."""
     refuse_unknown(request, _MANY)
     if "instances" not in request:
-        raise InvalidInput(("instances",), "this field is required where there is a `context`")
+        raise InvalidInput(("instances",), "this field is required where there is a `context`", "required")
     instances = request["instances"]
     if len(instances) > max_instances:
-        raise InvalidInput(("instances",), f"a request has at most {max_instances} instances")
+        raise InvalidInput(("instances",), f"a request has at most {max_instances} instances", "too_many")
     for position, instance in enumerate(instances):
         refuse_unknown(instance, _ONE, "instances", position)
     features = [instance["features"] for instance in instances]

@@ -23,7 +23,9 @@ def refuse_unknown(fields: Mapping[str, Any], known: frozenset[str], *path: str 
     """Raises InvalidInput for the first field, of the object at `path`, that is not known."""
     if not known.issuperset(fields):
         name = next(name for name in fields if name not in known)
-        raise InvalidInput((*path, name), f"unknown field; known here are {', '.join(sorted(known))}")
+        raise InvalidInput(
+            (*path, name), f"unknown field; known here are {', '.join(sorted(known))}", "unknown_field"
+        )
 
 
 def _documented(**schema: list[JsonValue]) -> ConfigDict:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 from fastapi.routing import APIRoute
 
+from model_core.errors import InputCode
+from service.api.problems import HTTP_CODES, INTERNAL_ERROR
 from service.app import create_app
 from service.cli import main as cli
 from service.cli.http_client import TOKEN
 from service.cli.setting_flags import variable_name
-from service.errors import ServiceError, UnusableStore
 from service.models.bulk_load import ModelMoved
 from service.settings import Settings
+from service.snapshots.store.objects import UnusableStore
+from tests.support.declared_errors import service_errors
 from tests.support.documents import DOCUMENTS, prose
 from tests.support.reference_tables import DOCUMENT, metrics_table, with_tables
 from tests.support.shared_data import REPOSITORY
@@ -51,14 +54,20 @@ def test_every_call_has_its_place_in_the_http_reference() -> None:
         assert path in text, path
 
 
-def test_every_problem_has_its_place_in_the_http_reference() -> None:
+def test_the_http_reference_lists_every_error_code() -> None:
     text = (DOCS / "http.md").read_text()
-    in_table = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", text, re.MULTILINE))
-    assert in_table == {
-        (str(problem.status), re.sub(r"(?<!^)(?=[A-Z])", "-", problem.__name__).lower())
-        for problem in ServiceError.__subclasses__()
-        if problem not in ONLY_OF_COMMANDS
+    listed = re.findall(r"^\| `([a-z_]+)` \| (\d{3}) \|", text, re.MULTILINE)
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == {
+        *((error.code, str(error.status)) for error in service_errors() if error not in ONLY_OF_COMMANDS),
+        *((code, str(status)) for status, code in HTTP_CODES.items()),
+        (INTERNAL_ERROR, "500"),
     }
+
+
+def test_the_http_reference_lists_every_code_of_an_item() -> None:
+    text = (DOCS / "http.md").read_text()
+    assert re.findall(r"^\| `([a-z_]+)` \| [^|]+ \|$", text, re.MULTILINE) == list(get_args(InputCode))
 
 
 def test_every_variable_and_every_metric_that_is_named_exists() -> None:

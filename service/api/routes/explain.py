@@ -67,7 +67,7 @@ def explained(model: OpenModel, body: bytes, limits: Limits) -> Explanation:
     refuse_unknown(request, _KNOWN)
     refuse_repeated_names(body)
     if "features" not in request:
-        raise InvalidInput(("features",), "this field is required")
+        raise InvalidInput(("features",), "this field is required", "required")
     config = model.config
     encoder = naming_encoder(config.hashing, limits)
     encoded = encoder.encode_within(encoder.encode_context(request.get("context", {})), request["features"])

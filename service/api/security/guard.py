@@ -23,11 +23,13 @@ _READING = ("GET", "HEAD")
 
 class Unauthorized(ServiceError):
     status = 401
+    code = "unauthorized"
     title = "Token needed"
 
 
 class Forbidden(ServiceError):
     status = 403
+    code = "forbidden"
     title = "Token does not allow this"
 
 

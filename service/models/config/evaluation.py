@@ -26,10 +26,12 @@ class EvaluationConfig:
     def from_json(cls, body: object) -> EvaluationConfig:
         """Raises InvalidInput with the path."""
         if not isinstance(body, Mapping):
-            raise InvalidInput((), "must be an object")
+            raise InvalidInput((), "must be an object", "wrong_type")
         for name in body:
             if name not in _FIELDS:
-                raise InvalidInput((name,), "unknown field; an evaluation has `slices` and `most`")
+                raise InvalidInput(
+                    (name,), "unknown field; an evaluation has `slices` and `most`", "unknown_field"
+                )
         return cls(_names(body.get("slices", [])), _most(body.get("most", cls.most)))
 
     def to_json(self) -> dict[str, Any]:
@@ -41,10 +43,10 @@ def _names(value: object) -> tuple[str, ...]:
         raise InvalidInput(("slices",), f"must be a list of at most {MOST_SLICED} names of features")
     for i, name in enumerate(value):
         if not isinstance(name, str):
-            raise InvalidInput(("slices", i), "must be the name of a feature")
+            raise InvalidInput(("slices", i), "must be the name of a feature", "wrong_type")
         check_name(name, ("slices", i), Limits().name_bytes)
         if name in value[:i]:
-            raise InvalidInput(("slices", i), "is named twice")
+            raise InvalidInput(("slices", i), "is named twice", "duplicate_name")
     return tuple(value)
 
 

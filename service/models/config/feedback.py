@@ -51,11 +51,11 @@ class FeedbackConfig:
     def from_json(cls, body: object) -> FeedbackConfig:
         """Raises InvalidInput with the path."""
         if not isinstance(body, Mapping):
-            raise InvalidInput((), "must be an object")
+            raise InvalidInput((), "must be an object", "wrong_type")
         for name in body:
             if name not in _CHECKS:
                 known = ", ".join(field.name for field in fields(cls))
-                raise InvalidInput((name,), f"unknown field; a feedback has {known}")
+                raise InvalidInput((name,), f"unknown field; a feedback has {known}", "unknown_field")
         return cls(**{name: _CHECKS[name](value, name) for name, value in body.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class FeedbackConfig:
 
 def _flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInput((name,), "must be true or false")
+        raise InvalidInput((name,), "must be true or false", "wrong_type")
     return value
 
 

@@ -44,7 +44,9 @@ class ModelConfig:
         for name in body:
             if name not in _SECTIONS:
                 *others, last = (f"`{section}`" for section in _SECTIONS)
-                raise InvalidInput((name,), f"unknown field; a model has {', '.join(others)} and {last}")
+                raise InvalidInput(
+                    (name,), f"unknown field; a model has {', '.join(others)} and {last}", "unknown_field"
+                )
         config = cls(**{name: _section(name, body.get(name, {})) for name in _SECTIONS})
         if (why := refusal(config.hyper)) is not None:
             raise InvalidInput(("hyper",), why)

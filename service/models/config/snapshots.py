@@ -49,11 +49,11 @@ class SnapshotsConfig:
 
 def _object(body: object, what: str, names: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(body, Mapping):
-        raise InvalidInput((), "must be an object")
+        raise InvalidInput((), "must be an object", "wrong_type")
     for name in body:
         if name not in names:
             allowed = " and ".join(f"`{one}`" for one in names)
-            raise InvalidInput((str(name),), f"unknown field; `{what}` has {allowed}")
+            raise InvalidInput((str(name),), f"unknown field; `{what}` has {allowed}", "unknown_field")
     return body
 
 

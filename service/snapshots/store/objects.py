@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.spec import AbstractBufferedFile
 
-from service.errors import StoreUnavailable, UnusableStore
+from service.errors import ServiceError, StoreUnavailable
 from service.runtime.files import PARTIAL, write_whole_with
 
 Write = Callable[[BinaryIO], object]
@@ -23,6 +23,13 @@ Write = Callable[[BinaryIO], object]
 ABANDONED_SECONDS = 3600
 PART_BYTES = 8 * 1024 * 1024
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}}
+
+
+class UnusableStore(ServiceError):
+    """The setting names a snapshot store that this installation cannot use."""
+
+    code = "unusable_store"
+    title = "Snapshot store cannot be used"
 
 
 def store_failures() -> tuple[type[Exception], ...]:

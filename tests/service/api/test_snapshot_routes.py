@@ -27,7 +27,7 @@ def test_what_is_not_there_is_told(api: httpx.Client, model: str) -> None:
     assert api.get(f"{model}/snapshots").json() == {"snapshots": [], "damaged": []}
     refused = api.get(f"{model}/snapshots/good")
     assert refused.status_code == 404
-    assert refused.json()["detail"].endswith("with the id or the tag 'good'.")
+    assert refused.json()["detail"].endswith("with the id or tag 'good'.")
     assert api.get("/models/nobody/snapshots").status_code == 404
     assert api.post("/models/nobody/snapshots").status_code == 404
 

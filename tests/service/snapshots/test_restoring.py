@@ -108,7 +108,7 @@ async def test_what_a_restore_saved_is_not_the_newest_also_where_nothing_else_is
     taken = await take(system, model)
     await restored(system)
     catalogue(system).delete(catalogue(system).find(taken["id"]))
-    with pytest.raises(UnknownSnapshot, match="but for what restores may have saved"):
+    with pytest.raises(UnknownSnapshot, match="except those that restores may have saved"):
         await restored(system)
 
 

@@ -23,7 +23,6 @@ from service.errors import (
     SnapshotLeaving,
     StoreUnavailable,
     UnknownSnapshot,
-    UnusableStore,
 )
 from service.runtime.files import PARTIAL
 from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry
@@ -32,6 +31,7 @@ from service.snapshots.store.objects import (
     ABANDONED_SECONDS,
     DirectoryStore,
     ObjectStore,
+    UnusableStore,
     Write,
     open_store,
 )
@@ -124,7 +124,7 @@ def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore
     catalogue.untag(first, "good")
     catalogue.delete(second)
     assert [(entry.id, entry.tags) for entry in catalogue.entries()] == [(first.id, ())]
-    with pytest.raises(UnknownSnapshot, match="no snapshot of model 'clicks' with the id or the tag 'good'"):
+    with pytest.raises(UnknownSnapshot, match="'clicks' has no snapshot with the id or tag 'good'"):
         catalogue.find("good")
 
 
@@ -235,11 +235,11 @@ def test_a_snapshot_that_goes_or_is_gone_cannot_be_tagged(store: ObjectStore) ->
     entry = catalogue.write(sample(10))
     named, mark = f"{entry.id} of model 'clicks'", f"clicks/{entry.id}{LEAVING}"
     store.put(mark, lambda _: None)
-    with pytest.raises(SnapshotLeaving, match=f"{named} is being deleted by retention and got no tag"):
+    with pytest.raises(SnapshotLeaving, match=f"{named} is being deleted by retention and was not tagged"):
         catalogue.tag(entry, "good")
     store.remove(mark)
     catalogue.delete(entry)
-    with pytest.raises(SnapshotLeaving, match=f"{named} was deleted just now and got no tag"):
+    with pytest.raises(SnapshotLeaving, match=f"{named} was deleted just now and was not tagged"):
         catalogue.tag(entry, "good")
     assert store.names("clicks/") == {}
 
