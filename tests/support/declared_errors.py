@@ -8,7 +8,7 @@ import pkgutil
 import service
 from service.errors import Conflict, NotFound, ServiceError, Unavailable
 
-BASES = {ServiceError, NotFound, Conflict, Unavailable}
+BASES = (ServiceError, NotFound, Conflict, Unavailable)
 """They give a status to others and are not raised themselves."""
 
 

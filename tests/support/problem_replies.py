@@ -1,4 +1,4 @@
-"""What every refusal has in common."""
+"""What every error reply has in common."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from typing import Any
 
 import httpx
 
+PROBLEM_MEMBERS = {"type", "code", "title", "status", "detail", "instance"}
 
-def problem(reply: httpx.Response, status: int, path: str | None = None, *words: str) -> dict[str, Any]:
-    """Asserts that the reply is a problem of that status, and that an error at `path` mentions the words."""
+
+def problem(reply: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Return the problem document of this status and code that the reply is."""
     assert reply.status_code == status, reply.text
     assert reply.headers["content-type"] == "application/problem+json"
     document: dict[str, Any] = json.loads(reply.text, parse_constant=_refuse)
-    assert document["status"] == status
-    assert {"type", "title", "detail", "instance"} <= document.keys()
-    if path is not None:
-        [error] = document["errors"]
-        assert error["path"] == path
-        for word in words:
-            assert word in error["detail"], error
+    assert document.keys() >= PROBLEM_MEMBERS
+    assert (document["status"], document["code"]) == (status, code), document
     return document
+
+
+def invalid(reply: httpx.Response, path: str, code: str) -> str:
+    """Return the text of the only error of a request that is not valid, which is this one."""
+    [error] = problem(reply, 422, "unprocessable")["errors"]
+    assert (error["path"], error["code"]) == (path, code), error
+    text: str = error["detail"]
+    assert text
+    return text
 
 
 def _refuse(constant: str) -> float:

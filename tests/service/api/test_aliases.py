@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import ApiFactory
+from tests.support.problem_replies import invalid, problem
 from tests.support.servers import ServerProcess
 
 EXAMPLE = {"features": {"ad": "a1", "site": "s1"}, "label": 1}
@@ -74,10 +75,10 @@ def test_other_processes_hear_of_an_alias(fresh_valkey: ServerProcess, start_api
 
 
 def test_a_name_is_a_model_or_an_alias(api: httpx.Client, model: str, alias: str) -> None:
-    taken = api.put(f"/models/{alias}", json={})
-    assert (taken.status_code, taken.json()["type"]) == (409, "urn:ftrl-service:alias-conflict")
-    assert api.put(model.replace("models", "aliases"), json={"model": "default"}).status_code == 409
-    assert api.post(f"{model}/clone", json={"name": alias}).status_code == 409
+    problem(api.put(f"/models/{alias}", json={}), 409, "alias_conflict")
+    path = model.replace("models", "aliases")
+    problem(api.put(path, json={"model": "default"}), 409, "alias_conflict")
+    problem(api.post(f"{model}/clone", json={"name": alias}), 409, "alias_conflict")
 
 
 def test_what_reads_takes_an_alias(api: httpx.Client, model: str, alias: str) -> None:
@@ -118,24 +119,19 @@ def test_what_changes_or_makes_a_model_wants_its_own_name(api: httpx.Client, mod
         api.post(f"/models/{alias}/restore", json=restore),
         api.put("/aliases/some", json={"model": alias}),
     ]
-    assert {(reply.status_code, reply.json()["type"]) for reply in calls} == {
-        (409, "urn:ftrl-service:alias-conflict")
-    }
-    told = (
-        f"{alias!r} is an alias of model {name!r}, and nothing was done: name the model, or DELETE"
-        f" /aliases/{alias} first."
-    )
-    assert {reply.json()["detail"] for reply in calls} == {told}
+    details = {problem(reply, 409, "alias_conflict")["detail"] for reply in calls}
+    assert len(details) == 1
+    assert f"alias of model {name!r}" in details.pop()
     assert api.get(model).status_code == 200
     assert len(api.get(f"{model}/snapshots").json()["snapshots"]) == 1
 
 
 def test_what_is_not_there_is_told(api: httpx.Client) -> None:
-    assert api.get("/aliases/nobody").status_code == 404
-    assert api.delete("/aliases/nobody").status_code == 404
-    assert api.put("/aliases/some", json={"model": "nobody"}).status_code == 404
-    assert api.put("/aliases/some", json={"model": 3}).status_code == 422
-    assert api.put("/aliases/so me", json={"model": "default"}).status_code == 422
+    problem(api.get("/aliases/nobody"), 404, "unknown_alias")
+    problem(api.delete("/aliases/nobody"), 404, "unknown_alias")
+    problem(api.put("/aliases/some", json={"model": "nobody"}), 404, "unknown_model")
+    invalid(api.put("/aliases/some", json={"model": 3}), "model", "wrong_type")
+    problem(api.put("/aliases/so me", json={"model": "default"}), 422, "invalid_model_name")
 
 
 def test_a_clone_begins_with_what_was_learned_and_goes_its_own_way(api: httpx.Client, model: str) -> None:
@@ -168,8 +164,7 @@ def test_a_clone_may_have_other_hyperparameters_of_its_family(api: httpx.Client,
     assert again.json()["hyper"] == made.json()["hyper"] | {"l1": 1.0}, "what is left out stays"
     api.delete(f"/models/{name}-2").raise_for_status()
     refused = api.post(f"{model}/clone", json={"name": f"{name}-2", "hyper": {"family": "rda"}})
-    assert refused.status_code == 409
-    assert "is of the family 'ftrl'" in refused.json()["detail"]
+    problem(refused, 409, "snapshot_mismatch")
     api.delete(f"/models/{name}").raise_for_status()
 
 
@@ -203,5 +198,6 @@ def test_a_clone_of_which_nothing_comes_says_where_it_is_wrong(
 ) -> None:
     name = f"wrong-{model.rpartition('/')[2]}"
     refused = api.post(f"{model}/clone", json={"name": name, **changes})
-    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, path)
+    [error] = problem(refused, 422, "unprocessable")["errors"]
+    assert error["path"] == path
     assert api.get(f"/models/{name}").status_code == 404

@@ -36,18 +36,18 @@ def test_a_body_may_be_as_large_as_the_limit_and_no_larger(
     api: httpx.Client, sent: Callable[[bytes], bytes | Iterator[bytes]]
 ) -> None:
     assert api.post("/predict", content=sent(padded(MIB)), headers=HEADERS).status_code == 200
-    document = problem(api.post("/predict", content=sent(padded(MIB + 1)), headers=HEADERS), 413)
+    document = problem(api.post("/predict", content=sent(padded(MIB + 1)), headers=HEADERS), 413, "too_large")
     assert str(MIB) in document["detail"]
 
 
 def test_a_body_far_beyond_the_limit_is_refused_however_it_is_sent(api: httpx.Client) -> None:
-    problem(api.post("/predict", content=padded(40 * MIB), headers=HEADERS), 413)
-    problem(api.post("/predict", content=in_pieces(padded(40 * MIB)), headers=HEADERS), 413)
+    problem(api.post("/predict", content=padded(40 * MIB), headers=HEADERS), 413, "too_large")
+    problem(api.post("/predict", content=in_pieces(padded(40 * MIB)), headers=HEADERS), 413, "too_large")
 
 
 def test_the_connection_is_good_for_more_after_a_body_that_was_too_large(api: httpx.Client) -> None:
     for _ in range(3):
-        problem(api.post("/predict", content=in_pieces(padded(3 * MIB)), headers=HEADERS), 413)
+        problem(api.post("/predict", content=in_pieces(padded(3 * MIB)), headers=HEADERS), 413, "too_large")
         assert api.post("/predict", content=padded(100), headers=HEADERS).status_code == 200
 
 
@@ -56,11 +56,11 @@ def test_a_batch_update_may_be_larger(api: httpx.Client, model: str) -> None:
     body = json.dumps({"examples": examples}).encode()
     assert len(body) > MIB
     assert api.post(f"{model}/update", content=body, headers=HEADERS).status_code == 200
-    problem(api.post(f"{model}/update", content=padded(16 * MIB + 1), headers=HEADERS), 413)
+    problem(api.post(f"{model}/update", content=padded(16 * MIB + 1), headers=HEADERS), 413, "too_large")
 
 
 def test_a_specification_of_a_model_is_bounded_too(api: httpx.Client) -> None:
-    problem(api.put("/models/huge", content=in_pieces(padded(MIB + 1)), headers=HEADERS), 413)
+    problem(api.put("/models/huge", content=in_pieces(padded(MIB + 1)), headers=HEADERS), 413, "too_large")
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999", "1000000000000"])
@@ -130,7 +130,7 @@ async def test_a_body_that_does_not_come_is_given_up_after_a_while(
     assert await answer(connection) == 408
     headers = dict(connection.replies[0]["headers"])
     assert headers[b"connection"] == b"close"
-    assert json.loads(connection.replies[1]["body"])["status"] == 408
+    assert json.loads(connection.replies[1]["body"])["code"] == "slow_body"
 
 
 async def test_a_slow_body_does_not_disturb_the_others() -> None:

@@ -47,7 +47,7 @@ def told(api: httpx.Client, name: str, t: int, slices_t: int | None = None) -> d
 
 
 def test_an_unknown_model_has_no_evaluation(api: httpx.Client) -> None:
-    problem(api.get("/models/never/evaluation"), 404)
+    problem(api.get("/models/never/evaluation"), 404, "unknown_model")
 
 
 def test_before_the_first_example_every_figure_is_null(api: httpx.Client, name: str) -> None:

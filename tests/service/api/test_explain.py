@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.support.commands import run
+from tests.support.problem_replies import invalid, problem
 
 HYPERS = [
     {},
@@ -79,23 +80,21 @@ def test_features_that_meet_in_a_slot_are_named_together(api: httpx.Client) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "path"),
+    ("body", "path", "code"),
     [
-        ({}, "features"),
-        ({"features": {"a=b": 1}}, "features.a=b"),
-        ({"features": {"a": 1e9}}, "features.a"),
-        ({"features": {}, "instances": []}, "instances"),
-        ({"context": {"a": 1}, "features": {"a": 1}}, "features.a"),
+        ({}, "features", "required"),
+        ({"features": {"a=b": 1}}, "features.a=b", "invalid_value"),
+        ({"features": {"a": 1e9}}, "features.a", "out_of_range"),
+        ({"features": {}, "instances": []}, "instances", "unknown_field"),
+        ({"context": {"a": 1}, "features": {"a": 1}}, "features.a", "duplicate_name"),
     ],
 )
-def test_a_bad_body_is_refused_with_its_path(api: httpx.Client, body: dict, path: str) -> None:
-    reply = api.post("/explain", json=body)
-    assert reply.status_code == 422
-    assert reply.json()["errors"][0]["path"] == path
+def test_a_bad_body_is_refused_with_its_path(api: httpx.Client, body: dict, path: str, code: str) -> None:
+    invalid(api.post("/explain", json=body), path, code)
 
 
 def test_an_unknown_model_is_not_found(api: httpx.Client) -> None:
-    assert api.post("/models/nobody/explain", json={"features": {}}).status_code == 404
+    problem(api.post("/models/nobody/explain", json={"features": {}}), 404, "unknown_model")
 
 
 def test_the_command_prints_what_the_service_tells(api: httpx.Client, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from model_core.learning.state import ModelState
 from service.models.config.model import ModelConfig
 from service.storage.topology import connect
 from tests.service.api.conftest import LiveApi
-from tests.support.problem_replies import problem
+from tests.support.problem_replies import invalid, problem
 from tests.support.system import stored
 from tests.support.waiting import wait_until
 
@@ -155,10 +155,10 @@ def test_an_explanation_reads_weights_that_shrank_untouched(learned: httpx.Clien
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_rest_is_refused_with_the_reason(api: httpx.Client, name: str) -> None:
     reply = api.put(f"/models/{name}", json={"hyper": REFUSED[name], "hashing": HASHING})
-    document = problem(reply, 422, "hyper")
+    document = problem(reply, 422, "unprocessable")
     assert document["errors"][0]["detail"] == refusal(Hyperparameters.from_json(REFUSED[name]))
     assert REFUSED[name]["family"] in document["detail"]
-    problem(api.get(f"/models/{name}"), 404)
+    problem(api.get(f"/models/{name}"), 404, "unknown_model")
 
 
 @pytest.mark.parametrize("family", ["comid", "aogd"])
@@ -166,4 +166,5 @@ def test_psi_l2_is_refused_where_it_would_shrink_untouched_weights_by_no_closed_
     api: httpx.Client, family: str
 ) -> None:
     hyper = {"family": family, "schedule": {"kind": "constant"}, "psi_l2": 0.1}
-    assert "psi_l2" in problem(api.put("/models/never", json={"hyper": hyper}), 422, "hyper")["detail"]
+    reply = api.put("/models/never", json={"hyper": hyper})
+    assert "psi_l2" in invalid(reply, "hyper", "invalid_value")

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.problem_replies import problem
+from tests.support.problem_replies import invalid, problem
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -36,7 +36,7 @@ def test_a_server_that_persists_nothing_is_named(api: httpx.Client) -> None:
 
 
 def test_readiness_for_what_there_is_not_is_refused(api: httpx.Client) -> None:
-    problem(api.get("/readyz?for=lunch"), 422, "for")
+    invalid(api.get("/readyz?for=lunch"), "for", "invalid_value")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
@@ -67,7 +67,7 @@ def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, star
     assert samples(api)[("ftrl_mirror_age_seconds", "model=default")] > 0.5
 
     refused = api.post("/update", json=click)
-    document = problem(refused, 503)
+    document = problem(refused, 503, "update_unavailable")
     assert refused.headers["retry-after"]
     assert document["outcome"] in ("not_appended", "unknown")
     assert document["event_ids"] == ["e"]
@@ -76,9 +76,9 @@ def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, star
         api.put("/models/x", json={}),
         api.post("/models/x/predict", json=click),
     ):
-        problem(reply, 503)
+        problem(reply, 503, "state_unavailable")
         assert reply.headers["retry-after"]
-    unopened = problem(api.post("/models/x/update", json=click), 503)
+    unopened = problem(api.post("/models/x/update", json=click), 503, "update_unavailable")
     assert (unopened["outcome"], unopened["event_ids"]) == ("not_appended", [])
 
     fresh_valkey.resume()
@@ -96,7 +96,7 @@ def test_the_process_waits_for_a_redis_that_comes_later(server_factory, start_ap
     report = api.get("/readyz")
     assert report.status_code == 503
     assert report.json()["predict"] == "unavailable"
-    problem(api.post("/predict", json={"features": {}}), 503)
+    problem(api.post("/predict", json={"features": {}}), 503, "state_unavailable")
     server.start()
     wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
     assert api.post("/predict", json={"features": {}}).status_code == 200
@@ -107,7 +107,7 @@ def test_a_full_log_is_told_to_come_back_later(valkey: ServerProcess, start_api)
     example = {"features": {"ad": "a"}, "label": 1}
     assert api.post("/update?wait=false", json={"examples": [example] * 10}).status_code == 202
     refused = api.post("/update?wait=false", json=example)
-    problem(refused, 429)
+    problem(refused, 429, "log_full")
     assert refused.headers["retry-after"]
 
 
@@ -117,7 +117,7 @@ def test_a_server_near_its_memory_limit_gets_no_more_examples(fresh_valkey: Serv
         client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.02))
     wait_until(lambda: api.get("/readyz?for=update").status_code == 503)
     assert samples(api)[("ftrl_redis_shedding",)] == 1
-    problem(api.post("/update", json={"features": {}, "label": 1}), 429)
+    problem(api.post("/update", json={"features": {}, "label": 1}), 429, "log_full")
     assert api.get("/readyz").status_code == 200
 
 
@@ -149,7 +149,7 @@ def test_requests_and_examples_are_counted(api: httpx.Client, model: str) -> Non
 
 def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> None:
     for path in ("/nowhere", "/nowhere/else"):
-        problem(api.get(path), 404)
+        problem(api.get(path), 404, "not_found")
     assert not [key for key in samples(api) if any("nowhere" in part for part in key)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.support.problem_replies import invalid, problem
+
 LOGGED = {"hashing": {"bits": 12}, "feedback": {"log": True, "learn_at": "arrival", "exposure": "on_predict"}}
 FEATURES = {"ad": "a1"}
 ODD = [
@@ -81,18 +83,15 @@ def test_an_event_is_learned_once_under_any_text(api: httpx.Client, model: str, 
 def test_what_is_no_text_of_json_is_no_id(
     api: httpx.Client, logging_model: str, verb: str, body: bytes, text: bytes
 ) -> None:
-    refused = api.post(
-        f"{logging_model}/{verb}", content=body % text, headers={"Content-Type": "application/json"}
-    )
-    assert (refused.status_code, refused.json()["type"]) == (422, "urn:ftrl-service:unprocessable")
+    headers = {"Content-Type": "application/json"}
+    refused = api.post(f"{logging_model}/{verb}", content=body % text, headers=headers)
+    problem(refused, 422, "unprocessable")
 
 
 @pytest.mark.parametrize("tag", ["", "a%00", "%00", "good%0A", "a%7f", "%C2%85", "newest", "a" * 33, "%FF"])
 def test_a_tag_has_plain_signs_only(api: httpx.Client, model: str, tag: str) -> None:
     refused = api.post(f"{model}/snapshots?tag={tag}")
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["path"] == "tag"
-    assert "a tag is 1 to 32 of a-z, 0-9, - and _" in refused.json()["detail"]
+    assert "a tag is 1 to 32 of a-z, 0-9, - and _" in invalid(refused, "tag", "invalid_value")
 
 
 @pytest.mark.parametrize("name", ["a%00", "%00", "a%0A", "%FF", "a%7f", "%C2%85", "a%1f"])

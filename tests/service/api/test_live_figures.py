@@ -40,8 +40,8 @@ def test_the_rates_are_those_of_the_model_alone(api: httpx.Client, model: str) -
 
 
 def test_who_listens_to_an_unknown_model_is_told_as_by_any_other_call(api: httpx.Client) -> None:
-    problem(api.get("/models/nobody/live"), 404)
-    problem(api.get("/models/-/live"), 422)
+    problem(api.get("/models/nobody/live"), 404, "unknown_model")
+    problem(api.get("/models/-/live"), 422, "invalid_model_name")
 
 
 def test_a_stream_ends_when_its_model_is_deleted(api: httpx.Client) -> None:
@@ -85,7 +85,7 @@ def test_only_so_many_may_listen(valkey: ServerProcess, start_api: ApiFactory) -
         for events in streams:
             next_of(events)
         refused = api.get("/models/default/live")
-        problem(refused, 503)
+        problem(refused, 503, "stream_refused")
         assert refused.headers["retry-after"]
         assert samples(api)[("ftrl_live_streams",)] == 2
     wait_until(lambda: samples(api)[("ftrl_live_streams",)] == 0)
@@ -133,7 +133,7 @@ def test_a_redis_that_is_away_makes_the_figures_stale(
 
 @pytest.mark.parametrize("path", ["/dashboard/nothing.js", "/dashboard/", "/dashboard/../routes.py"])
 def test_only_the_files_of_the_page_are_served(api: httpx.Client, path: str) -> None:
-    problem(api.get(path), 404)
+    problem(api.get(path), 404, "not_found")
 
 
 def test_the_page_may_run_nothing_but_its_own_files(api: httpx.Client) -> None:

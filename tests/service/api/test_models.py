@@ -7,7 +7,7 @@ import math
 import httpx
 import pytest
 
-from tests.support.problem_replies import problem
+from tests.support.problem_replies import invalid, problem
 
 SPECIFICATION = {
     "hyper": {"l1": 0, "rate": {"kind": "adaptive", "alpha": 0.2, "beta": 1}},
@@ -34,7 +34,7 @@ def test_a_model_is_created_once(api: httpx.Client, name: str) -> None:
 def test_a_different_specification_of_an_existing_model_is_a_conflict(api: httpx.Client, name: str) -> None:
     api.put(f"/models/{name}", json=SPECIFICATION).raise_for_status()
     other = SPECIFICATION | {"hashing": {"bits": 15, "crosses": [["ad", "site"]]}}
-    document = problem(api.put(f"/models/{name}", json=other), 409)
+    document = problem(api.put(f"/models/{name}", json=other), 409, "model_conflict")
     assert "bits" in document["detail"]
     assert api.get(f"/models/{name}").json()["hashing"]["bits"] == 14
 
@@ -73,8 +73,8 @@ def test_a_deleted_model_is_gone_and_its_successor_starts_anew(api: httpx.Client
     assert (deleted.status_code, deleted.content) == (204, b"")
     assert name not in api.get("/models").json()["models"]
     for reply in (api.get(f"/models/{name}"), api.delete(f"/models/{name}")):
-        assert name in problem(reply, 404)["detail"]
-    problem(api.post(f"/models/{name}/predict", json={"features": {}}), 404)
+        assert problem(reply, 404, "unknown_model")["model"] == name
+    problem(api.post(f"/models/{name}/predict", json={"features": {}}), 404, "unknown_model")
     new = api.put(f"/models/{name}", json=SPECIFICATION).json()
     assert (new["t"], new["features_seen"]) == (0, 0)
     assert new["revision"].split("-")[0] != old["revision"].split("-")[0]
@@ -112,12 +112,13 @@ def test_these_are_names(api: httpx.Client, name: str) -> None:
 def test_a_bad_specification_is_refused_where_it_is_bad(
     api: httpx.Client, specification: dict[str, object], where: str
 ) -> None:
-    problem(api.put("/models/never", json=specification), 422, where)
-    problem(api.get("/models/never"), 404)
+    document = problem(api.put("/models/never", json=specification), 422, "unprocessable")
+    assert [error["path"] for error in document["errors"]] == [where]
+    problem(api.get("/models/never"), 404, "unknown_model")
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity"])
 def test_hyperparameters_are_finite(api: httpx.Client, text: str) -> None:
     body = f'{{"hyper": {{"l1": {text}}}}}'
     reply = api.put("/models/never", content=body, headers={"content-type": "application/json"})
-    problem(reply, 422, "hyper.l1")
+    invalid(reply, "hyper.l1", "invalid_value")

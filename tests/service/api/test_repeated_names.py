@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import HashContract, Limits
 from service.parsing.duplicate_names import refuse_repeated_names
-from tests.support.problem_replies import problem
+from tests.support.problem_replies import invalid
 from tests.support.request_ways import PredictWay, UpdateWay
 
 REPEATED = [
@@ -39,7 +39,7 @@ def test_a_name_that_comes_twice_is_refused_and_named(
     api: httpx.Client, path: str, body: str, where: str
 ) -> None:
     reply = api.post(path, content=body.encode(), headers={"content-type": "application/json"})
-    problem(reply, 422, where, "twice")
+    invalid(reply, where, "duplicate_name")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,8 @@ def test_so_it_is_by_the_calls_about_models(
     api: httpx.Client, method: str, path: str, body: str, where: str
 ) -> None:
     headers = {"content-type": "application/json"}
-    problem(api.request(method, path, content=body.encode(), headers=headers), 422, where, "twice")
+    reply = api.request(method, path, content=body.encode(), headers=headers)
+    invalid(reply, where, "duplicate_name")
 
 
 @pytest.mark.parametrize("body", [body for _, body, _ in REPEATED])

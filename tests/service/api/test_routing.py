@@ -16,7 +16,7 @@ from tests.support.problem_replies import problem
     ["/nowhere", "/predict/", "/models/default/nothing", "/models//predict", "/models/a%2Fb/predict"],
 )
 def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
-    document = problem(api.post(path, json={}), 404)
+    document = problem(api.post(path, json={}), 404, "not_found")
     assert document["type"] == "about:blank"
 
 
@@ -40,15 +40,16 @@ def test_a_wrong_method_is_told_the_right_one(
     assert reply.status_code == 405
     assert set(reply.headers["allow"].split(", ")) == allowed
     if method != "HEAD":
-        problem(reply, 405)
+        problem(reply, 405, "method_not_allowed")
 
 
 def test_a_path_is_quoted_in_the_instance(api: httpx.Client) -> None:
-    assert problem(api.get("/näh"), 404)["instance"] == "/n%C3%A4h"
+    assert problem(api.get("/näh"), 404, "not_found")["instance"] == "/n%C3%A4h"
 
 
 def test_problems_have_a_type_of_their_own(api: httpx.Client) -> None:
-    assert problem(api.get("/models/nobody"), 404)["type"] == "urn:ftrl-service:unknown-model"
+    document = problem(api.get("/models/nobody"), 404, "unknown_model")
+    assert document["type"] == "urn:ftrl-service:unknown-model"
 
 
 def test_what_nobody_foresaw_is_an_incident_in_the_log_and_says_nothing_of_itself(
@@ -56,7 +57,9 @@ def test_what_nobody_foresaw_is_an_incident_in_the_log_and_says_nothing_of_itsel
 ) -> None:
     with caplog.at_level(logging.ERROR):
         found = problem_of(RuntimeError("secret"), "/predict")
-    document = problem(httpx.Response(found.status, content=found.body, headers=found.raw_headers()), 500)
+    document = problem(
+        httpx.Response(found.status, content=found.body, headers=found.raw_headers()), 500, "internal_error"
+    )
     assert "secret" not in found.body.decode()
     [record] = caplog.records
     assert document["incident"] in record.getMessage()
@@ -71,6 +74,6 @@ def test_a_crash_in_a_route_of_fastapi_is_an_incident_too(start_api, valkey) -> 
     async def crash() -> None:
         raise RuntimeError("secret")
 
-    document = problem(api.client.get("/crash"), 500)
+    document = problem(api.client.get("/crash"), 500, "internal_error")
     assert document["incident"]
     assert "secret" not in document["detail"]

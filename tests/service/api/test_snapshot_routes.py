@@ -7,7 +7,7 @@ from redis import Redis
 
 from service.storage.keys import meta_key
 from tests.service.api.conftest import ApiFactory, LiveApi
-from tests.support.problem_replies import problem
+from tests.support.problem_replies import invalid, problem
 from tests.support.servers import ServerProcess
 
 
@@ -25,19 +25,15 @@ def test_a_snapshot_is_taken_listed_and_described(api: httpx.Client, model: str)
 
 def test_what_is_not_there_is_told(api: httpx.Client, model: str) -> None:
     assert api.get(f"{model}/snapshots").json() == {"snapshots": [], "damaged": []}
-    refused = api.get(f"{model}/snapshots/good")
-    assert refused.status_code == 404
-    assert refused.json()["detail"].endswith("with the id or tag 'good'.")
-    assert api.get("/models/nobody/snapshots").status_code == 404
-    assert api.post("/models/nobody/snapshots").status_code == 404
+    problem(api.get(f"{model}/snapshots/good"), 404, "unknown_snapshot")
+    problem(api.get("/models/nobody/snapshots"), 404, "unknown_model")
+    problem(api.post("/models/nobody/snapshots"), 404, "unknown_model")
 
 
 def test_a_model_that_another_process_has_just_deleted_is_unknown(live_api: LiveApi, model: str) -> None:
     with Redis.from_url(str(live_api.settings.redis_url)) as redis:
         redis.delete(meta_key(model.removeprefix("/models/")))
-    assert (
-        problem(live_api.client.post(f"{model}/snapshots"), 404)["type"] == "urn:ftrl-service:unknown-model"
-    )
+    problem(live_api.client.post(f"{model}/snapshots"), 404, "unknown_model")
 
 
 def test_a_full_server_is_told_as_such(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
@@ -50,15 +46,12 @@ def test_a_full_server_is_told_as_such(fresh_valkey: ServerProcess, start_api: A
         api.post("/models/small/snapshots"),
         api.put("/aliases/nickname", json={"model": "small"}),
     ):
-        document = problem(refused, 507)
-        assert document["type"] == "urn:ftrl-service:server-full"
+        document = problem(refused, 507, "server_full")
         assert "raise the server's maxmemory" in document["detail"]
 
 
 def test_a_bad_tag_is_refused(api: httpx.Client, model: str) -> None:
-    refused = api.post(f"{model}/snapshots?tag=Not%20Good")
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["path"] == "tag"
+    invalid(api.post(f"{model}/snapshots?tag=Not%20Good"), "tag", "invalid_value")
 
 
 def test_snapshots_outlive_their_model(api: httpx.Client, model: str) -> None:
@@ -87,15 +80,14 @@ def test_a_snapshot_is_restored(api: httpx.Client, model: str) -> None:
 def test_a_restore_is_refused_for_what_is_wrong_with_it(api: httpx.Client, model: str) -> None:
     api.post(f"{model}/snapshots").raise_for_status()
 
-    def refusal(status: int, **body: object) -> str:
-        reply = api.post(f"{model}/restore", json=body)
-        assert reply.status_code == status, reply.text
-        return str(reply.json()["detail"])
+    def restore(**body: object) -> httpx.Response:
+        return api.post(f"{model}/restore", json=body)
 
-    assert "replay_log" in refusal(422, snapshot="newest")
-    assert "hyper: needs replay_log" in refusal(422, snapshot="newest", replay_log=False, hyper={})
-    assert "hyper" in refusal(422, snapshot="newest", replay_log=True, hyper={"l1": -1})
-    assert "family" in refusal(409, snapshot="newest", replay_log=True, hyper={"family": "rda"})
-    assert "snapshot: must not be empty" in refusal(422, snapshot="", replay_log=False)
-    assert "snapshot" in refusal(422, snapshot="a" * 257, replay_log=False)
-    assert "no snapshot" in refusal(404, snapshot="good", replay_log=True)
+    invalid(restore(snapshot="newest"), "replay_log", "required")
+    invalid(restore(snapshot="newest", replay_log=False, hyper={}), "hyper", "invalid_value")
+    invalid(restore(snapshot="newest", replay_log=True, hyper={"l1": -1}), "hyper.l1", "invalid_value")
+    invalid(restore(snapshot="", replay_log=False), "snapshot", "wrong_length")
+    invalid(restore(snapshot="a" * 257, replay_log=False), "snapshot", "wrong_length")
+    other_family = restore(snapshot="newest", replay_log=True, hyper={"family": "rda"})
+    problem(other_family, 409, "snapshot_mismatch")
+    problem(restore(snapshot="good", replay_log=True), 404, "unknown_snapshot")
