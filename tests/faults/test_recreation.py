@@ -8,6 +8,7 @@ import pytest
 
 from service.storage.keys import meta_key
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
+from tests.support.problem_replies import problem
 from tests.support.steered import Steered
 from tests.support.waiting import until
 

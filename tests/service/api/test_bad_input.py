@@ -46,7 +46,7 @@ def test_a_body_that_is_no_object_is_refused(api: httpx.Client, path: str, text:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "body", "where"),
     [
         ("/predict", {"features": []}, "features"),
         ("/predict", {"features": None}, "features"),
