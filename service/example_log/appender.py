@@ -154,7 +154,8 @@ class Updates:
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or created anew; nothing was appended."
             ) from None
-        model.slices.told(examples.slice_names)
+        if model.slices is not None:
+            model.slices.told(examples.slice_names)
         return placed
 
     def _appender(self, model: OpenModel) -> Appender:

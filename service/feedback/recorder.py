@@ -177,7 +177,8 @@ class Keeper:
             if self._may_keep():
                 try:
                     letters = await self._attempts(entries, names, look)
-                    self._model.slices.told(names)
+                    if self._model.slices is not None:
+                        self._model.slices.told(names)
                     return letters
                 except CONNECTION_FAILURES:
                     self._health.doubt()

@@ -18,21 +18,23 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
+from model_core.learning.rounds import probabilities_with
 from service.errors import ContractMismatch, ModelConflict, ModelDeleted, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
 from service.models.commit_waiters import Outcomes
 from service.models.config.model import ModelConfig, limits_of
 from service.models.config.stored import checked_config, config_at_creation
 from service.models.evaluation.report import with_slices
-from service.models.evaluation.slices import SliceFinder
+from service.models.evaluation.slices import SliceFinder, SliceName
 from service.models.mirror import Mirror
+from service.models.names import checked_name
 from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, full_is_told
 from service.storage.keys import META_PATTERN, MODELS, ModelKeys, alias_key, meta_key
-from service.storage.records import FIGURES, FORMAT_VERSION, LOG_START, SLICE_FIGURES, LogId
+from service.storage.records import FIGURES, FORMAT_VERSION, LOG_START, SLICE_FIGURES, Commit, LogId
 from service.storage.scripts import create_model, delete_model
 from service.storage.topology import Topology
 
@@ -56,10 +58,11 @@ class OpenModel:
     def __init__(self, topology: Topology, name: str, settings: Settings, shortcut: Shortcut | None) -> None:
         self.name = name
         self.outcomes = Outcomes()
-        self.mirror = Mirror(topology, name, shortcut, self.outcomes.record, self._loaded)
+        self.revision = ""
+        self.mirror = Mirror(topology, name, shortcut, self._committed, self._loaded)
         self.encoder: FeatureEncoder
         self.parser: RequestParser
-        self.slices: SliceFinder
+        self.slices: SliceFinder | None = None  # without sliced features
         self._belongings = contextlib.AsyncExitStack()
         self._is_followed = True
         self._settings = settings
@@ -86,20 +89,26 @@ class OpenModel:
 
     def _loaded(self, applied: LogId) -> None:
         """Also when the server is not what it was."""
+        self.revision = self.mirror.replica.revision
         self.outcomes.applied_through(applied)
-        self.slices = SliceFinder(FeatureEncoder(self.config.hashing), self.config.evaluation.slices)
+        sliced = self.config.evaluation.slices
+        self.slices = SliceFinder(FeatureEncoder(self.config.hashing), sliced) if sliced else None
+
+    def _committed(self, commit: Commit, revision: str) -> None:
+        self.revision = revision
+        self.outcomes.record(commit, revision)
 
     @property
     def config(self) -> ModelConfig:
         return self.mirror.replica.config
 
-    @property
-    def revision(self) -> str:
-        return self.mirror.replica.revision
-
     def predict(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r] from the mirror: no network, and also while Redis is away."""
-        return self.config.predict(self.mirror.replica.state, batch)
+        return probabilities_with(self.mirror.replica.state, self.config.coefficients, batch)
+
+    def new_slice_names(self, body: bytes) -> dict[int, SliceName]:
+        """The values of sliced features in a request's body that are not in the log yet."""
+        return self.slices.found_in(body) if self.slices else {}
 
     def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Margins float64[r], of which `predict` gives the sigmoids."""
@@ -116,9 +125,13 @@ class Models:
         self._followers: set[asyncio.Task[None]] = set()
 
     async def get(self, name: str) -> OpenModel:
-        """Loads the mirror when first asked for. Raises UnknownModel, StateUnavailable, ContractMismatch."""
+        """Loads the mirror on first use.
+
+        Raises InvalidModelName, UnknownModel, StateUnavailable, ContractMismatch.
+        """
         opening = self._open.get(name)
         if opening is None:
+            checked_name(name)
             opening = self._open[name] = asyncio.create_task(self._load(name))
         if not opening.done():
             await asyncio.wait([opening])

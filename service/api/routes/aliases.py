@@ -104,7 +104,7 @@ def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
 def _setting_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
-        name, model = call.model, _parse_alias(call.body).model
+        name, model = checked_name(call.model), _parse_alias(call.body).model
         refuse_repeated_names(call.body)
         await services.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
@@ -123,7 +123,7 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        await services.aliases.refuse(call.model)
+        await services.aliases.refuse(checked_name(call.model))
         async with services.models.channel() as channel:
             await clone(channel, services.snapshots, call.model, asked.name, asked.changes)
         description = await described(await services.models.get(asked.name))

@@ -61,7 +61,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
         return Response(status_code=204)
 
     async def create(call: RawRequest) -> RawReply:
-        name = call.model
+        name = checked_name(call.model)
         config = ModelConfig.from_json(_parse_specification(call.body))
         refuse_repeated_names(call.body)
         model, created = await services.models.create(name, config)
@@ -87,7 +87,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
 def _change_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
-        name = call.model
+        name = checked_name(call.model)
         asked = _parse_change(call.body)
         refuse_repeated_names(call.body)
         refuse_other_sections(asked)

@@ -49,7 +49,7 @@ class Predict:
             return RawReply(200, reply(model.name, model.revision, probabilities, ids))
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
-        names = model.slices.found_in(call.body)
+        names = model.new_slice_names(call.body)
         feedback, elsewhere = self._services.feedback, self._looking_elsewhere(call, model, ids)
         ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
         self._metrics.predicted(model.name, len(batch))

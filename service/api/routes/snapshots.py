@@ -155,7 +155,7 @@ def add_snapshot_routes(app: FastAPI, services: Services, bodies: BodyReader, se
 
 def _restore_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
-        name = call.model
+        name = checked_name(call.model)
         asked = _parse_restore(call.body)
         refuse_repeated_names(call.body)
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)

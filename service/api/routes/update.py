@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Annotated, Any
@@ -17,8 +18,9 @@ from service.api.security.access import UPDATE
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
 from service.errors import StateUnavailable, UpdateUnavailable
-from service.example_log.results import UpdateResults, results_of, until_learned
-from service.feedback.labels import refuse_single, results_of_labels, take_labels
+from service.example_log.incoming import NewLabel
+from service.example_log.results import NO_RESULTS, UpdateResults, results_of, until_learned
+from service.feedback.labels import TakenLabels, refuse_single, results_of_labels, take_labels
 from service.models.registry import OpenModel
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import UpdateRequest
@@ -47,22 +49,20 @@ class Update:
         wait = _wait(call.query)
         model = await self._model(call.model)
         many, examples, labels = await self._reader.update(model, call.body)
-        examples = examples._replace(slice_names=model.slices.found_in(call.body))
-        feedback, aliases = self._services.feedback, self._services.aliases
+        examples = examples._replace(slice_names=model.new_slice_names(call.body))
         deadline = time.monotonic() + self._timeout_seconds
-        elsewhere = aliases.elsewhere(call.model, model, deadline)
-        before = partial(aliases.opened, aliases.before(call.model, model))
         # Labels first: repeated after a failure of the rest they do nothing, examples without an id would.
         asked = list(labels.values())
-        taken = await take_labels(feedback, model, elsewhere, before, asked, deadline)
+        taken = await self._take(call.model, model, asked, deadline) if asked else []
         placed = await self._services.updates.append(model, examples, deadline)
         if wait:
             await until_learned(model, placed.places, deadline)
             for part in taken:
                 await part.learned(deadline)
         results = results_of(model, placed, examples.batch.labels)
-        labelled = results_of_labels(asked, taken)
-        self._services.unknown.add(model, labelled.statuses)
+        labelled = results_of_labels(asked, taken) if asked else NO_RESULTS
+        if "unknown" in labelled.statuses:
+            self._services.unknown.add(model, labelled.statuses)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
         items = _items(results)
@@ -71,8 +71,18 @@ class Update:
         status = 202 if "appended" in statuses or "waiting" in statuses else 200
         if many:
             return RawReply(status, f'{{"results":[{",".join(items)}]}}'.encode())
-        refuse_single(labelled)
+        if asked:
+            refuse_single(labelled)
         return RawReply(status, items[0].encode())
+
+    async def _take(
+        self, name: str, model: OpenModel, labels: Sequence[NewLabel], deadline: float
+    ) -> list[TakenLabels]:
+        """Through an alias also in the models that it meant before. Raises what take_labels raises."""
+        aliases = self._services.aliases
+        elsewhere = aliases.elsewhere(name, model, deadline)
+        before = partial(aliases.opened, aliases.before(name, model))
+        return await take_labels(self._services.feedback, model, elsewhere, before, labels, deadline)
 
     async def _model(self, name: str) -> OpenModel:
         """Raises UpdateUnavailable, which says that nothing was appended, where Redis is away."""

@@ -19,14 +19,13 @@ from service.api.problems import problem_of
 from service.api.security.access import Access
 from service.errors import SlowBody, TooLarge, UnsupportedMediaType
 from service.models.config.model import DEFAULT_MODEL
-from service.models.names import checked_name
 
 CLIENT_LEFT = 499
 """Counted where a client went away before its request was read; nobody receives it."""
 
 
 class RawRequest(NamedTuple):
-    """`model`: the name in the path, checked; `default` if the path has none."""
+    """`model`: the name in the path, not checked yet; `default` if the path has none."""
 
     model: str
     query: bytes
@@ -74,7 +73,7 @@ class RawRoute(APIRoute):
         """Answers one request and returns the status, for the front door to count."""
         try:
             body = await self._bodies.read_json(scope, receive, self._most_bytes)
-            status, reply = await self._handler(RawRequest(checked_name(model), scope["query_string"], body))
+            status, reply = await self._handler(RawRequest(model, scope["query_string"], body))
             headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(reply))]
         except ClientLeft:
             return CLIENT_LEFT

@@ -62,18 +62,18 @@ class ModelConfig:
 
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
-        return probabilities_with(state, self._coefficients, batch)
+        return probabilities_with(state, self.coefficients, batch)
 
     def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Margins float64[r], of which `predict` gives the sigmoids."""
-        return margins_with(state, self._coefficients, batch)
+        return margins_with(state, self.coefficients, batch)
 
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
         """One round per example, in order; changes the state in place."""
         return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
 
     @cached_property
-    def _coefficients(self) -> Coefficients:
+    def coefficients(self) -> Coefficients:
         return coefficients(self.hyper, self.hashing.bias, self.hashing.prior_offset)
 
     def to_json(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> Async
 async def update(system: System, model: OpenModel, count: int, start: int = 0) -> None:
     """As a request does that names the ads of its examples."""
     bodies = "".join(f'{{"ad": "a{i % 13}"}}' for i in range(start, start + count)).encode()
-    new = NewExamples.of(examples(model, count, start))._replace(slice_names=model.slices.found_in(bodies))
+    new = NewExamples.of(examples(model, count, start))._replace(slice_names=model.new_slice_names(bodies))
     await system.submit(model, new, wait=True)
 
 

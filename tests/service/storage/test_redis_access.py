@@ -114,7 +114,7 @@ async def use_everything(settings: Settings) -> None:
 
 
 async def use_slices(system: System, model: OpenModel) -> None:
-    names = model.slices.found_in(b'{"features": {"ad": "a1"}, "label": 1}')
+    names = model.new_slice_names(b'{"features": {"ad": "a1"}, "label": 1}')
     batch = ExampleBatch.from_encoded([model.encoder.encode({"ad": "a1"})], [1])
     await system.submit(model, NewExamples(batch, None, names), True)
 
