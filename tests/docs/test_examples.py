@@ -91,7 +91,7 @@ class Session:
         self.close()
         self._service = ServingProcess("serve", *flags, directory=self._directory, **IN_TIME)
         url = self._service.wait_until_ready()
-        # A few commands know the default address.
+        # A few commands use the default address.
         self._add_program(
             "ftrl",
             f'if [ "$1" = models ]; then shift; set -- models --url {url} "$@"; fi\n'
@@ -216,5 +216,5 @@ def test_the_examples_of_a_document_do_what_it_says(document: Path, session: Ses
 
 
 @pytest.mark.slow
-def test_the_figures_for_the_criteo_rows_are_those_of_the_readme(session: Session) -> None:
-    session.run(REPOSITORY / "README.md", criteo=True)
+def test_the_figures_for_the_criteo_rows_are_those_of_the_tutorial(session: Session) -> None:
+    session.run(REPOSITORY / "docs" / "tutorial.md", criteo=True)
