@@ -38,22 +38,22 @@ static: $(VENV)/.packages ## format, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-soak: $(VENV)/.complete ## kill and pause everything under the click simulator for SECONDS=1800 (SEED=N repeats)
+soak: $(VENV)/.complete ## kill and pause all processes under simulated traffic for SECONDS=1800 (SEED=N repeats)
 	SOAK_SECONDS=$(SECONDS) SOAK_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -k whatever -s -q
 
-format: $(VENV)/.complete ## rewrite the sources as the formatter and the linter want them
+format: $(VENV)/.complete ## format the sources and apply automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.complete ## measure against River, Vowpal Wabbit and an empty endpoint
 	$(BIN)/python -m bench
 
-# A script that brings up docker-compose.yml where there is no Docker, and runs the command that follows it.
+# A script that starts docker-compose.yml without Docker and then runs the given command.
 FTRL_COMPOSE_UP ?= ../shared/tools/compose_up.sh
 COMPOSE_TEST := env COMPOSE_PROJECT_NAME=ftrl-test COMPOSE_TEST=1 API_PORTS=28000 PROMETHEUS_PORT=29090 GRAFANA_PORT=23000
 COMPOSE_PYTEST := $(BIN)/python -m pytest -m compose tests/deploy
 
-compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and learn, kill, restart, and look
+compose-test: $(VENV)/.complete ## start docker-compose.yml, predict, learn, kill, restart, and check the results
 	@if [ -f "$(FTRL_COMPOSE_UP)" ]; then $(COMPOSE_TEST) bash "$(FTRL_COMPOSE_UP)" . $(COMPOSE_PYTEST); \
 	elif docker info >/dev/null 2>&1; then \
 		$(COMPOSE_TEST) docker compose up --build --wait && $(COMPOSE_TEST) $(COMPOSE_PYTEST); status=$$?; \
@@ -63,12 +63,12 @@ compose-test: $(VENV)/.complete ## bring up docker-compose.yml, predict and lear
 trace: $(VENV)/.complete ## the source files that one prediction, one update and one restore run through
 	@$(BIN)/python -m tests.support.trace
 
-picture: $(VENV)/.complete ## docs/dashboard.png anew, of a service that learns (needs chromium)
+picture: $(VENV)/.complete ## take docs/dashboard.png again, of a service that learns (needs chromium)
 	$(BIN)/python -m tests.support.dashboard_picture
 
 clean: ## remove the environment and every cache; ./data stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find model_core service tests bench -name __pycache__ -prune -exec rm -rf {} +
+	find model_core service lab tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 LOCK := $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_OPTIONS)
@@ -80,7 +80,7 @@ lock: $(VENV)/.complete ## resolve the locks again; LOCK_OPTIONS=--upgrade takes
 	$(LOCK) pyproject.toml --group build --extra s3 -c requirements.lock -o requirements-image.lock
 	$(LOCK) pyproject.toml --group build --all-extras -c requirements-image.lock -o requirements-dev.lock
 
-audit: $(VENV)/.complete ## look for known vulnerabilities of the locked packages (asks pypi.org)
+audit: $(VENV)/.complete ## check the locked packages for known vulnerabilities (queries pypi.org)
 	$(BIN)/python -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock
