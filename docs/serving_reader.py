@@ -1,8 +1,8 @@
-"""Predicts with a model exported for serving, without any package: `python serving_reader.py FILE FEATURES`.
+"""Predict with a model exported for serving, without dependencies: `python serving_reader.py FILE FEATURES`.
 
-It knows texts, booleans, lists, nulls, numbers as buckets (the default), and crosses. What else a model's
-hash contract asks for is in the file's `needs`, and is refused. The margin is the service's, bit for bit; of
-the probability the last digit may differ, since the service brings an `exp` of its own.
+Supports texts, booleans, lists, nulls, numbers as buckets (the default), and crosses. Anything else that the
+model's hash contract requires is listed in the file's `needs`, and the file is refused. The margin equals that
+of the service bit for bit; the last digit of the probability may differ, because the service has its own `exp`.
 """
 
 import json
