@@ -10,16 +10,9 @@ import pytest_asyncio
 
 from tests.conftest import ServerFactory
 from tests.support.chaos import Service
-from tests.support.commands import run
 from tests.support.processes import Launch, launcher
 from tests.support.proxy import Proxy
 from tests.support.steered import Steered, steered_processes
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_kernels() -> None:
-    """Or several processes of the first test would compile them side by side."""
-    assert run("warm-up", timeout=600).returncode == 0
 
 
 @pytest.fixture

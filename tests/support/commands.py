@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.shared_data import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -27,42 +29,78 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"} | variables
 
 
-def run(*words: str, timeout: float = 100, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `ftrl` to its end."""
-    return subprocess.run(
-        [*FTRL, *words],
-        env=environment(**(PATIENT | variables)),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+def run(
+    *words: str, timeout: float = 100, new_interpreter: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `ftrl` to its end; in a new interpreter where its start is what is tested."""
+    started = StartedCommand(words, environment(**(PATIENT | variables)), Path.cwd(), new_interpreter)
+    try:
+        code = started.process.wait(timeout)
+        output, errors = started.written()
+    finally:
+        started.remove()
+    return subprocess.CompletedProcess(["ftrl", *words], code, output, errors)
 
 
-class ServingProcess:
-    """`ftrl serve`, `api` or `learn` on any free port, in a session of its own as in a terminal."""
+class StartedCommand:
+    """`ftrl WORDS` in a session of its own as in a terminal, without input; its output is read at once."""
 
-    def __init__(self, *words: str, directory: Path, **variables: str) -> None:
-        self._learns = words[0] == "learn"
-        self.process = subprocess.Popen(
-            [*FTRL, *words],
-            cwd=directory,
-            env=environment(**({"FTRL_PORT": "0"} | PATIENT | variables)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], directory: Path, new_interpreter: bool
+    ) -> None:
+        pipes = [os.pipe() for _ in range(2)]
+        out, err = (writer for _, writer in pipes)
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        if new_interpreter:
+            self.process = subprocess.Popen(
+                [*FTRL, *words],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        else:
+            self.process = fork_server().start(words, environment, directory, out, err)
+        os.close(out)
+        os.close(err)
         self.output: list[str] = []
         self.errors: list[str] = []
+        self._streams = [os.fdopen(reader, encoding="utf-8") for reader, _ in pipes]
         # Read to their ends, or the pipes would fill up and stop the process.
         self._readers = [
             threading.Thread(target=lines.extend, args=(stream,), daemon=True)
-            for lines, stream in ((self.output, self.process.stdout), (self.errors, self.process.stderr))
+            for lines, stream in zip((self.output, self.errors), self._streams, strict=True)
         ]
         for reader in self._readers:
             reader.start()
+
+    def written(self, seconds: float = 5) -> tuple[str, str]:
+        """All of its output and errors, once it has ended; descendants may still hold the streams."""
+        for reader in self._readers:
+            reader.join(seconds)
+        return "".join(self.output), "".join(self.errors)
+
+    def remove(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream, reader in zip(self._streams, self._readers, strict=True):
+            reader.join(1)
+            if not reader.is_alive():
+                stream.close()
+
+
+class ServingProcess(StartedCommand):
+    """`ftrl serve`, `api` or `learn` on any free port."""
+
+    new_interpreter = False
+
+    def __init__(self, *words: str, directory: Path, **variables: str) -> None:
+        self._learns = words[0] == "learn"
+        every = environment(**({"FTRL_PORT": "0"} | PATIENT | variables))
+        super().__init__(words, every, directory, self.new_interpreter)
 
     @property
     def log(self) -> str:
@@ -128,14 +166,11 @@ class ServingProcess:
 
     def wait(self, seconds: float = 60) -> int:
         code = self.process.wait(seconds)
-        for reader in self._readers:
-            reader.join(5)
+        self.written()
         return code
 
-    def remove(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
+
+class NewServingProcess(ServingProcess):
+    """The same in a new interpreter, for tests of the start itself and of child processes."""
+
+    new_interpreter = True

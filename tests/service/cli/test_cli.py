@@ -12,7 +12,7 @@ import pytest
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.conftest import ServerFactory
-from tests.support.commands import ServingProcess, environment, run
+from tests.support.commands import NewServingProcess, ServingProcess, environment, run
 from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., ServingProcess]
@@ -26,7 +26,7 @@ def ftrl(tmp_path: Path) -> Iterator[Ftrl]:
     started: list[ServingProcess] = []
 
     def start(*words: str, **variables: str) -> ServingProcess:
-        process = ServingProcess(*words, directory=tmp_path, **variables)
+        process = NewServingProcess(*words, directory=tmp_path, **variables)
         started.append(process)
         return process
 
@@ -53,14 +53,14 @@ def test_help_imports_nothing_that_is_slow() -> None:
 
 
 def test_help_names_the_commands() -> None:
-    result = run("--help")
+    result = run("--help", new_interpreter=True)
     assert result.returncode == 0
     for command in ("serve", "api", "learn", "models", "version"):
         assert f" {command} " in result.stdout
 
 
 def test_version_is_printed() -> None:
-    assert run("version").stdout.startswith("ftrl-service ")
+    assert run("version", new_interpreter=True).stdout.startswith("ftrl-service ")
 
 
 @pytest.mark.parametrize("words", [("serve", "--bogus"), ("serve", "--workers", "0"), ("nonsense",)])

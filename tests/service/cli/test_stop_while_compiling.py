@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
-from tests.support.commands import ServingProcess
+from tests.support.commands import NewServingProcess, ServingProcess
 from tests.support.processes import is_gone
 from tests.support.waiting import wait_until
 
@@ -34,7 +34,7 @@ def stop_while_compiling(directory: Path, *words: str) -> tuple[int, ServingProc
     """The exit code after a SIGTERM as soon as one more kernel is there."""
     cache = directory / "cache"
     cache.mkdir(exist_ok=True)
-    process = ServingProcess(*words, directory=directory, NUMBA_CACHE_DIR=str(cache))
+    process = NewServingProcess(*words, directory=directory, NUMBA_CACHE_DIR=str(cache))
     try:
         wait_for_more_kernels(cache, process)
         code = process.stop()

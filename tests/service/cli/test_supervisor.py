@@ -12,7 +12,7 @@ from service.cli.supervisor import Child, Supervisor
 from service.errors import CommandFailure
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
-from tests.support.commands import ServingProcess
+from tests.support.commands import NewServingProcess, ServingProcess
 from tests.support.processes import is_gone
 from tests.support.servers import ServerProcess
 from tests.support.waiting import until, wait_until
@@ -105,7 +105,7 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServingProcess]:
     quick = {"FTRL_LEASE_SECONDS": "2", "FTRL_REDIS_TIMEOUT_SECONDS": "0.9"}
-    process = ServingProcess("serve", "--workers", "2", directory=tmp_path, **quick)
+    process = NewServingProcess("serve", "--workers", "2", directory=tmp_path, **quick)
     yield process
     process.remove()
     with EmbeddedServer(Settings(data_dir=tmp_path / "data")):
@@ -121,7 +121,7 @@ def test_it_says_that_it_listens_when_the_first_worker_answers_and_not_before(
 ) -> None:
     fresh_valkey.pause()  # no worker begins before it has heard of its server, however long that takes
     patience = ("--redis-timeout-seconds", "600", "--lease-seconds", "2000")
-    process = ServingProcess(
+    process = NewServingProcess(
         *("serve", "--workers", "2", *patience), directory=tmp_path, FTRL_REDIS_URL=fresh_valkey.url
     )
     try:

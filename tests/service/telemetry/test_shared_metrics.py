@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.telemetry.metrics import Metrics
 from service.telemetry.multiprocess import MetricsDirectory
-from tests.support.commands import ServingProcess
+from tests.support.commands import NewServingProcess, ServingProcess
 from tests.support.waiting import wait_until
 
 PREDICTIONS = 'ftrl_predictions_total{model="default"}'
@@ -64,7 +64,7 @@ def test_the_directory_is_removed_and_with_it_what_killed_supervisors_left() -> 
 def service(tmp_path: Path) -> Iterator[ServingProcess]:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    process = ServingProcess("serve", "--workers", "2", directory=tmp_path, TMPDIR=str(temporary))
+    process = NewServingProcess("serve", "--workers", "2", directory=tmp_path, TMPDIR=str(temporary))
     yield process
     process.stop()
     process.remove()
