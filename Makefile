@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install packages serve test soak check static format bench trace picture compose-test lock audit clean
+.PHONY: help install packages serve test test-all soak check static format bench trace picture compose-test lock audit clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,9 +12,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 SECONDS ?= 1800
 
-# Two at once, since a test waits most of its time; one file's tests stay together, files in the order of their names.
-WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# One more than most machines for tests have processors, since a test waits half of its time.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,13 +26,17 @@ packages: $(VENV)/.packages # the same but for the compiled kernels
 serve: $(VENV)/.runtime ## run the service on http://127.0.0.1:8000 with its data in ./data
 	@exec $(BIN)/ftrl serve
 
-test: $(VENV)/.complete ## run the tests
+test: $(VENV)/.complete ## before a commit: the tests of every package, but those marked slow or faults
 	@$(BIN)/ftrl warm-up # or every worker would compile what changed
+	$(PYTEST) -m 'not slow and not faults'
+
+test-all: $(VENV)/.complete ## every test; only containers and the soak are left out
+	@$(BIN)/ftrl warm-up
 	$(PYTEST)
 
-check: static test ## format, lint, types, layers and tests: what CI runs
+check: static test-all ## what CI runs: format, lint, types, import contracts and every test
 
-static: $(VENV)/.packages ## format, lint, types and layers
+static: $(VENV)/.packages ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

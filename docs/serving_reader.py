@@ -1,8 +1,9 @@
 """Predict with a model exported for serving, without dependencies: `python serving_reader.py FILE FEATURES`.
 
-Supports texts, booleans, lists, nulls, numbers as buckets (the default), and crosses. Anything else that the
-model's hash contract requires is listed in the file's `needs`, and the file is refused. The margin equals that
-of the service bit for bit; the last digit of the probability may differ, because the service has its own `exp`.
+Supports texts, booleans, lists, nulls, numbers as buckets (the default), and crosses. Anything else that
+the model's hash contract requires is listed in the file's `needs`, and the file is refused. The margin
+equals that of the service bit for bit; the last digit of the probability may differ, because the service
+has its own `exp`.
 """
 
 import json

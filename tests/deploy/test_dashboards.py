@@ -140,11 +140,13 @@ def use(service: ServingProcess) -> None:
         time.sleep(0.003)
 
 
+@pytest.mark.slow
 def test_every_panel_finds_something(prometheus: PrometheusServer) -> None:
     wanted = [filled_in(target["expr"]) for _, panel in panels() for target in panel["targets"]]
     assert prometheus.missing(wanted) == []
 
 
+@pytest.mark.slow
 def test_every_variable_finds_something(prometheus: PrometheusServer) -> None:
     for dashboard in DASHBOARDS.values():
         for variable in dashboard["templating"]["list"]:
@@ -153,6 +155,7 @@ def test_every_variable_finds_something(prometheus: PrometheusServer) -> None:
                 assert any(label in one["metric"] for one in prometheus.query(filled_in(series)))
 
 
+@pytest.mark.slow
 def test_every_series_of_every_rule_is_there(prometheus: PrometheusServer) -> None:
     rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
     assert len(rules) > 30
@@ -163,6 +166,7 @@ def test_every_series_of_every_rule_is_there(prometheus: PrometheusServer) -> No
     assert prometheus.missing([one for one in sorted(wanted) if not never.search(one)]) == []
 
 
+@pytest.mark.slow
 def test_nothing_fires_in_a_healthy_service(prometheus: PrometheusServer) -> None:
     firing = prometheus.query('ALERTS{alertstate="firing"}')
     assert [one["metric"]["alertname"] for one in firing] == []

@@ -210,6 +210,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_the_examples_of_a_document_do_what_it_says(document: Path, session: Session) -> None:
     session.run(document)

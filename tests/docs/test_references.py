@@ -20,7 +20,7 @@ from service.models.bulk_load import ModelMoved
 from service.settings import Settings
 from service.snapshots.store.objects import UnusableStore
 from tests.support.declared_errors import service_errors
-from tests.support.documents import DOCUMENTS, prose
+from tests.support.documents import DOCUMENTS
 from tests.support.reference_tables import DOCUMENT, metrics_table, with_tables
 from tests.support.shared_data import REPOSITORY
 
@@ -121,14 +121,3 @@ def test_every_function_that_is_named_with_its_file_is_defined_there() -> None:
     for name, file in found:
         definition = rf"\b(?:def|class) {re.escape(name.split('.')[-1])}\b"
         assert re.search(definition, (REPOSITORY / file).read_text()), (name, file)
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_documents_are_easy_on_the_eye(document: Path) -> None:
-    """Lines of text fit a window; tables, links and code may be longer."""
-    for line in prose(document).splitlines():
-        assert len(line) <= 120 or line.startswith("|"), line
-
-
-def test_the_readme_is_short() -> None:
-    assert len((REPOSITORY / "README.md").read_text().splitlines()) < 200

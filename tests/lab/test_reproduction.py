@@ -58,6 +58,7 @@ def test_jobs_change_nothing(data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "one" / "table1.md").read_text() == (tmp_path / "two" / "table1.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -157,22 +157,23 @@ class ServerProcess:
         pytest.fail(f"the server did not start:\n{log}")
 
 
-_PORTS_OF_A_WORKER = 1000
-_turns = itertools.count(
-    random.SystemRandom().randrange(_PORTS_OF_A_WORKER)
-)  # tests may seed the other random
+FIRST_PORT = 10_000
+PORTS_OF_A_WORKER = 1000
+PORT_RANGES = 22
+"""All below the ports that the kernel gives to outgoing connections."""
+_turns = itertools.count(random.SystemRandom().randrange(PORTS_OF_A_WORKER))
 
 
 def free_port() -> int:
-    """None that the kernel gives to outgoing connections, that another worker of the suite takes or that was
-    given out lately here: a test takes several before a server listens on the first.
+    """A port of this worker's range, each in turn: a test takes several before a server listens on the first.
+
+    TEST_PORTS_FROM_WORKER shifts the ranges of a suite that runs beside another.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
-    worker = (
-        worker + int(os.environ.get("TEST_PORTS_FROM_WORKER", "0"))
-    ) % 22  # for suites that run side by side
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker += int(os.environ.get("TEST_PORTS_FROM_WORKER", "0"))
+    first = FIRST_PORT + PORTS_OF_A_WORKER * (worker % PORT_RANGES)
     while True:
-        port = 10_000 + _PORTS_OF_A_WORKER * worker + next(_turns) % _PORTS_OF_A_WORKER
+        port = first + next(_turns) % PORTS_OF_A_WORKER
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

@@ -254,6 +254,7 @@ def digests(**environment) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_cpu_without_fused_multiply_add_and_vectors_gets_the_same_bits():
     here = digests()

@@ -15,6 +15,8 @@ from tests.support.commands import ServingProcess
 from tests.support.servers import ServerProcess, free_port
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740}
 CONNECTION, HEADLINE = "#connection", "#headline"

@@ -17,6 +17,8 @@ from tests.conftest import PATIENT
 from tests.service.api.conftest import LiveApi
 from tests.support.servers import ServerProcess
 
+pytestmark = pytest.mark.slow
+
 # schemathesis takes the document when tests are collected, so no server can be running yet.
 schema = schemathesis.openapi.from_dict(create_app(Settings(), run_learner=False).api.openapi())
 

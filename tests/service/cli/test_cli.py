@@ -145,6 +145,7 @@ def test_serve_learns_and_ctrl_c_stops_it_and_its_server_with_nothing_lost(
     assert not embedded_is_running(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_server_starts_leaves_no_server(ftrl: Ftrl, tmp_path: Path) -> None:
     process = ftrl("serve")
     wait_until((tmp_path / "data" / "valkey" / "valkey.pid").exists)
@@ -165,6 +166,7 @@ def test_serve_goes_on_with_the_server_that_a_killed_one_left(ftrl: Ftrl, tmp_pa
     assert not embedded_is_running(tmp_path)
 
 
+@pytest.mark.slow
 def test_with_json_logs_every_line_is_an_object_and_there_is_nothing_else(ftrl: Ftrl) -> None:
     process = ftrl("serve", "--log-format", "json", FTRL_PROT="80")
     process.wait_until_ready()
@@ -175,6 +177,7 @@ def test_with_json_logs_every_line_is_an_object_and_there_is_nothing_else(ftrl: 
     assert any(line.get("url") == process.url for line in lines)
 
 
+@pytest.mark.slow
 def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path: Path) -> None:
     api = ftrl("api")
     api.wait_until_ready()
@@ -200,6 +203,7 @@ def refuses_connections(host: str, port: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_a_stop_while_requests_are_in_flight_waits_for_them(ftrl: Ftrl) -> None:
     process = ftrl("serve")
     url = process.wait_until_ready()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.support.commands import NewServingProcess, ServingProcess
 from tests.support.processes import is_gone
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 LAST = "census"
 """The module whose kernels are compiled last."""

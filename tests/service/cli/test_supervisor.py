@@ -116,6 +116,7 @@ def pid_of(service: ServingProcess, role: str) -> int:
     return int(service.wait_for(rf"{role} is process \d+").split()[-1])
 
 
+@pytest.mark.slow
 def test_it_says_that_it_listens_when_the_first_worker_answers_and_not_before(
     tmp_path: Path, fresh_valkey: ServerProcess
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_package_that_cannot_be_written_lends_its_kernels_for_the_life_of_a_pr
 
 
 @needs_namespaces
+@pytest.mark.slow
 def test_nothing_is_compiled_again_from_a_package_that_cannot_be_written() -> None:
     package = REPOSITORY / "model_core"
     run(package, COMPILE)

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable
 
+import pytest
 from redis.asyncio import Redis
 
 from bench.filled_model import random_state
@@ -26,6 +27,8 @@ from tests.support.snapshot_samples import replica_of
 from tests.support.snapshot_systems import catalogue, restored
 from tests.support.system import System, stored
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 FEATURES = int(os.environ.get("RESTORE_FEATURES", "300000"))
 """RESTORE_FEATURES=5000000 takes a minute or two; `python -m bench --only restore-stall` measures it too."""
