@@ -8,7 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_core.errors import InputCode
-from service.example_log.results import UpdateStatus
+from service.example_log.appender import UpdateStatus
 from service.models.names import MODEL_NAME_PATTERN
 
 Probability = Annotated[float, Field(ge=0, le=1)]

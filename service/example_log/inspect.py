@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from service.errors import CommandFailure
-from service.example_log.decode import examples_of, gap_before
 from service.example_log.ids import event_digest, packed_id
+from service.example_log.stream import examples_of, gap_before
 from service.models.replica import gone_is_unknown, read_meta
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys

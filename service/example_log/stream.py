@@ -3,25 +3,125 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from redis.exceptions import BusyLoadingError, ResponseError
 
+from model_core.errors import FormatError
+from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
 from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
-from service.example_log.lost import AcknowledgedEntries, Appended
 from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent, raise_unless_transient
 from service.storage.keys import ModelKeys
-from service.storage.records import LogId
-from service.storage.scripts import append_examples
+from service.storage.records import LogEntry, LogId
+from service.storage.scripts import append_examples, lost_entries
 from service.storage.topology import Topology
+
+
+class LogBlocked(Exception):
+    """The log cannot be read on from here: an operator has to decide (`ftrl log skip`)."""
+
+    def __init__(self, entry: LogId, detail: str) -> None:
+        super().__init__(f"log entry {entry}: {detail}")
+        self.entry = entry
+
+
+def gap_before(entry: LogEntry, number: int) -> str:
+    """What is wrong if `number` is the dense number that comes next; empty if nothing is."""
+    if entry.first_number is None or entry.first_number == number:
+        return ""
+    if entry.first_number < number:
+        return f"{entry.id} begins with example {entry.first_number}, although {number} comes next"
+    return f"{entry.first_number - number} examples before {entry.id} are not in the log"
+
+
+def examples_of(entry: LogEntry) -> ExampleBatch:
+    """Raises FormatError."""
+    if entry.first_number is None:
+        raise FormatError("not written by this service")
+    return ExampleBatch.from_records(entry.records)
+
+
+def decode(entry: LogEntry, number: int) -> ExampleBatch:
+    """The examples of the entry that is to begin with that dense number. Raises LogBlocked."""
+    gap = gap_before(entry, number)
+    if gap:
+        raise LogBlocked(entry.id.before(), gap)
+    try:
+        return examples_of(entry)
+    except FormatError as wrong:
+        raise LogBlocked(entry.id, str(wrong)) from wrong
+
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_ENTRIES = 20_000
+ENTRIES_A_LOOK = 256
+
+
+class Appended(NamedTuple):
+    entry: LogId
+    examples: int
+
+
+class AcknowledgedEntries:
+    """The newest log entries that this process was told it had appended over one channel, for one model."""
+
+    def __init__(self, keys: ModelKeys, on_lost: Callable[[int], None]) -> None:
+        self._keys = keys
+        self._on_lost = on_lost
+        self._looked = 0  # over which connection
+        self._entries: deque[Appended] = deque(maxlen=REMEMBERED_ENTRIES)
+
+    def add(self, entries: Iterable[Appended]) -> None:
+        self._entries.extend(entries)
+
+    async def look(self, channel: Channel) -> None:
+        """Once for each connection: the server behind a new one may lack what another acknowledged before.
+
+        Raises what Channel.call raises.
+        """
+        if channel.opened == self._looked:
+            return
+        lost = await self._forget_lost(channel)
+        self._looked = channel.opened
+        if lost:
+            log.error(
+                "Redis has lost %d examples of %s acknowledged to this process (failover or crash);"
+                " sent again, they are learned",
+                lost,
+                self._keys.model,
+            )
+            self._on_lost(lost)
+
+    async def _forget_lost(self, channel: Channel) -> int:
+        """How many examples are in entries that the server behind the channel does not hold any more.
+
+        Looks from the newest entry back until nothing is missing. Raises what Channel.call raises.
+        """
+        examples = 0
+        while self._entries:
+            newest = list(islice(reversed(self._entries), ENTRIES_A_LOOK))
+            ids = [str(appended.entry) for appended in newest]
+            lost = await lost_entries(channel, self._keys.meta, self._keys.log, self._keys.incarnation, *ids)
+            missing = {newest[index] for index in lost}
+            if not missing:
+                break
+            examples += sum(appended.examples for appended in missing)
+            self._entries = deque(
+                (appended for appended in self._entries if appended not in missing), REMEMBERED_ENTRIES
+            )
+        return examples
+
 
 MOST_ENTRY_BYTES = 32 * 1024
 MOST_ENTRY_EXAMPLES = 1_000

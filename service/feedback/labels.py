@@ -17,15 +17,15 @@ from service.errors import (
     StateUnavailable,
     UnknownPrediction,
 )
-from service.example_log.appender import Placed
-from service.example_log.incoming import NewLabel
-from service.example_log.results import (
+from service.example_log.appender import (
     NO_RESULTS,
+    Placed,
     UpdateResults,
     UpdateStatus,
     results_of,
     until_learned,
 )
+from service.example_log.incoming import NewLabel
 from service.example_log.stream import Place
 from service.feedback.recorder import Served
 from service.feedback.service import Feedback

@@ -16,7 +16,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from service.errors import LabelsUnavailable, ModelDeleted
 from service.example_log.appender import A_MOMENT_SECONDS
 from service.example_log.ids import packed_id
-from service.example_log.lost import AcknowledgedEntries, Appended
+from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MOST_A_CALL, Keeper
 from service.feedback.store import Label, Labelled, Waiting, key_of
 from service.models.registry import OpenModel

@@ -9,8 +9,8 @@ import logging
 from redis.exceptions import ResponseError
 
 from service.errors import ContractMismatch
-from service.example_log.decode import LogBlocked
 from service.example_log.lag import LogLag, watch_log
+from service.example_log.stream import LogBlocked
 from service.feedback.store import Swept, Waiting
 from service.feedback.sweeper import sweep_waiting
 from service.learning.commit import Committer

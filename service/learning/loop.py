@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 
-from service.example_log.decode import LogBlocked, decode
+from service.example_log.stream import LogBlocked, decode
 from service.learning.commit import Committer, Work
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation

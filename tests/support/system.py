@@ -14,9 +14,8 @@ from redis.asyncio import Redis
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
-from service.example_log.appender import Updates
+from service.example_log.appender import UpdateResults, Updates, UpdateStatus, results_of, until_learned
 from service.example_log.incoming import NewExample, NewExamples
-from service.example_log.results import UpdateResults, UpdateStatus, results_of, until_learned
 from service.feedback.service import Feedback
 from service.learning.learners import Learners
 from service.models.config.model import ModelConfig

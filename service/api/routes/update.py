@@ -18,8 +18,8 @@ from service.api.security.access import UPDATE
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
 from service.errors import StateUnavailable, UpdateUnavailable
+from service.example_log.appender import NO_RESULTS, UpdateResults, results_of, until_learned
 from service.example_log.incoming import NewLabel
-from service.example_log.results import NO_RESULTS, UpdateResults, results_of, until_learned
 from service.feedback.labels import TakenLabels, refuse_single, results_of_labels, take_labels
 from service.models.registry import OpenModel
 from service.parsing.requests import RequestReader

@@ -8,7 +8,7 @@ from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from service.errors import LogIncomplete
-from service.example_log.decode import examples_of, gap_before
+from service.example_log.stream import examples_of, gap_before
 from service.models.config.model import ModelConfig
 from service.models.replica import read_meta
 from service.snapshots.store.log_archive import LogArchive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.example_log.retention import RetainedBytes
+from service.learning.commit import RetainedBytes
 from service.storage.records import LogId
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.models.commit_waiters import MOST_EXAMPLES_HELD, Outcomes
+from service.models.mirror import MOST_EXAMPLES_HELD, Outcomes
 from service.storage.records import CHANGED, Commit, LearnedEntry, LogId
 
 FIRST, SECOND, THIRD = LogId(1, 0), LogId(2, 0), LogId(2, 1)

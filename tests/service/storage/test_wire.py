@@ -14,8 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import Settings
-from service.storage.channel import Channel
-from service.storage.connection import Wire
+from service.storage.channel import Channel, Wire
 from service.storage.topology import connect
 from tests.support.waiting import until
 
