@@ -10,8 +10,8 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder, Limits
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
-from service.models.config.evaluation import EvaluationConfig
 from service.models.config.model import ModelConfig
+from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.state import Evaluations
 
 ROWS = 80_000

@@ -14,8 +14,7 @@ from model_core.hashing.contract import HashContract
 from service.models.config.model import ModelConfig
 from service.models.replica import load_replica
 from service.settings import Settings
-from service.snapshots.restore.restore import restore
-from service.snapshots.restore.target import RestorePlan
+from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.capture import capture
 from service.snapshots.take.writer import write_and_retain

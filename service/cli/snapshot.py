@@ -38,7 +38,7 @@ app = typer.Typer(help="Save models, compare them, go back to them, take them el
 @with_settings
 def list_command(settings: Settings, model: Model = "default", as_json: Json = False) -> None:
     """List the snapshots of a model, oldest first."""
-    from service.snapshots.store.describe import listed, print_table
+    from service.snapshots.store.catalogue import listed, print_table
 
     found, damaged = listed(_catalogue(settings, model))
     if as_json:
@@ -53,7 +53,7 @@ def list_command(settings: Settings, model: Model = "default", as_json: Json = F
 @with_settings
 def show(settings: Settings, snapshot: Name, model: Model = "default") -> None:
     """Describe one snapshot, as JSON. Its checksum is verified."""
-    from service.snapshots.store.describe import described
+    from service.snapshots.store.catalogue import described
 
     catalogue = _catalogue(settings, model)
     entry = catalogue.find(snapshot)
@@ -160,7 +160,7 @@ def import_command(
 ) -> None:
     """Put a snapshot's file into the store; `restore` then makes it a model."""
     from service.snapshots.export import import_file
-    from service.snapshots.store.compatibility import config_of
+    from service.snapshots.store.codec import config_of
 
     snapshot = import_file(file)
     config_of(snapshot.header)
@@ -183,8 +183,8 @@ def restore(
     ] = None,
 ) -> None:
     """Make a snapshot the model's state again, in one step while requests go on."""
+    from service.snapshots.restore.restore import Restored, RestorePlan
     from service.snapshots.restore.restore import restore as run
-    from service.snapshots.restore.target import Restored, RestorePlan
     from service.snapshots.store.catalogue import SnapshotStore
 
     if from_now == replay_log:

@@ -1,4 +1,7 @@
-"""New examples on their way into the log: requests that arrive together share an append."""
+"""New examples on their way into the log, and what is known of them there.
+
+Requests that arrive together share an append.
+"""
 
 from __future__ import annotations
 

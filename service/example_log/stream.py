@@ -1,4 +1,6 @@
-"""Appending to a model's example log: the moment an update becomes durable, once, in order."""
+"""A model's example log: appending, which makes an update durable, once and in order; what a server
+lost of it after that; and decoding its entries.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ from service.errors import ContractMismatch, StateUnavailable, UnknownModel
 from service.example_log.ids import packed_id
 from service.feedback.recorder import MOST_A_CALL
 from service.feedback.store import Sought, Waiting, entries_of
-from service.models.config.model import ModelConfig
-from service.models.config.stored import checked_config
+from service.models.config.model import ModelConfig, checked_config
 from service.models.registry import Models, RequestHashing
 from service.models.replica import ModelGone, read_meta
 from service.runtime.coalescer import Asked, Coalescer

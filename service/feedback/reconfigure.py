@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
 from service.errors import FixedAtCreation, StateUnavailable
-from service.models.config.feedback import FeedbackConfig
-from service.models.config.stored import checked_config
+from service.models.config.model import checked_config
+from service.models.config.sections import FeedbackConfig
 from service.models.replica import read_meta
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys

@@ -14,8 +14,8 @@ from model_core.examples.batch import ExampleBatch
 from model_core.examples.records import HEADER_BYTES
 from service.errors import LogFull
 from service.example_log.stream import MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES
-from service.models.config.feedback import FeedbackConfig
-from service.models.config.stored import feedback_in_force
+from service.models.config.model import feedback_in_force
+from service.models.config.sections import FeedbackConfig
 from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings

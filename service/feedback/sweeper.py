@@ -9,7 +9,7 @@ from collections.abc import Callable
 from redis.exceptions import ResponseError
 
 from service.feedback.store import Swept, Waiting
-from service.models.config.stored import checked_config
+from service.models.config.model import checked_config
 from service.models.replica import ModelGone, read_meta
 from service.settings import Settings
 from service.storage.channel import Channel

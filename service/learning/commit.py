@@ -1,4 +1,6 @@
-"""One atomic commit of what was learned, and what to do when its reply does not come."""
+"""One atomic commit of what was learned, how much of the streams it keeps, and what to do when its reply does
+not come.
+"""
 
 from __future__ import annotations
 

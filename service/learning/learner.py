@@ -1,10 +1,15 @@
-"""The learner of one model: a standby until it holds the lease, then whoever learns from the log."""
+"""The learner of one model: a standby until it holds the lease, which then learns from the log.
+
+The lease is a key with an expiry. Which learner is right is decided by the compare-and-set of a commit.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import secrets
+import time
 
 from redis.exceptions import ResponseError
 
@@ -14,7 +19,6 @@ from service.example_log.stream import LogBlocked
 from service.feedback.store import Swept, Waiting
 from service.feedback.sweeper import sweep_waiting
 from service.learning.commit import Committer
-from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
 from service.learning.loop import LogLearning
 from service.models.mirror import Mirror
@@ -26,13 +30,56 @@ from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import Archiving
 from service.snapshots.take.snapshotter import Snapshots
+from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.keys import lease_key
+from service.storage.scripts import release_lease, take_lease
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+
+class Lease:
+    """Held, renewed every third of its life, or waited for, by a task of its own."""
+
+    def __init__(self, topology: Topology, key: str, seconds: float) -> None:
+        self._channel = Channel(topology)
+        self._key = key
+        self._seconds = seconds
+        self._holder = secrets.token_hex(8)
+        self._held_until = 0.0
+
+    @property
+    def held(self) -> bool:
+        """By this process's own clock, which started before the server's did: never later than the server
+        says.
+        """
+        return time.monotonic() < self._held_until
+
+    async def keep(self) -> None:
+        """Takes the lease as soon as it is free and renews it, for ever."""
+        while True:
+            await self._try()
+            await asyncio.sleep(self._seconds / 3 if self.held else min(self._seconds / 10, 0.25))
+
+    async def _try(self) -> None:
+        asked = time.monotonic()
+        try:
+            taken = await take_lease(self._channel, self._key, self._holder, round(self._seconds * 1000))
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            log.debug("lease %s not renewed: %s", self._key, failure)
+            return
+        self._held_until = asked + self._seconds if taken else 0.0
+
+    async def release(self) -> None:
+        self._held_until = 0.0
+        try:
+            await release_lease(self._channel, self._key, self._holder)
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            log.debug("lease %s not released, it will expire: %s", self._key, failure)
+        await self._channel.close()
 
 
 class Learner:
@@ -59,7 +106,14 @@ class Learner:
         self._gate = RollbackGate(topology, model, settings, store, metrics)
         self._evaluation = LiveEvaluation(model, metrics)
         self._learning = LogLearning(
-            topology, self._mirror, self._lease, settings, health, metrics, self._evaluation, self._gate
+            topology,
+            self._mirror,
+            lambda: self._lease.held,
+            settings,
+            health,
+            metrics,
+            self._evaluation,
+            self._gate,
         )
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None

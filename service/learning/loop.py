@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 
 from service.example_log.stream import LogBlocked, decode
 from service.learning.commit import Committer, Work
-from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.models.replica import Replica, stream_entries
@@ -34,7 +34,7 @@ class LogLearning:
         self,
         topology: Topology,
         mirror: Mirror,
-        lease: Lease,
+        leads: Callable[[], bool],
         settings: Settings,
         health: ServerHealth,
         metrics: Metrics,
@@ -44,7 +44,7 @@ class LogLearning:
         self.settled = False
         self._channel = Channel(topology)
         self._mirror = mirror
-        self._lease = lease
+        self._leads = leads
         self._settings = settings
         self._health = health
         self._metrics = metrics
@@ -63,7 +63,7 @@ class LogLearning:
             await self._idle(committer)
             await self._evaluation.tell(self._mirror)
         await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
-        while entries and self._lease.held:
+        while entries and self._leads():
             try:
                 self.settled = False
                 work = self._work_on(entries)

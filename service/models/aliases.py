@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 from service.errors import ContractMismatch, NotFound, StateUnavailable, UnknownModel
 from service.models.alias_store import Meanings, check_free, read_aliases, switch_alias
-from service.models.config.stored import checked_config
+from service.models.config.model import checked_config
 from service.models.registry import Models, OpenModel
 from service.models.replica import ModelGone, read_meta
 from service.runtime.coalescer import Asked, Coalescer

@@ -1,4 +1,6 @@
-"""Keeps a copy of a model in this process at the server's newest commit, and knows when it cannot."""
+"""A copy of a model in this process at the server's newest commit, and the outcomes of the log entries
+in its commits.
+"""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
 from service.errors import ContractMismatch, ModelConflict, ModelDeleted, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
-from service.models.config.model import ModelConfig, limits_of
-from service.models.config.stored import checked_config, config_at_creation
+from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
 from service.models.mirror import Mirror, Outcomes

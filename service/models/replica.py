@@ -11,9 +11,8 @@ import numpy as np
 
 from model_core.learning.state import ModelState
 from service.errors import UnknownModel
-from service.models.config.feedback import FeedbackConfig
-from service.models.config.model import ModelConfig
-from service.models.config.stored import checked_config
+from service.models.config.model import ModelConfig, checked_config
+from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, meta_key
 from service.storage.records import LOG_START, Commit, LogId, Meta, mapping_of, mark_of, revision, rows_of

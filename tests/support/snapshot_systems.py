@@ -8,8 +8,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
-from service.snapshots.restore.restore import restore
-from service.snapshots.restore.target import Restored, RestorePlan
+from service.snapshots.restore.restore import Restored, RestorePlan, restore
 from service.snapshots.store.catalogue import Catalogue, SnapshotStore
 from service.snapshots.store.objects import open_store
 from service.snapshots.take.requests import request_snapshot

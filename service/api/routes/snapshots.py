@@ -23,10 +23,8 @@ from service.models.names import checked_name
 from service.models.replica import read_meta
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings import Settings
-from service.snapshots.restore.restore import restore
-from service.snapshots.restore.target import RestorePlan
-from service.snapshots.store.catalogue import TAG_PATTERN, Catalogue, checked_tag
-from service.snapshots.store.describe import described, listed
+from service.snapshots.restore.restore import RestorePlan, restore
+from service.snapshots.store.catalogue import TAG_PATTERN, Catalogue, checked_tag, described, listed
 from service.snapshots.take.requests import request_snapshot
 from service.storage.keys import ModelKeys
 

@@ -1,12 +1,13 @@
-"""What a model is made of: hyperparameters, hash contract and optional sections. All but `feedback` is fixed
-at creation.
+"""A model's configuration: hyperparameters, hash contract and optional sections, as sent and as stored.
+
+All but `feedback` is fixed at creation.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,10 +21,53 @@ from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
 from model_core.learning.updates.coefficients import Coefficients, coefficients
-from service.models.config.evaluation import EvaluationConfig
-from service.models.config.feedback import FeedbackConfig
-from service.models.config.snapshots import SnapshotsConfig
+from service.errors import ContractMismatch
+from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings import Settings
+from service.storage.records import FORMAT_VERSION, Meta
+
+
+def checked_config(model: str, meta: Meta) -> ModelConfig:
+    """The stored configuration, as it is in force. Raises ContractMismatch where this code would not read it
+    as it was written.
+    """
+    config = config_at_creation(model, meta)
+    if not meta.feedback:
+        return config
+    return replace(config, feedback=feedback_in_force(model, b"{}", meta.feedback))
+
+
+def feedback_in_force(model: str, config: bytes, feedback: bytes) -> FeedbackConfig:
+    """Of these fields of a model's meta. Raises ContractMismatch."""
+    stored = json.loads(feedback) if feedback else json.loads(config).get("feedback", {})
+    try:
+        return FeedbackConfig.from_json(stored)
+    except InvalidInput as wrong:
+        raise ContractMismatch(
+            f"Model {model!r} has a feedback this version does not know: {wrong}"
+        ) from wrong
+
+
+def config_at_creation(model: str, meta: Meta) -> ModelConfig:
+    """Before any change in place. Raises ContractMismatch."""
+    if meta.format_version != FORMAT_VERSION:
+        raise ContractMismatch(
+            f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"
+            " use the version that wrote it."
+        )
+    try:
+        config = ModelConfig.from_json(json.loads(meta.config))
+    except InvalidInput as wrong:
+        raise ContractMismatch(
+            f"Model {model!r} has a configuration this version does not know: {wrong}"
+        ) from wrong
+    if config.hashing.fingerprint != meta.fingerprint:
+        raise ContractMismatch(
+            f"Model {model!r} was hashed under the contract {meta.fingerprint}, this version would hash under"
+            f" {config.hashing.fingerprint}: its weights would mean other features."
+        )
+    return config
+
 
 DEFAULT_MODEL = "default"
 

@@ -12,7 +12,7 @@ from model_core.errors import FormatError
 from model_core.evaluation.online import OnlineEvaluation
 from model_core.evaluation.slices import SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
-from service.models.config.evaluation import EvaluationConfig
+from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.slices import SliceName
 from service.storage.records import FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
 

@@ -17,7 +17,7 @@ from service.models.config.model import ModelConfig
 from service.models.registry import new_meta
 from service.models.replica import Replica, load_replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
-from service.snapshots.store.compatibility import check_family
+from service.snapshots.store.codec import check_family
 from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES

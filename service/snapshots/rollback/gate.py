@@ -24,12 +24,11 @@ from redis.exceptions import ResponseError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
 from service.errors import ServiceError
-from service.models.config.snapshots import AutoRollback
+from service.models.config.sections import AutoRollback
 from service.models.replica import Replica
 from service.runtime.tasks import begin, cancel_all
 from service.settings import Settings
-from service.snapshots.restore.restore import restore
-from service.snapshots.restore.target import RestorePlan
+from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.rollback.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store.catalogue import GOOD, SnapshotStore
 from service.storage.channel import Channel

@@ -1,15 +1,76 @@
-"""Snapshots as files: the bytes of `model_core.snapshot` through zstd, which stores as it is what would not
-shrink.
+"""Snapshots as files, and which model a snapshot fits.
+
+A file holds the bytes of `model_core.snapshot` through zstd, which stores as it is what would not shrink.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import BinaryIO, cast
 
 import zstandard
 
-from model_core.errors import FormatError
+from model_core.errors import FormatError, InvalidInput
+from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Read, Snapshot, SnapshotHeader, decode, decode_header
+from service.errors import SnapshotMismatch
+from service.models.config.model import ModelConfig
+from service.models.replica import Replica
+from service.storage.records import revision
+
+
+def revision_of(header: SnapshotHeader) -> str:
+    return revision(header.incarnation, header.generation, header.commit, header.mark)
+
+
+def config_of(header: SnapshotHeader) -> ModelConfig:
+    """The configuration in a snapshot. Raises SnapshotMismatch where this version does not know it."""
+    try:
+        config = ModelConfig.from_json(header.config)
+    except InvalidInput as wrong:
+        raise SnapshotMismatch(
+            f"The snapshot has a configuration that this version does not know: {wrong}"
+        ) from wrong
+    if config.hashing.fingerprint != header.fingerprint:
+        raise SnapshotMismatch(
+            f"The snapshot was hashed under the contract {header.fingerprint}, this version would hash under"
+            f" {config.hashing.fingerprint}: its weights would mean other features."
+        )
+    return config
+
+
+def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperparameters | None) -> ModelConfig:
+    """The model's, with the snapshot's hyperparameters or with others. Raises SnapshotMismatch."""
+    config = config_of(header)
+    if config.hashing.fingerprint != model.hashing.fingerprint:
+        raise SnapshotMismatch(
+            f"The snapshot was hashed under the contract {config.hashing.fingerprint}, the model hashes under"
+            f" {model.hashing.fingerprint}: its weights would mean other features."
+        )
+    if config.hashing.prior_probability != model.hashing.prior_probability:
+        raise SnapshotMismatch(
+            f"The snapshot learned with prior_probability {config.hashing.prior_probability}, the model has"
+            f" {model.hashing.prior_probability}: its weights would mean other probabilities."
+        )
+    check_family(config, model.hyper)
+    if hyper is not None:
+        check_family(config, hyper)
+    return replace(model, hyper=hyper or config.hyper)
+
+
+def is_of_state(header: SnapshotHeader, replica: Replica) -> bool:
+    """Whether it was taken of what the replica has, or of what that was earlier: no restore came between."""
+    return (header.incarnation, header.generation) == (replica.keys.incarnation, replica.generation)
+
+
+def check_family(config: ModelConfig, hyper: Hyperparameters, what: str = "The snapshot") -> None:
+    """Raises SnapshotMismatch."""
+    if config.hyper.family != hyper.family:
+        raise SnapshotMismatch(
+            f"{what} is of the family {config.hyper.family!r}, which keeps other numbers than"
+            f" {hyper.family!r} does."
+        )
+
 
 SUFFIX = ".safetensors.zst"
 LEVEL = 3

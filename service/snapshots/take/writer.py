@@ -12,8 +12,7 @@ from typing import Any
 from service.errors import ServiceError
 from service.runtime.tasks import begin, cancel_all, in_daemon_thread
 from service.settings import Settings
-from service.snapshots.store.catalogue import Entry, SnapshotStore
-from service.snapshots.store.describe import described
+from service.snapshots.store.catalogue import Entry, SnapshotStore, described
 from service.snapshots.take.capture import Capture
 from service.snapshots.take.requests import (
     STOPPED,

@@ -11,7 +11,7 @@ import pytest
 
 from model_core.examples.batch import ExampleBatch
 from service.feedback.store import Label, Labelled, Sought, Swept, Waiting, entries_of, key_of
-from service.models.config.feedback import FeedbackConfig
+from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, alias_key
 from service.storage.records import LogEntry

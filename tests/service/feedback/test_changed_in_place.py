@@ -12,9 +12,8 @@ import pytest
 from model_core.errors import InvalidInput
 from service.errors import FixedAtCreation
 from service.feedback.reconfigure import change_feedback
-from service.models.config.feedback import FeedbackConfig
-from service.models.config.model import ModelConfig
-from service.models.config.stored import checked_config
+from service.models.config.model import ModelConfig, checked_config
+from service.models.config.sections import FeedbackConfig
 from service.models.registry import new_meta
 from service.models.replica import ModelGone, read_meta
 from service.storage.channel import Channel

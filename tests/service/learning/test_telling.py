@@ -12,8 +12,8 @@ import pytest
 from model_core.evaluation.figures import Figures, Window
 from model_core.examples.batch import ExampleBatch
 from service.learning.live_evaluation import REPORT_EVERY_SECONDS, RESTS_A_PIECE, SLICES_EVERY_SECONDS, Teller
-from service.models.config.evaluation import EvaluationConfig
 from service.models.config.model import ModelConfig
+from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.slices import SliceName
 from service.models.evaluation.state import Evaluations
 from service.models.mirror import Mirror

@@ -14,7 +14,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
 from service.example_log.incoming import NewExamples
 from service.models.config.model import ModelConfig
-from service.models.config.snapshots import AutoRollback
+from service.models.config.sections import AutoRollback
 from service.models.registry import OpenModel
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.rollback.paired_losses import GoodModel, PairedLosses, Verdict

@@ -25,8 +25,7 @@ from service.errors import (
     UnknownSnapshot,
 )
 from service.runtime.files import PARTIAL
-from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry
-from service.snapshots.store.describe import listed
+from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry, listed
 from service.snapshots.store.objects import (
     ABANDONED_SECONDS,
     DirectoryStore,

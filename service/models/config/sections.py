@@ -1,4 +1,4 @@
-"""How the labels of logged predictions are waited for: the section `feedback` of a model's configuration."""
+"""The optional sections of a model's configuration: `evaluation`, `feedback` and `snapshots`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,68 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from model_core.errors import InvalidInput
+from model_core.hashing.contract import Limits, check_name
+
+FEWEST, MOST = 100, 1_000_000
+LARGEST_MARGIN = 1e6
+
+
+@dataclass(frozen=True)
+class AutoRollback:
+    """examples: how many are compared at a time. margin: by how much the mean log loss has to be worse."""
+
+    examples: int = 5_000
+    margin: float = 0.01
+
+    @classmethod
+    def from_json(cls, body: object) -> AutoRollback:
+        """Raises InvalidInput with the path."""
+        fields = _object(body, "auto_rollback", ("examples", "margin"))
+        return cls(_examples(fields.get("examples", cls.examples)), _margin(fields.get("margin", cls.margin)))
+
+
+@dataclass(frozen=True)
+class SnapshotsConfig:
+    """auto_rollback: None is off."""
+
+    auto_rollback: AutoRollback | None = None
+
+    @classmethod
+    def from_json(cls, body: object) -> SnapshotsConfig:
+        """Raises InvalidInput with the path."""
+        gate = _object(body, "snapshots", ("auto_rollback",)).get("auto_rollback")
+        if gate is None:
+            return cls()
+        try:
+            return cls(AutoRollback.from_json(gate))
+        except InvalidInput as wrong:
+            raise wrong.within("auto_rollback") from None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"auto_rollback": None if self.auto_rollback is None else asdict(self.auto_rollback)}
+
+
+def _object(body: object, what: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(body, Mapping):
+        raise InvalidInput((), "must be an object", "wrong_type")
+    for name in body:
+        if name not in names:
+            allowed = " and ".join(f"`{one}`" for one in names)
+            raise InvalidInput((str(name),), f"unknown field; `{what}` has {allowed}", "unknown_field")
+    return body
+
+
+def _examples(value: object) -> int:
+    if type(value) is not int or not FEWEST <= value <= MOST:
+        raise InvalidInput(("examples",), f"must be an integer from {FEWEST} to {MOST}")
+    return value
+
+
+def _margin(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_MARGIN:
+        raise InvalidInput(("margin",), f"must be a number from 0 to {LARGEST_MARGIN:g}")
+    return float(value)
+
 
 MOST_SECONDS = 30 * 86_400
 MOST_BYTES = 1 << 40
@@ -105,3 +167,50 @@ _CHECKS: dict[str, Callable[[object, str], Any]] = {
     "negative_sample_rate": _number(LEAST_RATE, 1),
     "max_bytes": _bytes,
 }
+
+
+MOST_SLICED, MOST_SLICES = 8, 100
+_FIELDS = ("slices", "most")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """slices: names of features. most: how many values of each have figures of their own, the most frequent;
+    the rest is one slice more.
+    """
+
+    slices: tuple[str, ...] = ()
+    most: int = 20
+
+    @classmethod
+    def from_json(cls, body: object) -> EvaluationConfig:
+        """Raises InvalidInput with the path."""
+        if not isinstance(body, Mapping):
+            raise InvalidInput((), "must be an object", "wrong_type")
+        for name in body:
+            if name not in _FIELDS:
+                raise InvalidInput(
+                    (name,), "unknown field; an evaluation has `slices` and `most`", "unknown_field"
+                )
+        return cls(_names(body.get("slices", [])), _most(body.get("most", cls.most)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"slices": list(self.slices), "most": self.most}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MOST_SLICED:
+        raise InvalidInput(("slices",), f"must be a list of at most {MOST_SLICED} names of features")
+    for i, name in enumerate(value):
+        if not isinstance(name, str):
+            raise InvalidInput(("slices", i), "must be the name of a feature", "wrong_type")
+        check_name(name, ("slices", i), Limits().name_bytes)
+        if name in value[:i]:
+            raise InvalidInput(("slices", i), "is named twice", "duplicate_name")
+    return tuple(value)
+
+
+def _most(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_SLICES:
+        raise InvalidInput(("most",), f"must be an integer from 1 to {MOST_SLICES}")
+    return value
