@@ -1,0 +1,37 @@
+"""The paths in docs/architecture.md are those that requests take: each is compared with a trace of a real one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.shared_data import REPOSITORY
+from tests.support.trace import NOT_COUNTED, Trace, trace
+
+ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
+MAX_FILES = {"predict": 12, "update": 52, "restore": 49}
+HEADINGS = {
+    "predict": "One prediction, file by file",
+    "update": "One update, file by file",
+    "restore": "One restore, file by file",
+}
+
+
+@pytest.fixture(scope="module")
+def traced() -> Trace:
+    return trace()
+
+
+def documented(heading: str) -> list[str]:
+    """The Python files in a section's numbered list, in the order of their first mention."""
+    text = ARCHITECTURE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return list(dict.fromkeys(re.findall(r"`((?:service|model_core)/[\w/]+\.py)`", text)))
+
+
+@pytest.mark.parametrize("request_name", HEADINGS)
+def test_the_document_names_the_files_in_order(traced: Trace, request_name: str) -> None:
+    files = getattr(traced, request_name)
+    assert documented(HEADINGS[request_name]) == files
+    assert len(files) <= MAX_FILES[request_name]
+    assert not any(path.startswith(NOT_COUNTED) for path in files)
