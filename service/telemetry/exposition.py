@@ -1,9 +1,9 @@
 """Prometheus's text format for instruments with plain names, written in half of the library's time.
 
-Why this is not `prometheus_client.generate_latest`: with ten models the evaluation alone has thousands of series,
-and a scrape shares its processor with predictions. Everything that knows the text format is in this module; nothing
-else of the library is replaced. `floatToGoString` is a private function of prometheus_client, which is why its
-version has an upper bound.
+Why this is not `prometheus_client.generate_latest`: with ten models the evaluation alone has thousands of
+series, and a scrape shares its processor with predictions. All that knows the text format is in this module;
+nothing else of the library is replaced. `floatToGoString` is a private function of prometheus_client, so that
+has an upper bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The paths in docs/architecture.md are those that requests take: each is compared with a trace of a real one."""
+"""The paths in docs/architecture.md are those that requests take, by a trace of real ones."""
 
 from __future__ import annotations
 

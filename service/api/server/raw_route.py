@@ -1,8 +1,8 @@
 """Routes that FastAPI documents and finds but does not run.
 
-Why they are not ordinary routes: FastAPI's work around a handler (dependencies, exit stacks, validation of the
-reply, middleware) costs more than a prediction. A `RawRoute` has its signature in OpenAPI and answers as a bare
-ASGI application: it reads the body, calls its handler, and turns any exception into a problem document.
+Why they are not ordinary routes: FastAPI's work around a handler (dependencies, exit stacks, validation of
+the reply, middleware) costs more than a prediction. A `RawRoute` has its signature in OpenAPI and answers as
+a bare ASGI application: it reads the body, calls its handler, and turns exceptions into problem documents.
 """
 
 from __future__ import annotations
