@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 from tests.support.shared_data import REPOSITORY
 
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<preparation>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
