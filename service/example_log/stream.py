@@ -234,7 +234,7 @@ class ExampleLog:
                 MOST_ENTRY_BYTES,
                 MOST_ENTRY_EXAMPLES,
             ),
-            *(pack_names(batch.slice_names), MOST_VALUES_A_FEATURE),
+            *(pack_names(batch.slice_names) if batch.slice_names else b"", MOST_VALUES_A_FEATURE),
             *tail,
         )
         return reply

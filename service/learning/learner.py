@@ -180,8 +180,10 @@ class Learner:
     async def _lead(self, committer: Committer) -> None:
         if self._learning.settled:
             await self._snapshots.look(self._mirror.replica)
-            self._archiving.look(self._mirror.replica)
-            self._gate.judge(self._mirror.replica)
+            if self._archiving.on:
+                self._archiving.look(self._mirror.replica)
+            if self._mirror.replica.config.snapshots.auto_rollback is not None:
+                self._gate.judge(self._mirror.replica)
         if self._blocked:
             await self._wait_for_operator()
         else:

@@ -123,7 +123,8 @@ class LogLearning:
             learned = replica.config.learn(replica.state, batch)
             if entry.id > replica.evaluated:
                 self._evaluation.add(entry, batch, learned)
-                self._gate.add(replica, entry, batch, learned)
+                if replica.config.snapshots.auto_rollback is not None:
+                    self._gate.add(replica, entry, batch, learned)
             work.add(entry, batch, learned)
             number += len(batch)
         return work

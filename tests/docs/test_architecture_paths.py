@@ -10,12 +10,8 @@ from tests.support.shared_data import REPOSITORY
 from tests.support.trace import NOT_COUNTED, Trace, trace
 
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
-MAX_FILES = {"predict": 12, "update": 52, "restore": 49}
-HEADINGS = {
-    "predict": "One prediction, file by file",
-    "update": "One update, file by file",
-    "restore": "One restore, file by file",
-}
+MAX_FILES = {"predict": 12}
+HEADINGS = {"predict": "One prediction, file by file"}
 
 
 @pytest.fixture(scope="module")

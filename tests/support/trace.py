@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ PACKAGES = ("service", "model_core")
 NOT_COUNTED = ("model_core/kernels/",)
 PERIODIC = "on_tick"  # of the HTTP server, ten times a second
 REPETITIONS = 5
+SETTLED_SECONDS = 0.3  # after which nothing of the request before is under way
 EXAMPLE = {"ad": "a17", "campaign": "c3", "site": "news.example", "hour": 14, "tags": ["sport", "video"]}
 
 
@@ -61,6 +63,7 @@ class Recorder:
     def of(self, request: Callable[[], object]) -> list[str]:
         runs = []
         for _ in range(REPETITIONS):
+            time.sleep(SETTLED_SECONDS)
             self.files = {}
             self.recording = True
             try:

@@ -38,6 +38,7 @@ class Archiving:
     def __init__(
         self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
     ) -> None:
+        self.on = settings.log_archive_seconds > 0
         self._model = model
         self._settings = settings
         self._store = store
@@ -47,10 +48,6 @@ class Archiving:
         self._due = 0.0
         self._others_due = 0.0
         self._segments: list[Segment] | None = None  # None until the store has said which there are
-
-    @property
-    def on(self) -> bool:
-        return self._settings.log_archive_seconds > 0
 
     @property
     def through(self) -> LogId:
