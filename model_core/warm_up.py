@@ -1,16 +1,72 @@
-"""Compiling every kernel ahead of its first use, or loading it from the cache."""
+"""Kernels compiled ahead of their first use, or loaded from the cache, by family.
 
-from model_core.evaluation import online, slices
-from model_core.json import requests
-from model_core.learning import census, rounds
-from model_core.text import parser
+Only the families that are named are imported: a service reads no text files, and the replay of a file
+answers no requests.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+Family = Literal["learning", "requests", "evaluation", "slices", "census", "vw", "libsvm"]
 
 
-def warm_up() -> None:
-    """After this no prediction, update, parsing or evaluation waits for a compiler."""
+def _learning() -> None:
+    from model_core.learning import rounds
+
     rounds.warm_up()
+
+
+def _requests() -> None:
+    from model_core.json import requests
+
     requests.warm_up()
-    parser.warm_up()
+
+
+def _evaluation() -> None:
+    from model_core.evaluation import online
+
     online.warm_up()
+
+
+def _slices() -> None:
+    from model_core.evaluation import slices
+
     slices.warm_up()
+
+
+def _census() -> None:
+    from model_core.learning import census
+
     census.warm_up()
+
+
+def _vw() -> None:
+    from model_core.text import parser
+
+    parser.warm_up("vw")
+
+
+def _libsvm() -> None:
+    from model_core.text import parser
+
+    parser.warm_up("libsvm")
+
+
+_WARM_UPS: dict[Family, Callable[[], None]] = {
+    "learning": _learning,
+    "requests": _requests,
+    "evaluation": _evaluation,
+    "slices": _slices,
+    "vw": _vw,
+    "libsvm": _libsvm,
+    "census": _census,
+}
+ALL: tuple[Family, ...] = tuple(_WARM_UPS)
+SERVICE: tuple[Family, ...] = ("learning", "requests", "evaluation", "slices", "census")
+"""What an API process and a learner run."""
+
+
+def warm_up(families: Iterable[Family] = ALL) -> None:
+    """After this no call of these families waits for a compiler."""
+    for family in families:
+        _WARM_UPS[family]()

@@ -1,19 +1,20 @@
 """Vowpal Wabbit and libsvm text to batches of examples, from chunks of bytes.
 
 Plain contracts go through a kernel, straight from bytes to hashes.  Contracts with types, transforms of
-single names, crosses or strictness go line by line through FeatureEncoder, to the same features.
+single names, crosses or strictness go line by line through FeatureEncoder, to the same features.  Only what
+the format and the contract need is imported: a command that reads one small file would wait for the rest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import NO_FLOATS, ExampleBatch
 from model_core.hashing.contract import HashContract, scale_of
-from model_core.hashing.encoder import Encoded, FeatureEncoder
-from model_core.text import libsvm, vw
 from model_core.text.columns import (
     BUCKET,
     FEATURES,
@@ -29,12 +30,17 @@ from model_core.text.columns import (
     Columns,
     KernelOptions,
 )
-from model_core.text.lines import TextRow, read_libsvm_line, read_vw_line
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
+
+if TYPE_CHECKING:
+    from model_core.hashing.encoder import Encoded, FeatureEncoder
+    from model_core.text.lines import TextRow
 
 _PADDING = 8
 _NUMBER_KINDS = {"raw": RAW, "log": LOG, "bucket": BUCKET}
 _DEFAULT_OPTIONS = TextOptions()
+
+TextFormat = Literal["vw", "libsvm"]
 
 
 class Parsed(NamedTuple):
@@ -52,18 +58,15 @@ class Parsed(NamedTuple):
 class TextParser:
     """Parses one format under one contract, chunk by chunk."""
 
-    def __init__(
-        self,
-        contract: HashContract,
-        options: TextOptions,
-        parse_lines: Callable[..., None],
-        read_line: Callable[[bytes, TextOptions], TextRow | None],
-    ) -> None:
+    def __init__(self, contract: HashContract, options: TextOptions, text_format: TextFormat) -> None:
         self._contract = contract
         self._options = options
-        self._parse_lines = parse_lines
-        self._read_line = read_line
-        self._encoder = FeatureEncoder(contract, options.limits)
+        self._format = text_format
+        self._encoder: FeatureEncoder | None = None
+        if not is_plain(contract):
+            from model_core.hashing.encoder import FeatureEncoder
+
+            self._encoder = FeatureEncoder(contract, options.limits)
 
     def parse(self, data: bytes, first_line: int = 1, final: bool = True) -> Parsed:
         """Parse the whole lines of `data`, and where `final` also what follows the last newline.
@@ -73,9 +76,12 @@ class TextParser:
         stop = len(data) if final else data.rfind(b"\n") + 1
         lines = data.count(b"\n", 0, stop)
         unterminated = stop > 0 and data[stop - 1] != ord("\n")
-        parse = self._parse_in_kernel if is_plain(self._contract) else self._parse_line_by_line
-        batch, errors = parse(data, stop, lines + unterminated, first_line)
-        return Parsed(batch, stop, lines + unterminated, errors)
+        count = lines + unterminated
+        if self._encoder is None:
+            batch, errors = self._parse_in_kernel(data, stop, count, first_line)
+        else:
+            batch, errors = self._parse_line_by_line(data[:stop], count, first_line, self._encoder)
+        return Parsed(batch, stop, count, errors)
 
     def _parse_in_kernel(
         self, data: bytes, stop: int, lines: int, first_line: int
@@ -83,9 +89,10 @@ class TextParser:
         columns = _columns(data, stop, lines)
         end = stop if stop == 0 or data[stop - 1] == ord("\n") else stop + 1
         options = _kernel_options(self._contract, self._options)
+        parse_lines = _kernel_of(self._format)
         while True:
             columns.state[:] = 0
-            self._parse_lines(columns, options, 0, end, first_line, data.isascii())
+            parse_lines(columns, options, 0, end, first_line, data.isascii())
             if columns.state[HARD_NUMBERS] == 0:
                 break
             columns = _with_hard_numbers(columns)
@@ -99,16 +106,17 @@ class TextParser:
         return errors
 
     def _parse_line_by_line(
-        self, data: bytes, stop: int, lines: int, first_line: int
+        self, data: bytes, lines: int, first_line: int, encoder: FeatureEncoder
     ) -> tuple[ExampleBatch, list[LineError]]:
+        read_line = _line_reader_of(self._format)
         encoded: list[Encoded] = []
         rows: list[TextRow] = []
         errors: list[LineError] = []
-        for number, line in enumerate(data[:stop].split(b"\n")[:lines], first_line):
+        for number, line in enumerate(data.split(b"\n")[:lines], first_line):
             try:
-                row = self._read_line(line, self._options)
+                row = read_line(line, self._options)
                 if row is not None:
-                    encoded.append(self._encoder.encode_pairs(row.pairs, ()))
+                    encoded.append(encoder.encode_pairs(row.pairs, ()))
                     rows.append(row)
             except LineProblem as problem:
                 errors.append(LineError(number, explain(problem.code, problem.word, self._options)))
@@ -120,18 +128,36 @@ class TextParser:
 
 def vw_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
     """A parser of Vowpal Wabbit text; the grammar stands in vw."""
-    return TextParser(contract, options, vw.parse_lines, read_vw_line)
+    return TextParser(contract, options, "vw")
 
 
 def libsvm_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
     """A parser of libsvm text; the grammar stands in libsvm."""
-    return TextParser(contract, options, libsvm.parse_lines, read_libsvm_line)
+    return TextParser(contract, options, "libsvm")
 
 
-def warm_up() -> None:
-    """Compile every kernel of the parsers, or load it from the cache."""
-    parse_vw(b"1 |f a=b x:2\n", HashContract())
-    parse_libsvm(b"1 1:2\n", HashContract())
+def _kernel_of(text_format: TextFormat) -> Callable[..., None]:
+    if text_format == "vw":
+        from model_core.text.vw import parse_lines as parse_vw_lines
+
+        return parse_vw_lines
+    from model_core.text.libsvm import parse_lines as parse_libsvm_lines
+
+    return parse_libsvm_lines
+
+
+def _line_reader_of(text_format: TextFormat) -> Callable[[bytes, TextOptions], TextRow | None]:
+    from model_core.text.lines import read_libsvm_line, read_vw_line
+
+    return read_vw_line if text_format == "vw" else read_libsvm_line
+
+
+def warm_up(text_format: TextFormat) -> None:
+    """Compile every kernel of a format, or load it from the cache."""
+    if text_format == "vw":
+        parse_vw(b"1 |f a=b x:2\n", HashContract())
+    else:
+        parse_libsvm(b"1 1:2\n", HashContract())
 
 
 def parse_vw(

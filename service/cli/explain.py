@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.model_option import checked_model_name
+from service.cli.flags import checked_model_name
 from service.errors import CommandFailure
 
 
@@ -25,7 +25,7 @@ def explain(
     ] = "default",
     as_json: Annotated[bool, typer.Option("--json", help="The explanation as one JSON object.")] = False,
 ) -> None:
-    """Show which features make a prediction what it is, the largest contributions first."""
+    """Show which features make a prediction what it is, largest contributions first."""
     from service.cli.http_client import ServiceClient
 
     body = _body(file)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.model_option import checked_model_name
-from service.cli.replay.command import json_or_file
+from service.cli.flags import checked_model_name, json_or_file
 
 
 def feedback(
@@ -21,7 +20,10 @@ def feedback(
     url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
     model: Annotated[str, typer.Option(help="The model.", callback=checked_model_name)] = "default",
 ) -> None:
-    """Show how a model waits for the labels of its predictions, or change it while it is asked and learns."""
+    """Show how a model handles predictions that await their labels, or change it.
+
+    A change takes effect while the model predicts and learns.
+    """
     from service.cli.http_client import ServiceClient
 
     fields = json_or_file(changes, "CHANGES")

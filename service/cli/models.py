@@ -1,21 +1,37 @@
-"""What `ftrl models` shows, asked of a running service over HTTP."""
+"""`ftrl models`: the models of a running service, over HTTP."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import json
+import sys
+from typing import Annotated, Any
 
-from service.cli.http_client import ServiceClient
+import typer
 
 
-def describe_models(url: str) -> list[dict[str, Any]]:
+def models(
+    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array on standard output.")] = False,
+) -> None:
+    """List the models of a running service."""
+    described = _describe_models(url)
+    if as_json:
+        sys.stdout.write(json.dumps(described) + "\n")
+    else:
+        _print_table(described)
+
+
+def _describe_models(url: str) -> list[dict[str, Any]]:
     """The description of every model, in order of their names. Raises CommandFailure."""
+    from service.cli.http_client import ServiceClient
+
     with contextlib.closing(ServiceClient(url, patience_seconds=0)) as client:
         names = client.call("GET", "/models")["models"]
         return [client.call("GET", f"/models/{name}") for name in sorted(names)]
 
 
-def print_table(described: list[dict[str, Any]]) -> None:
+def _print_table(described: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

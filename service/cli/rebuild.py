@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.file_flags import format_of
-from service.cli.model_option import checked_model_name
-from service.cli.serve import with_redis_url
-from service.cli.setting_flags import with_settings
+from service.cli.errand import run_errand
+from service.cli.flags import checked_model_name, format_of, with_settings
 from service.errors import CommandFailure
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.snapshots.restore.rebuild import FileToLearn, Rebuilt
+    from service.storage.channel import Channel
 
 
 @with_settings
@@ -43,8 +42,7 @@ def rebuild(
     learned = None
     if file is not None:
         learned = FileToLearn(file, format_of(file), ReadOptions(limits=limits_of(settings)))
-    with with_redis_url(settings, errand=True) as found:
-        rebuilt = asyncio.run(_run(found, model, snapshot, learned))
+    rebuilt = _run(settings, model, snapshot, learned)
     made = f"{rebuilt.start} and {rebuilt.examples:,} examples"
     if rebuilt.difference:
         raise CommandFailure(f"{model} differs from what {made} make: {rebuilt.difference}")
@@ -53,10 +51,11 @@ def rebuild(
     )
 
 
-async def _run(settings: Settings, model: str, snapshot: str | None, file: FileToLearn | None) -> Rebuilt:
+def _run(settings: Settings, model: str, snapshot: str | None, file: FileToLearn | None) -> Rebuilt:
     from service.snapshots.restore.rebuild import rebuild as run
     from service.snapshots.store.catalogue import SnapshotStore
-    from service.storage.channel import open_channel
 
-    async with open_channel(settings) as channel:
-        return await run(channel, SnapshotStore(settings).of(model), snapshot, file)
+    def errand(channel: Channel, found: Settings) -> Awaitable[Rebuilt]:
+        return run(channel, SnapshotStore(found).of(model), snapshot, file)
+
+    return run_errand(settings, errand)

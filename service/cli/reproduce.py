@@ -24,7 +24,7 @@ Only = Annotated[str, typer.Option(help="Names of data sets, comma-separated; al
 Jobs = Annotated[int | None, typer.Option(help="Passes at once; by default one for each processor.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
 
-app = typer.Typer(help="Run the paper's experiments again. Needs the extra `experiments`.")
+app = typer.Typer()
 
 
 @app.command()

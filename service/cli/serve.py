@@ -1,4 +1,4 @@
-"""Run the API or the learners in this process, until a signal stops them."""
+"""`ftrl serve`, `ftrl api` and `ftrl learn`: the API, the learner or both, until a signal stops them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,146 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
+import typer
+
+from service import __version__
+from service.cli.errand import with_redis_url
+from service.cli.flags import misspelt_variables, with_settings
 from service.errors import CommandFailure
+from service.runtime.kernels import kernels_are_compiled, leave_compiler_behind
 from service.settings import Settings
-from service.telemetry.logs import StartFailure
+from service.telemetry.logs import StartFailure, configure_logging
 
 if TYPE_CHECKING:
     from service.app import Application
+
+logger = logging.getLogger("service")
+
+SupervisedAs = Annotated[str, typer.Option(hidden=True, help="Role, when a supervisor runs this process.")]
+
+
+@with_settings
+def serve(settings: Settings) -> None:
+    """Run the service: the API and the learner."""
+    _start_logging(settings)
+    with _stoppable(), listeners_of(settings) as listeners:
+        announce = _announcing(settings, listeners.service, settings.workers)
+        with with_redis_url(settings) as found:
+            if found.workers == 1:
+                _serve_api(found, listeners, announce, run_learner=True)
+            else:
+                _supervise(found, listeners, announce)
+
+
+@with_settings
+def api(
+    settings: Settings,
+    listen_fds: Annotated[str, typer.Option(hidden=True, help="Inherited listening sockets.")] = "",
+    ready_fd: Annotated[int, typer.Option(hidden=True, help="Inherited pipe to report on when ready.")] = -1,
+    supervised_as: SupervisedAs = "",
+) -> None:
+    """Run the API alone; a learner runs elsewhere (`ftrl learn`)."""
+    _start_logging(settings, supervised_as)
+    if supervised_as:
+        from service.telemetry.multiprocess import share_metrics
+
+        share_metrics(supervised_as)
+    inherited = tuple(int(descriptor) for descriptor in listen_fds.split(",") if descriptor)
+    with _stoppable(), listeners_of(settings, inherited) as listeners:
+        if ready_fd < 0:
+            on_start = _announcing(settings, listeners.service)
+        else:
+            on_start = partial(report_ready, ready_fd)
+        with with_redis_url(settings) as found:
+            _serve_api(found, listeners, on_start, run_learner=False)
+
+
+@with_settings
+def learn(settings: Settings, supervised_as: SupervisedAs = "") -> None:
+    """Run the learner alone. A second one stands by and takes over if the first fails."""
+    _start_logging(settings, supervised_as)
+    with (
+        _stoppable(),
+        listen(settings.host, settings.learner_port, "--metrics-port") as listener,
+        with_redis_url(settings) as found,
+    ):
+        from service.app import create_learner_app
+
+        # No client waits for a learner's answers, but the next learner waits for its leases.
+        at_once = found.model_copy(update={"drain_seconds": 0.0})
+        _run(create_learner_app(found, url_of(listener)), at_once, [listener])
+
+
+def _start_logging(settings: Settings, role: str = "") -> None:
+    configure_logging(settings.log_level, settings.log_format, role)
+    if role:
+        _stop_with_parent()
+        return
+    for name, meant in misspelt_variables():
+        logger.warning("unknown setting %s ignored (did you mean %s?)", name, meant)
+
+
+def _stop_with_parent() -> None:
+    """Stop this process when its standard input ends, which a supervisor holds open as long as it lives."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM stops as Ctrl-C does: what was started is stopped, and the exit code is 0."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.debug("stopped by a signal")
+    leave_compiler_behind()
+
+
+class Listeners(NamedTuple):
+    """The sockets of an API process. `health`: that of the health routes; None: they are on `service`."""
+
+    service: socket.socket
+    health: socket.socket | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return tuple(listener.fileno() for listener in self if listener is not None)
+
+
+@contextmanager
+def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterator[Listeners]:
+    """Yield newly opened sockets, or those of the supervisor. Raises CommandFailure."""
+    with ExitStack() as stack:
+        if inherited:
+            yield Listeners(*(stack.enter_context(socket.socket(fileno=fd)) for fd in inherited))
+            return
+        service = stack.enter_context(listen(settings.host, settings.port))
+        health = None
+        if settings.health_port is not None:
+            health = stack.enter_context(listen(settings.host, settings.health_port, "--health-port"))
+        if settings.anonymous_abroad:
+            raise CommandFailure(
+                f"anyone who can reach {settings.host} could call the service: make tokens with"
+                " `ftrl token create` and set FTRL_TOKENS_FILE, or set FTRL_ALLOW_ANONYMOUS=true"
+            )
+        yield Listeners(service, health)
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
@@ -38,52 +167,27 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-@contextmanager
-def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Settings]:
-    """The settings with a `redis_url`: the given one, or that of the embedded server, running meanwhile.
-
-    `errand`: see EmbeddedServer.
-    """
-    if not settings.embedded:
-        yield settings
-        return
-    from service.storage.embedded import EmbeddedServer
-
-    with EmbeddedServer(settings, errand=errand) as server:
-        yield settings.model_copy(update={"redis_url": server.url})
+def _announcing(settings: Settings, listener: socket.socket, workers: int = 1) -> Callable[[], None]:
+    """Return what announces the address once it answers; if that will take a while, log it now."""
+    if not kernels_are_compiled():
+        logger.warning("the kernels of this version are compiled first, which takes about a minute")
+    return partial(_announce, settings, listener, workers)
 
 
-class Listeners(NamedTuple):
-    """Where an API process listens. `health`: where alone it tells how it is; None: at `service`."""
-
-    service: socket.socket
-    health: socket.socket | None = None
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return tuple(listener.fileno() for listener in self if listener is not None)
-
-
-@contextmanager
-def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterator[Listeners]:
-    """Newly opened, or those of the supervisor. Raises CommandFailure."""
-    with ExitStack() as stack:
-        if inherited:
-            yield Listeners(*(stack.enter_context(socket.socket(fileno=fd)) for fd in inherited))
-            return
-        service = stack.enter_context(listen(settings.host, settings.port))
-        health = None
-        if settings.health_port is not None:
-            health = stack.enter_context(listen(settings.host, settings.health_port, "--health-port"))
-        if settings.anonymous_abroad:
-            raise CommandFailure(
-                f"whoever reaches {settings.host} could call the service: make tokens with"
-                " `ftrl token create` and set FTRL_TOKENS_FILE, or set FTRL_ALLOW_ANONYMOUS=true"
-            )
-        yield Listeners(service, health)
+def _announce(settings: Settings, listener: socket.socket, workers: int) -> None:
+    url = url_of(listener)
+    place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"
+    text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {place}"
+    if workers > 1:
+        text += f"; the first of {workers} workers answers"
+    if settings.log_format == "json":
+        logger.info(text, extra={"url": url})  # standard output may be a log collector's, too
+    else:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
 
 
-def serve_api(
+def _serve_api(
     settings: Settings, listeners: Listeners, on_start: Callable[[], None], *, run_learner: bool
 ) -> None:
     """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight; `on_start` is called when requests
@@ -95,15 +199,6 @@ def serve_api(
     app = create_app(settings, run_learner=run_learner, health_port=health_port)
     sockets = [listener for listener in listeners if listener is not None]
     _run(app, settings, sockets, app.end_streams, on_start)
-
-
-def learn(settings: Settings, listener: socket.socket) -> None:
-    """Run the learners of all models until SIGINT or SIGTERM. Raises CommandFailure."""
-    from service.app import create_learner_app
-
-    # Nobody waits for a learner's answers, but the next one for its leases.
-    at_once = settings.model_copy(update={"drain_seconds": 0.0})
-    _run(create_learner_app(settings, url_of(listener)), at_once, [listener])
 
 
 def _run(
@@ -126,21 +221,25 @@ def _run(
         raise CommandFailure(f"the service did not start: {failure.reason or 'see the log'}") from None
 
 
-def stop_with_parent() -> None:
-    """Stop this process when its standard input ends, which a supervisor holds open as long as it lives."""
+def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], None]) -> None:
+    from service.cli.supervisor import Supervisor, api_and_learner
+    from service.telemetry.multiprocess import MetricsDirectory
 
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
+    async def run(metrics: MetricsDirectory) -> None:
+        # A little longer than the children's own: for what is in flight, then for a snapshot being written.
+        grace_seconds = settings.drain_seconds + 2 * settings.shutdown_grace_seconds + 5
+        with FirstReady(announce) as ready:
+            stages = api_and_learner(settings, listeners.descriptors, ready.writer, metrics.path)
+            await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    with MetricsDirectory() as metrics:
+        asyncio.run(run(metrics))
 
 
 class FirstReady:
-    """The supervisor's, within a running loop: calls `announce` once, when the first worker answers.
+    """The supervisor's end of a pipe on which workers report that they answer; used within a running loop.
 
-    `writer`: the end of the pipe that workers inherit (file descriptor).
+    The first report calls `announce`. `writer` is the end that workers inherit (file descriptor).
     """
 
     writer: int
@@ -160,14 +259,14 @@ class FirstReady:
         os.close(self.writer)
 
     def _read(self) -> None:
-        """Also what workers tell that are started again, or the pipe would fill up."""
+        """Also reads the reports of workers that are restarted, or the pipe would fill up."""
         os.read(self._reader, 4096)
         if not self._announced:
             self._announced = True
             self._announce()
 
 
-def tell_ready(writer: int) -> None:
-    """Of a worker, when it answers; once, as it closes the pipe."""
+def report_ready(writer: int) -> None:
+    """Report to FirstReady that this worker answers; once, as it closes the pipe."""
     with os.fdopen(writer, "wb", buffering=0) as pipe:
         pipe.write(b"\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.model_option import checked_model_name
+from service.cli.flags import checked_model_name
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from service.cli.model_option import checked_model_name
-from service.cli.replay.command import json_or_file
-from service.cli.serve import with_redis_url
-from service.cli.setting_flags import with_settings
+from service.cli.errand import run_errand
+from service.cli.flags import checked_model_name, json_or_file, with_settings
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ Name = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
-app = typer.Typer(help="Save models, compare them, go back to them, take them elsewhere.")
+app = typer.Typer()
 
 
 @app.command(name="list")
@@ -227,16 +224,13 @@ def _over_redis(
 ) -> Result:
     from service.models.alias_store import check_free
     from service.models.replica import gone_is_unknown
-    from service.storage.channel import open_channel
 
-    async def run(found: Settings) -> Result:
-        async with open_channel(found) as channel:
-            await check_free(channel, model)
-            with gone_is_unknown():
-                return await errand(channel, found)
+    async def checked(channel: Channel, found: Settings) -> Result:
+        await check_free(channel, model)
+        with gone_is_unknown():
+            return await errand(channel, found)
 
-    with with_redis_url(settings, errand=True) as found:
-        return asyncio.run(run(found))
+    return run_errand(settings, checked)
 
 
 def _write_json(value: object) -> None:

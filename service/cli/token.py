@@ -12,22 +12,22 @@ import typer
 from service.api.security.tokens import SCOPES, TokenFileError, digest_of, grant_of, new_token
 from service.errors import CommandFailure
 
-app = typer.Typer(help="Bearer tokens of callers; see FTRL_TOKENS_FILE.")
+app = typer.Typer()
 
 
 @app.callback()
 def token() -> None:
-    """Bearer tokens of callers; see FTRL_TOKENS_FILE."""
+    """Make bearer tokens; see FTRL_TOKENS_FILE."""
 
 
 @app.command()
 def create(
     scope: Annotated[str, typer.Option(help=f"Some of {','.join(SCOPES)}; admin includes the others.")],
     models: Annotated[str, typer.Option(help="Names of models, or * for all.")] = "*",
-    name: Annotated[str, typer.Option(help="Who it is for, in messages and in the file.")] = "",
+    name: Annotated[str, typer.Option(help="What it is for; shown in messages and in the file.")] = "",
     file: Annotated[Path | None, typer.Option(help="Append its line to this file.")] = None,
 ) -> None:
-    """Make a token: it is printed once, and nothing keeps it. The service's file holds its digest."""
+    """Make a token: it is printed once and stored nowhere. The service's file holds its digest."""
     made = new_token()
     line = json.dumps(_entry(made, name, scope, models)) + "\n"
     if file is None:

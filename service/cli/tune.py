@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from service.cli.file_flags import FileFlags, with_file_flags
-from service.cli.replay.command import json_or_file
-from service.cli.setting_flags import with_settings
+from service.cli.flags import FileFlags, json_or_file, with_file_flags, with_settings
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 

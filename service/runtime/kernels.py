@@ -1,12 +1,13 @@
-"""Where numba keeps compiled kernels: one directory for each state of the numeric core's sources.
+"""The compiled kernels of a process: where numba caches them, and how compiling them is interrupted.
 
 numba's own index watches the file in which a kernel stands, not those of the functions compiled into it, so
-that after a change of one of these it would silently run old code. And how a process ends that is compiling.
+that after a change of one of these it would silently run old code. The cache therefore has a directory for
+each state of the numeric core's sources. numba reads the variable that names it when it is imported, so that
+nothing is imported here, at the top, that imports numba.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import hashlib
 import os
@@ -19,20 +20,22 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from model_core.warm_up import warm_up
-from service.runtime.tasks import in_daemon_thread
-
 VARIABLE = "NUMBA_CACHE_DIR"
 SHARED_MEMORY = "/dev/shm"
 COMPILER = "kernels"
-"""Name of the thread that compiles or loads them where a stop does not wait for that."""
+"""Name of the thread that compiles or loads kernels while the process can still be stopped."""
+POLL_SECONDS = 0.1
+
+
+class StoppedBeforeStart(Exception):
+    """The process was stopped while its kernels were compiled or loaded."""
 
 
 def choose_kernel_cache() -> None:
-    """To be called before numba is imported.
+    """Set numba's cache directory; to be called before numba is imported.
 
-    A directory that the environment names stays. Where the package cannot be written, as in an image, its
-    kernels are used if it has any; else the choice is numba's own.
+    A directory that the environment names is left as it is. Where the package cannot be written, as in an
+    image, the kernels that it contains are used; without any, the choice is numba's own.
     """
     if os.environ.get(VARIABLE):
         return
@@ -43,14 +46,8 @@ def choose_kernel_cache() -> None:
         os.environ[VARIABLE] = str(_linked(directory))
 
 
-def kernels_are_compiled() -> bool:
-    """Whether the chosen directory holds any; true where numba chose."""
-    chosen = os.environ.get(VARIABLE)
-    return chosen is None or any(Path(chosen).glob("*"))
-
-
 def cache_directory() -> Path:
-    """Under the package's __pycache__; named after a digest of its sources."""
+    """The directory under the package's __pycache__ that is named after a digest of its sources."""
     spec = find_spec("model_core")
     assert spec is not None
     assert spec.origin is not None
@@ -62,57 +59,72 @@ def cache_directory() -> Path:
 
 
 def _linked(prepared: Path) -> Path:
-    """A directory with links to the kernels in `prepared`, until this process ends: numba reads kernels only
-    where it could write some. In memory if possible, where a container with a read-only root may write.
+    """Make a directory of links to the kernels in `prepared`, removed when this process ends.
+
+    numba reads kernels only where it could write some. It is in memory if possible, which a container with a
+    read-only root can write.
     """
-    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    directory = Path(tempfile.mkdtemp(prefix="ftrl-kernels-", dir=place))
+    parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    directory = Path(tempfile.mkdtemp(prefix="ftrl-kernels-", dir=parent))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     shutil.copytree(prepared, directory, copy_function=os.symlink, dirs_exist_ok=True)
     return directory
 
 
-def leave_compiler_behind() -> None:
-    """Ends the process here, with exit code 0, where its COMPILER is still at work: an interpreter that is
-    torn down under it may crash. What it has in hand is lost; numba puts each file into the cache in one
-    step, and compiles again what the cache lacks.
-    """
-    if any(thread.name == COMPILER for thread in threading.enumerate()):
-        atexit._run_exitfuncs()  # noqa: SLF001  as at any other end
-        os._exit(0)
+def kernels_are_compiled() -> bool:
+    """Return whether the cache directory holds any kernels; true if the choice was numba's own."""
+    chosen = os.environ.get(VARIABLE)
+    return chosen is None or any(Path(chosen).glob("*"))
 
 
 def remove_stale_caches() -> None:
-    """Deletes what was compiled from other sources."""
+    """Delete what was compiled from other sources."""
     current = cache_directory()
     for directory in current.parent.glob("kernels-*"):
         if directory != current:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-LOOK_EVERY_SECONDS = 0.1
-
-
-class StoppedBeforeStart(Exception):
-    """A signal came while the kernels were compiled or loaded."""
-
-
 async def warm_up_unless(stopping: Callable[[], bool]) -> None:
-    """Raises StoppedBeforeStart as soon as `stopping()`, and what compiling raises."""
-    warming = in_daemon_thread(warm_up, COMPILER)
+    """Compile or load the kernels of the service in a thread.
+
+    Raises StoppedBeforeStart as soon as `stopping()` is true, and what compiling raises.
+    """
+    import asyncio
+
+    from service.runtime.tasks import in_daemon_thread
+
+    warming = in_daemon_thread(_warm_up_service, COMPILER)
     while not warming.done():
         if stopping():
             raise StoppedBeforeStart
-        await asyncio.wait([warming], timeout=LOOK_EVERY_SECONDS)
+        await asyncio.wait([warming], timeout=POLL_SECONDS)
     warming.result()
+
+
+def _warm_up_service() -> None:
+    from model_core.warm_up import SERVICE, warm_up
+
+    warm_up(SERVICE)
+
+
+def leave_compiler_behind() -> None:
+    """End the process with exit code 0 if its COMPILER thread is still at work.
+
+    An interpreter that is torn down under it may crash. The kernel being compiled is lost; numba writes each
+    file of the cache in one step, and compiles again what is missing.
+    """
+    if any(thread.name == COMPILER for thread in threading.enumerate()):
+        atexit._run_exitfuncs()  # noqa: SLF001  as at any other end
+        os._exit(0)
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """An interrupt waits for the end of the block, a second one does not.
+    """Delay an interrupt until the end of the block; a second one is not delayed.
 
     The compiler calls back into Python from C, where a KeyboardInterrupt is reported and dropped: the command
-    would go on as if nothing had been pressed.
+    would go on as if Ctrl-C had not been pressed.
     """
     if threading.current_thread() is not threading.main_thread():  # which alone gets signals
         yield

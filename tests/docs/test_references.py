@@ -14,8 +14,8 @@ from model_core.errors import InputCode
 from service.api.problems import HTTP_CODES, INTERNAL_ERROR
 from service.app import create_app
 from service.cli import main as cli
+from service.cli.flags import variable_name
 from service.cli.http_client import TOKEN
-from service.cli.setting_flags import variable_name
 from service.models.bulk_load import ModelMoved
 from service.settings import Settings
 from service.snapshots.store.objects import UnusableStore
@@ -82,7 +82,7 @@ def test_every_variable_and_every_metric_that_is_named_exists() -> None:
 
 
 def test_every_flag_that_is_named_exists() -> None:
-    commands = [typer.main.get_command(cli.app)]
+    commands = [typer.main.get_command(cli.application())]
     known = {"--help"}
     while commands:
         command: Any = commands.pop()

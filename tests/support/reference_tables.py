@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ByteSize
 
-from service.cli.setting_flags import TOPICS, variable_name
+from service.cli.flags import TOPICS, variable_name
 from service.settings import Settings
 from service.telemetry.exposition import WrittenGauge
 from service.telemetry.metrics import Metrics

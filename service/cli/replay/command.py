@@ -1,19 +1,15 @@
-"""The command `ftrl replay`."""
+"""The flags of `ftrl replay`, and which way the examples go."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.file_flags import FileFlags, with_file_flags
-from service.cli.model_option import checked_model_name
-from service.cli.serve import with_redis_url
-from service.cli.setting_flags import with_settings
+from service.cli.flags import FileFlags, checked_model_name, json_or_file, with_file_flags, with_settings
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 
@@ -32,10 +28,11 @@ def replay(
         bool, typer.Option("--offline", help="Learn here, then load the whole state into Redis at once.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Learn here from an empty state, and keep nothing.")
+        bool, typer.Option("--dry-run", help="Learn here from an empty state, and store nothing.")
     ] = False,
     model: Annotated[
-        str, typer.Option(help="The model that learns; created if need be.", callback=checked_model_name)
+        str,
+        typer.Option(help="The model that learns; created if there is none.", callback=checked_model_name),
     ] = "default",
     hyper: Annotated[
         str | None, typer.Option(help="Hyperparameters of a model that is created: JSON, or a file of it.")
@@ -45,7 +42,10 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
-    """Learn from a file of examples, and tell how good the predictions made before each one were."""
+    """Learn from a file of examples, and report how good its predictions were.
+
+    Each example is predicted before it is learned.
+    """
     from service.cli.replay.summary import ReplayPlan, print_summary
 
     if (url is not None) + offline + dry_run != 1:
@@ -63,13 +63,16 @@ def replay(
 
 
 def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -> ReplaySummary:
-    from service.cli.replay.http import replay_over_http
+    if url is not None:
+        from service.cli.replay.http import replay_over_http
+
+        return replay_over_http(plan, url)
     from service.cli.replay.offline import replay_offline, replay_without_loading
 
-    if url is not None:
-        return replay_over_http(plan, url)
     if dry_run:
         return replay_without_loading(plan, settings)
+    from service.cli.errand import with_redis_url
+
     with with_redis_url(settings, errand=True) as found:
         return replay_offline(plan, found)
 
@@ -77,19 +80,6 @@ def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -
 def _stop(number: int, _: object) -> None:
     """So that an embedded server is stopped, too."""
     sys.exit(128 + number)
-
-
-def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
-    """The object that stands in the text itself, or in the file that it names. Raises typer.BadParameter."""
-    if text is None:
-        return None
-    try:
-        decoded = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
-    except (OSError, ValueError) as wrong:
-        raise typer.BadParameter(f"no JSON object nor a file of one: {wrong}", param_hint=flag) from None
-    if not isinstance(decoded, dict):
-        raise typer.BadParameter("not a JSON object", param_hint=flag)
-    return decoded
 
 
 def _config(hyper: dict[str, Any] | None, hashing: dict[str, Any] | None) -> dict[str, Any]:

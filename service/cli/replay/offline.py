@@ -1,44 +1,46 @@
-"""`ftrl replay --offline`: a file straight into the kernels, then the whole state into Redis at once."""
+"""`ftrl replay --offline` and `--dry-run`: a file straight into the kernels, then the state into Redis.
+
+What reads and writes Redis is imported by the functions that do: a dry run starts without it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from model_core.learning.state import ModelState
-from model_core.warm_up import warm_up
+from model_core.warm_up import Family, warm_up
 from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
-from service.models.bulk_load import bulk_load
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
-from service.models.registry import ensure_model
-from service.models.replica import ModelGone, Replica, load_replica
 from service.parsing.files.reader import read_examples
 from service.parsing.files.source import TextSource
 from service.runtime.kernels import interrupts_held
 from service.settings import Settings
-from service.storage.channel import open_channel
-from service.storage.health import ServerHealth
-from service.storage.topology import connect
+
+if TYPE_CHECKING:
+    from service.models.replica import Replica
 
 log = logging.getLogger(__name__)
 
 
 def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
-    """From an empty state, and nothing is kept. Raises InvalidInput, CommandFailure, UnreadableFile."""
+    """Learn from an empty state, and store nothing. Raises InvalidInput, CommandFailure, UnreadableFile."""
     config = _config_of_new(plan, settings)
     with TextSource(plan.file) as source:
         return _one_pass(plan, source, config, ModelState.empty(config.hashing.bits))
 
 
 def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
-    """From the model's present state, which the result replaces unless the model learned meanwhile.
+    """Learn from the model's present state, which the result replaces unless the model learned meanwhile.
 
     `settings` name the server. Raises UnfitServer, ModelConflict, ContractMismatch, InvalidInput,
     CommandFailure, UnreadableFile, and what bulk_load and Channel.call raise; then the model is as it was.
     """
+    import asyncio
+
     with TextSource(plan.file) as source:  # before anything is created
         base = asyncio.run(_present_state(plan, settings))
         rounds_before = base.state.t
@@ -53,8 +55,11 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
 
 def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
     state.use_large_pages()
+    families: list[Family] = ["learning"]
+    if plan.file_format in ("vw", "libsvm"):
+        families.append(plan.file_format)
     with interrupts_held():
-        warm_up()  # the figures are those of the pass, not of loading the kernels
+        warm_up(families)  # the figures are those of the pass, not of loading the kernels
     examples = read_examples(source, plan.file_format, config.hashing, plan.options)
     with closing(examples), Tally(plan, source) as tally:
         for chunk in examples:
@@ -66,6 +71,10 @@ def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: 
 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
+    from service.models.registry import ensure_model
+    from service.models.replica import ModelGone, load_replica
+    from service.storage.channel import open_channel
+
     await _check_server(settings)
     async with open_channel(settings) as channel:
         if plan.config:
@@ -78,7 +87,10 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
 
 
 async def _check_server(settings: Settings) -> None:
-    """Raises UnfitServer where the service would not start on it."""
+    """Raises UnfitServer if the service would not start on it."""
+    from service.storage.health import ServerHealth
+    from service.storage.topology import connect
+
     topology = connect(settings, str(settings.redis_url))
     health = ServerHealth(topology, settings)
     try:
@@ -89,12 +101,15 @@ async def _check_server(settings: Settings) -> None:
 
 
 def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
-    """What the plan says, or else what the service itself would take."""
+    """The configuration that the plan gives, or else the service's own default."""
     if plan.model == DEFAULT_MODEL and not plan.config:
         return default_config(settings)
     return ModelConfig.from_json(plan.config)
 
 
 async def _load(base: Replica, settings: Settings) -> None:
+    from service.models.bulk_load import bulk_load
+    from service.storage.channel import open_channel
+
     async with open_channel(settings) as channel:
         await bulk_load(channel, base, base.state)

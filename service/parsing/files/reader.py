@@ -7,19 +7,19 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import islice
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
-from model_core.hashing.encoder import Encoded, FeatureEncoder
-from model_core.text.lines import TextRow, features_of, read_libsvm_line, read_vw_line
 from model_core.text.parser import TextParser, libsvm_parser, vw_parser
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
-from service.parsing.files.jsonl import json_rows
 from service.parsing.files.rows import Format, ReadOptions, Row, Source
 from service.parsing.files.source import TextSource
-from service.parsing.files.tables import table_rows
+
+if TYPE_CHECKING:
+    from model_core.hashing.encoder import Encoded
+    from model_core.text.lines import TextRow
 
 __all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"]
 
@@ -28,7 +28,6 @@ CHUNK_ROWS = 8192
 LONGEST_END_SECONDS = 1.0
 
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
-_LINE_READERS = {"vw": read_vw_line, "libsvm": read_libsvm_line}
 
 Item = TypeVar("Item")
 
@@ -114,14 +113,23 @@ def _gathered_chunks(
 def _encoded_rows(
     source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Iterator[tuple[Row, Encoded] | LineError]:
+    # Imported here, since a text file goes through a kernel: `ftrl replay` starts sooner without it.
+    from model_core.hashing.encoder import FeatureEncoder
+
     encoder = FeatureEncoder(contract, options.limits)
     if file_format == "jsonl":
+        from service.parsing.files.jsonl import json_rows
+
         yield from json_rows(source, encoder)
         return
-    if file_format in _LINE_READERS:
-        lines = options.text_options(file_format)
-        rows = _text_rows(source, _LINE_READERS[file_format], contract, lines)
+    if file_format in _PARSERS:
+        from model_core.text.lines import read_libsvm_line, read_vw_line
+
+        read_line = read_vw_line if file_format == "vw" else read_libsvm_line
+        rows = _text_rows(source, read_line, contract, options.text_options(file_format))
     else:
+        from service.parsing.files.tables import table_rows
+
         rows = table_rows(source, file_format, contract, options)
     for row in rows:
         if isinstance(row, LineError):
@@ -139,6 +147,8 @@ def _text_rows(
     contract: HashContract,
     options: TextOptions,
 ) -> Iterator[Row | LineError]:
+    from model_core.text.lines import features_of
+
     for number, line in enumerate(source.lines(), 1):
         try:
             row = read_line(line.removesuffix(b"\n"), options)

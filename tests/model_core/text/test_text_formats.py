@@ -396,7 +396,8 @@ ALL_OPTIONS = st.builds(
 
 def assert_both_ways_agree(parser: TextParser, data: bytes) -> None:
     fast = parser.parse(data, 5)
-    batch, errors = parser._parse_line_by_line(data, len(data), fast.lines, 5)
+    encoder = FeatureEncoder(parser._contract, parser._options.limits)
+    batch, errors = parser._parse_line_by_line(data, fast.lines, 5, encoder)
     assert rows(Parsed(batch, 0, 0, errors)) == rows(fast)
     assert [error.line_number for error in errors] == [error.line_number for error in fast.errors]
 

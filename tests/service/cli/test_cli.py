@@ -1,8 +1,6 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -12,7 +10,7 @@ import pytest
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.conftest import ServerFactory
-from tests.support.commands import NewServingProcess, ServingProcess, environment, run
+from tests.support.commands import NewServingProcess, ServingProcess, run
 from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., ServingProcess]
@@ -41,15 +39,6 @@ def ftrl(tmp_path: Path) -> Iterator[Ftrl]:
 def embedded_is_running(directory: Path) -> bool:
     with EmbeddedServer(Settings(data_dir=directory / "data")) as server:
         return not server.started
-
-
-def test_help_imports_nothing_that_is_slow() -> None:
-    slow = {"numba", "numpy", "fastapi", "uvicorn", "redis"}
-    code = f"import sys, service.cli; print(*{slow} & set(sys.modules))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == ""
 
 
 def test_help_names_the_commands() -> None:

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from service.cli.setting_flags import flag_name, misspelt_variables, variable_name, with_settings
+from service.cli.flags import flag_name, misspelt_variables, variable_name, with_settings
 from service.settings import Settings
 
 Read = Callable[..., Settings]

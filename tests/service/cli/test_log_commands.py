@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
-from service.cli.main import app
+from service.cli.main import application
 from service.errors import CommandFailure, UnknownModel
 from service.example_log.inspect import describe_log, skip_through
 from service.models.registry import OpenModel
@@ -320,7 +320,7 @@ async def test_the_commands_say_what_they_did(
     ],
 )
 def test_a_wrong_call_exits_with_2(words: tuple[str, ...], says: str) -> None:
-    result = CliRunner().invoke(app, ["log", *words], env={"COLUMNS": "500"})
+    result = CliRunner().invoke(application("log"), ["log", *words], env={"COLUMNS": "500"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
 

@@ -18,7 +18,7 @@ import redis
 from typer.testing import CliRunner
 
 from model_core.errors import InvalidInput
-from service.cli.main import _one_line, app
+from service.cli.main import application, one_line
 from service.cli.replay.offline import replay_without_loading
 from service.cli.replay.summary import Tally, print_summary
 from service.models.bulk_load import UNFINISHED_EXPIRES_SECONDS
@@ -102,7 +102,9 @@ def test_a_dash_is_standard_input() -> None:
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_is_wrong(words: tuple[str, ...], says: str) -> None:
-    result = CliRunner().invoke(app, ["replay", *words], env={"COLUMNS": "500", "TERM": "dumb"})
+    result = CliRunner().invoke(
+        application("replay"), ["replay", *words], env={"COLUMNS": "500", "TERM": "dumb"}
+    )
     assert result.exit_code == 2, result.output
     assert says in " ".join(result.stderr.split())
     assert result.stdout == ""
@@ -111,7 +113,7 @@ def test_a_wrong_call_exits_with_2_and_says_what_is_wrong(words: tuple[str, ...]
 def test_hyperparameters_may_stand_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "hyper.json").write_text('{"l1": -1}')
     words = ["replay", "clicks.vw", "--dry-run", "--hyper", str(tmp_path / "hyper.json")]
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "500"})
+    result = CliRunner().invoke(application("replay"), words, env={"COLUMNS": "500"})
     assert "hyper.l1" in result.stderr
 
 
@@ -130,7 +132,7 @@ def test_a_failure_is_one_line_and_exits_with_1(words: tuple[str, ...], says: st
 
 
 def test_a_failure_names_the_field_that_is_wrong() -> None:
-    assert _one_line(InvalidInput(("hyper", "l1"), "must be a number")) == "hyper.l1: must be a number"
+    assert one_line(InvalidInput(("hyper", "l1"), "must be a number")) == "hyper.l1: must be a number"
 
 
 async def test_an_offline_result_is_refused_where_the_model_learned_meanwhile(

@@ -12,8 +12,10 @@ import pytest
 
 from tests.support.shared_data import REPOSITORY
 
-LOOK = "import os; from service.kernel_cache import *; choose_kernel_cache(); print(os.environ.get(VARIABLE))"
-CLEAN = "from service.kernel_cache import *; remove_stale_caches()"
+LOOK = (
+    "import os; from service.runtime.kernels import *; choose_kernel_cache(); print(os.environ.get(VARIABLE))"
+)
+CLEAN = "from service.runtime.kernels import *; remove_stale_caches()"
 LOOK_INSIDE = f"{LOOK}; print(*[f.read_text() for f in Path(os.environ[VARIABLE]).rglob('*.nbi')])"
 COMPILE = """
 from service.runtime.kernels import choose_kernel_cache

@@ -19,7 +19,7 @@ from docs import serving_reader
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.state import ModelState
-from service.cli.main import app
+from service.cli.main import application
 from service.models.config.model import ModelConfig
 from service.snapshots.store.catalogue import Catalogue, Entry
 from service.snapshots.store.objects import open_store
@@ -38,7 +38,8 @@ class Store:
 
     def ftrl(self, *words: str, code: int = 0) -> str:
         done = CliRunner().invoke(
-            app, ["snapshot", *words, "--model", "clicks", "--data-dir", str(self.directory)]
+            application("snapshot"),
+            ["snapshot", *words, "--model", "clicks", "--data-dir", str(self.directory)],
         )
         assert done.exit_code == code, done.output
         if done.exception is not None and not isinstance(done.exception, SystemExit):

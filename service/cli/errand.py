@@ -1,0 +1,42 @@
+"""Commands that work on Redis themselves, without the HTTP of a running service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.storage.channel import Channel
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Settings]:
+    """Yield the settings with a `redis_url`: the given one, or that of the embedded server.
+
+    `errand`: see EmbeddedServer.
+    """
+    if not settings.embedded:
+        yield settings
+        return
+    from service.storage.embedded import EmbeddedServer
+
+    with EmbeddedServer(settings, errand=errand) as server:
+        yield settings.model_copy(update={"redis_url": server.url})
+
+
+def run_errand(settings: Settings, errand: Callable[[Channel, Settings], Awaitable[Result]]) -> Result:
+    """The result of `errand`, which gets a connection and settings with a `redis_url`."""
+    from service.storage.channel import open_channel
+
+    async def run(found: Settings) -> Result:
+        async with open_channel(found) as channel:
+            return await errand(channel, found)
+
+    with with_redis_url(settings, errand=True) as found:
+        return asyncio.run(run(found))

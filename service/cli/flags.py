@@ -1,0 +1,254 @@
+"""The flags that commands share: every setting, how a file of examples is read, and the name of a model.
+
+The settings' flags are made here rather than by pydantic-settings' own command line: that one is argparse, so
+that a command could not have flags of its own beside them, and its help has neither topics nor variables.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from pydantic import ByteSize, ValidationError
+from pydantic.fields import FieldInfo
+
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.parsing.files.rows import ReadOptions
+
+# A topic of the help begins at the setting that is named here.
+TOPICS = {
+    "host": "Listening",
+    "tokens_file": "Security",
+    "log_level": "Logging",
+    "redis_url": "Redis",
+    "data_dir": "Embedded server",
+    "update_timeout_seconds": "Updates and the example log",
+    "lease_seconds": "Learner",
+    "snapshots": "Snapshots",
+    "stale_after_seconds": "Mirrors and models",
+    "max_body_bytes": "Limits of a request",
+}
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a typer command of a function that takes `settings` and, by keyword, parameters of its own."""
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in Settings.model_fields}
+        settings = read_settings({name: value for name, value in given.items() if value is not None})
+        command(settings, **arguments)
+
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + _flags()
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
+
+
+def read_settings(given: Mapping[str, object]) -> Settings:
+    """Settings from flags and environment. Raises typer.BadParameter, which names the flag or variable."""
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as e:
+        first = e.errors()[0]
+        text = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            raise typer.BadParameter(text) from None
+        name = str(first["loc"][0]).lower().removeprefix("ftrl_")
+        hint = flag_name(name) if name in given else variable_name(name)
+        shown = "" if "password" in name or "url" in name else f" (it is {first['input']!r})"
+        raise typer.BadParameter(f"{text}{shown}", param_hint=hint) from None
+
+
+def misspelt_variables(environment: Iterable[str] = os.environ) -> list[tuple[str, str]]:
+    """Variables that look like a setting's without being one, each with the one that was probably meant."""
+    import difflib
+
+    known = [variable_name(name) for name in Settings.model_fields]
+    unknown = sorted(name for name in environment if name.startswith("FTRL_") and name not in known)
+    guesses = [(name, difflib.get_close_matches(name, known, n=1, cutoff=0.85)) for name in unknown]
+    return [(name, guess[0]) for name, guess in guesses if guess]
+
+
+def flag_name(setting: str) -> str:
+    return "--" + setting.replace("_", "-")
+
+
+def variable_name(setting: str) -> str:
+    return "FTRL_" + setting.upper()
+
+
+def _flags() -> list[inspect.Parameter]:
+    flags, topic = [], ""
+    for name, field in Settings.model_fields.items():
+        topic = TOPICS.get(name, topic)
+        flags.append(_flag(name, field, topic))
+    return flags
+
+
+def _flag(name: str, field: FieldInfo, topic: str) -> inspect.Parameter:
+    is_bool = field.annotation is bool
+    option = typer.Option(
+        f"{flag_name(name)}/--no-{name.replace('_', '-')}" if is_bool else flag_name(name),
+        help=f"{field.description} ({variable_name(name)}{_default_text(field)})",
+        metavar=None if is_bool else _metavar(name, field),
+        rich_help_panel=topic,
+        show_default=False,
+    )
+    value: Any = bool | None if is_bool else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value, option]
+    )
+
+
+def _default_text(field: FieldInfo) -> str:
+    if field.default is None:
+        return ""
+    value = field.default
+    if isinstance(value, ByteSize):
+        value = value.human_readable(decimal=False).replace(".0", "") if value else 0
+    elif isinstance(value, bool):
+        value = "yes" if value else "no"
+    elif isinstance(value, int | float):
+        value = f"{value:.12g}"
+    return f"; default {value}"
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    choices = getattr(field.annotation, "__args__", ())
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return "|".join(choices)
+    if field.annotation is ByteSize:
+        return "SIZE"
+    if field.annotation in (int, float):
+        return "NUMBER"
+    is_path = name.endswith(("_dir", "_cert", "_key", "_model", "_file"))
+    return "PATH" if is_path else "TEXT"
+
+
+Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl"]
+_FORMATS: dict[str, Format] = {
+    ".vw": "vw",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+}
+
+
+@dataclass(frozen=True)
+class FileFlags:
+    """A field for each flag."""
+
+    file_format: Annotated[
+        Format | None, typer.Option("--format", help="Of the file; by default as its name tells.")
+    ] = None
+    labels: Annotated[
+        Literal["zero_one", "minus_plus"] | None,
+        typer.Option(help="Labels of the file: 0 and 1, or -1 and 1 (the default of vw and libsvm)."),
+    ] = None
+    namespaces: Annotated[
+        Literal["ignore", "prefix"],
+        typer.Option(help="Of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."),
+    ] = "ignore"
+    columns: Annotated[
+        str | None, typer.Option(help="Names of a table's columns, comma-separated, if it has no header.")
+    ] = None
+    label_column: Annotated[str, typer.Option(help="The column of a table with the label.")] = "label"
+    weight_column: Annotated[str | None, typer.Option(help="The column of a table with the weight.")] = None
+    ignored_columns: Annotated[
+        str, typer.Option(help="Columns of a table that are no features, comma-separated.")
+    ] = ""
+    on_error: Annotated[
+        Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
+    ] = "fail"
+
+    def format_of(self, file: str) -> Format:
+        """Raises typer.BadParameter."""
+        return self.file_format or format_of(file)
+
+    def options(self, settings: Settings) -> ReadOptions:
+        """Raises typer.BadParameter."""
+        from service.models.config.model import limits_of
+        from service.parsing.files.rows import ReadOptions
+
+        return ReadOptions(
+            self.labels,
+            self.namespaces,
+            _parsed_columns(self.columns),
+            self.label_column,
+            self.weight_column,
+            frozenset(filter(None, self.ignored_columns.split(","))),
+            limits_of(settings),
+        )
+
+
+def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """To be put below `with_settings`: the command takes `settings`, `flags` (FileFlags) and, by keyword,
+    parameters of its own.
+    """
+    fields = inspect.signature(FileFlags, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def run(settings: Settings, **arguments: Any) -> None:
+        flags = FileFlags(**{name: arguments.pop(name) for name in fields})
+        command(settings, flags, **arguments)
+
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def format_of(file: str) -> Format:
+    """By the file's name. Raises typer.BadParameter."""
+    for suffix in reversed(Path(file).suffixes):
+        if suffix in _FORMATS:
+            return _FORMATS[suffix]
+    raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
+
+
+def _parsed_columns(text: str | None) -> tuple[str, ...] | None:
+    """The names of a table's columns. Raises typer.BadParameter."""
+    from model_core.errors import InvalidInput
+    from service.parsing.files.tables import parse_columns
+
+    try:
+        return None if text is None else parse_columns(text)
+    except InvalidInput as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--columns") from None
+
+
+def checked_model_name(name: str) -> str:
+    """Raises typer.BadParameter; the callback of flags that name a model."""
+    from service.errors import InvalidModelName
+    from service.models.names import checked_name
+
+    try:
+        return checked_name(name)
+    except InvalidModelName as refusal:
+        raise typer.BadParameter(refusal.detail) from None
+
+
+def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
+    """The object that stands in the text itself, or in the file that it names. Raises typer.BadParameter."""
+    if text is None:
+        return None
+    try:
+        decoded = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(f"no JSON object nor a file of one: {wrong}", param_hint=flag) from None
+    if not isinstance(decoded, dict):
+        raise typer.BadParameter("not a JSON object", param_hint=flag)
+    return decoded
