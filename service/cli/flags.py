@@ -221,11 +221,13 @@ def format_of(file: str) -> Format:
 
 def _parsed_columns(text: str | None) -> tuple[str, ...] | None:
     """The names of a table's columns. Raises typer.BadParameter."""
+    if text is None:
+        return None
     from model_core.errors import InvalidInput
     from service.parsing.files.tables import parse_columns
 
     try:
-        return None if text is None else parse_columns(text)
+        return parse_columns(text)
     except InvalidInput as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--columns") from None
 
