@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Streaming click prediction: learns online over HTTP, with its state in Redis or Valkey."
 LAB = "lab"
-EXTRAS = {"joblib": "experiments", "matplotlib": "experiments", "s3fs": "s3"}
-"""The extra that installs what some commands import."""
 
 
 class Command(NamedTuple):
@@ -152,16 +150,9 @@ def one_line(failure: Exception) -> str:
     text = " ".join(str(failure).split())
     if type(failure).__module__.startswith(("service.", "model_core.")):
         return text
-    if isinstance(failure, ModuleNotFoundError):
-        package = (failure.name or "").partition(".")[0]
-        if package == LAB:
-            return (
-                "this command needs the package `lab`, which this installation leaves out, as the image does:"
-                " run it in a checkout of the sources after `make install`"
-            )
-        if package in EXTRAS:
-            return (
-                f"this command needs {package}, which is not installed:"
-                f" `pip install 'ftrl-service[{EXTRAS[package]}]'`"
-            )
+    if isinstance(failure, ModuleNotFoundError) and (failure.name or "").partition(".")[0] == LAB:
+        return (
+            "this command needs the package `lab`, which this installation leaves out, as the image does:"
+            " run it in a checkout of the sources after `make install`"
+        )
     return f"{type(failure).__name__}: {text} (--log-level debug shows where)"

@@ -30,10 +30,10 @@ def rebuild(
         str | None, typer.Option(help="Learn this file (vw, libsvm, csv, tsv or jsonl) in place of the log.")
     ] = None,
 ) -> None:
-    """Learn the log again, on top of a snapshot or of nothing, and compare the state with that in Redis.
+    """Learn the log again and compare the result with Redis.
 
-    Prints that they are equal, or the first difference, with exit code 1. It needs the data directory (or the
-    snapshot store) and the Redis of the service.
+    It starts from a snapshot or from nothing, and prints that both are equal, or the first difference, with
+    exit code 1. It needs the data directory (or the snapshot store) and the Redis of the service.
     """
     from service.models.config.model import limits_of
     from service.parsing.files.rows import ReadOptions

@@ -58,7 +58,7 @@ def simulate(
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a policy.")] = False,
 ) -> None:
-    """Send a service impressions, and clicks that come later, from a world whose truth is known."""
+    """Send impressions and delayed clicks from a world whose truth is known."""
     from lab.simulation.policies import POLICIES, Plan
     from lab.simulation.policies import simulate as run
 

@@ -51,7 +51,9 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The ranking as one JSON object.")] = False,
 ) -> None:
-    """Try many models on a log of your own, side by side in one pass, and rank them by progressive log loss.
+    """Try many models on a log of your own in one pass, and rank them.
+
+    The ranking is by progressive log loss.
 
     Lists are separated by commas; every combination is tried. The result is the body of a PUT
     /models/{name} that makes the best one.
