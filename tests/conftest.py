@@ -1,4 +1,4 @@
-"""Fixtures for everybody: real servers, settings that point to them, no FTRL_ variables from outside."""
+"""Fixtures for all tests: real servers, settings that point to them, no FTRL_ variables from outside."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SettingsFactory = Callable[..., Settings]
 Report = Callable[[str], None]
 FIGURE = "figure"
 PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds": 20}
-"""A busy machine is no outage."""
+"""Time-outs that a busy machine does not reach."""
 
 choose_kernel_cache()
 
 # A run in the background of a shell ignores interrupts, and so would every process that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Kernels compile on first use and machines are busy, so how long an example takes, or is drawn, says nothing.
-# CI draws the same examples always.
+# Kernels compile on first use and machines are busy, so the time that an example takes means nothing.
+# CI always draws the same examples.
 hypothesis.settings.register_profile(
     "ftrl",
     deadline=None,
@@ -40,13 +40,13 @@ hypothesis.settings.load_profile("ftrl")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """schemathesis tells its tests apart by their names, which since pytest 9.2 are not in their ids."""
+    """schemathesis distinguishes its tests by their names, which since pytest 9.2 are not in their ids."""
     if item.name not in item.nodeid:
         item._id = item.id.with_params(item.name.partition("[")[2].removesuffix("]"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests with the same id, pytest-xdist would run one and say nothing of the others."""
+    """pytest-xdist would run one of several tests with the same id and silently drop the others."""
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"tests of the same id: {twice}")
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
-    """`report("...")`: a line at the end of the run, for figures that its reader wants to see."""
+    """`report("...")`: a line at the end of the run, for figures worth reading."""
     return lambda line: request.node.user_properties.append((FIGURE, f"{request.node.name}: {line}"))
 
 

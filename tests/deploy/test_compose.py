@@ -72,7 +72,7 @@ def targets() -> dict[str, list[str]]:
     return found
 
 
-def test_a_click_that_is_sent_through_the_published_port_is_learned() -> None:
+def test_a_click_sent_through_the_published_port_is_learned() -> None:
     before = rounds(), probability()
     learn(20)
     assert rounds() == before[0] + 20
@@ -87,7 +87,7 @@ def test_no_container_runs_as_root(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_the_service_runs_on_a_read_only_file_system_without_privileges(service: str) -> None:
+def test_it_runs_unprivileged_on_a_read_only_file_system(service: str) -> None:
     code = "import os; print(os.statvfs('/').f_flag & os.ST_RDONLY, open('/proc/self/status').read())"
     read_only, status = python_in(service, code).split(maxsplit=1)
     assert read_only == "1"
@@ -108,7 +108,7 @@ def test_the_image_speaks_to_an_object_store() -> None:
     assert "Could not connect" in python_in("learner", OBJECT_STORE)
 
 
-def test_a_snapshot_that_is_asked_of_the_api_is_written_by_the_learner_and_seen_by_both() -> None:
+def test_a_snapshot_requested_at_the_api_is_seen_by_both() -> None:
     snapshots = f"{address('api', 8000)}/models/default/snapshots"
     learn(1)
     made = call(f"{snapshots}?tag=compose", {})["id"]
@@ -116,7 +116,7 @@ def test_a_snapshot_that_is_asked_of_the_api_is_written_by_the_learner_and_seen_
     assert made in compose("exec", "-T", "learner", "ftrl", "snapshot", "list")
 
 
-def test_prometheus_scrapes_every_target_and_evaluates_every_rule() -> None:
+def test_prometheus_scrapes_all_targets_and_evaluates_all_rules() -> None:
     wait_until(lambda: targets() == {"ftrl-api": ["up"], "ftrl-learner": ["up"]})
     groups = call(f"{address('prometheus', 9090)}/api/v1/rules")["data"]["groups"]
     written = "".join(file.read_text() for file in (REPOSITORY / "deploy/prometheus/rules").glob("*.yml"))
@@ -129,7 +129,7 @@ def test_grafana_answers() -> None:
     assert call(f"{address('grafana', 3000)}/api/health")["database"] == "ok"
 
 
-def test_the_api_scales_to_three_replicas_that_agree_and_are_watched() -> None:
+def test_three_api_replicas_agree_and_are_scraped() -> None:
     for replicas in ("2", "3"):  # any free port for each of the new ones
         compose("up", "-d", "--wait", "--no-recreate", f"--scale=api={replicas}", API_PORTS="0")
     learn(5)
@@ -149,7 +149,7 @@ def test_the_demo_makes_the_dashboards_move() -> None:
     compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 
 
-def test_a_learner_that_is_killed_comes_back_and_learns_what_was_sent_meanwhile() -> None:
+def test_a_killed_learner_restarts_and_learns_the_backlog() -> None:
     before = rounds()
     killed = inspected("learner")["State"]["Pid"]
     os.kill(killed, signal.SIGKILL)

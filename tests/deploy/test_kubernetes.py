@@ -181,7 +181,7 @@ def test_api_and_learner_have_one_snapshot_store(overlay: str) -> None:
     assert "FTRL_SNAPSHOTS" not in of_kind(made(overlay), "ConfigMap")["ftrl-settings"]["data"]
 
 
-def test_prometheus_finds_both_services_under_the_names_that_the_rules_know() -> None:
+def test_prometheus_scrapes_both_services_under_the_rules_job_names() -> None:
     resources = made("production")
     monitor = of_kind(resources, "ServiceMonitor")["ftrl"]["spec"]
     assert set(monitor) == {"selector", "endpoints"}

@@ -30,7 +30,7 @@ $ cat file
 """
 
 
-def test_a_console_block_has_commands_with_their_lines_and_outputs(tmp_path: Path) -> None:
+def test_a_console_block_has_commands_with_lines_and_outputs(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text(TEXT)
     console, text = blocks(document)

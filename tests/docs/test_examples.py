@@ -36,7 +36,7 @@ IN_TIME = {"FTRL_UPDATE_TIMEOUT_SECONDS": "5", "FTRL_REDIS_TIMEOUT_SECONDS": "1"
 
 
 class Session:
-    """A person with a fresh directory and a shell, who does what one document says."""
+    """A session in a fresh directory that runs what one document says."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "work"
@@ -217,5 +217,5 @@ def test_the_examples_of_a_document_do_what_it_says(document: Path, session: Ses
 
 
 @pytest.mark.slow
-def test_the_figures_for_the_criteo_rows_are_those_of_the_tutorial(session: Session) -> None:
+def test_the_criteo_figures_are_those_of_the_tutorial(session: Session) -> None:
     session.run(REPOSITORY / "docs" / "tutorial.md", criteo=True)

@@ -40,7 +40,7 @@ def heading_anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_tables_of_settings_and_metrics_are_those_of_the_code() -> None:
+def test_the_tables_of_settings_and_metrics_match_the_code() -> None:
     text = DOCUMENT.read_text()
     assert text == with_tables(text), "run `python -m tests.support.reference_tables`"
 
@@ -108,7 +108,7 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         assert not anchor or anchor in heading_anchors(path), target
 
 
-def test_every_file_and_every_target_that_is_named_exists() -> None:
+def test_named_files_and_make_targets_exist() -> None:
     text = everything()
     for name in re.findall(r"`((?:model_core|service|tests|bench|docs|deploy)/[\w./]*)`", text):
         assert (REPOSITORY / name).exists(), name
@@ -116,7 +116,7 @@ def test_every_file_and_every_target_that_is_named_exists() -> None:
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
 
 
-def test_every_function_that_is_named_with_its_file_is_defined_there() -> None:
+def test_functions_named_with_a_file_are_defined_there() -> None:
     found = re.findall(r"`([\w.]+)` \(`((?:model_core|service)/[\w/]+\.py)`\)", everything())
     for name, file in found:
         definition = rf"\b(?:def|class) {re.escape(name.split('.')[-1])}\b"

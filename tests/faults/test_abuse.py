@@ -1,4 +1,4 @@
-"""Callers who mean harm, or do not know better: memory stays bounded and others are served."""
+"""Malicious or broken clients: memory stays bounded and other clients are served."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_files(process: ServiceProcess) -> int:
 
 @pytest.fixture
 async def api(server_factory: ServerFactory, launch: Launch, report: Report) -> AsyncIterator[ServiceProcess]:
-    """Its peak of memory is told at the end, and bounded."""
+    """Its peak memory is reported at the end, and bounded."""
     process: ServiceProcess = launch("api", server_factory().url, **LIMITS)
     await ready(process)
     before = memory(process, "VmRSS")
@@ -89,8 +89,8 @@ HEAD = b"POST /update HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 async def test_a_body_of_a_gigabyte_is_refused(api: ServiceProcess) -> None:
     piece = b" " * (1 << 20)
-    told = await answer_to(api, HEAD + b"Content-Length: %d\r\n\r\n" % (1 << 30), lambda _: piece, 1)
-    assert told.startswith(b"HTTP/1.1 413")
+    answer = await answer_to(api, HEAD + b"Content-Length: %d\r\n\r\n" % (1 << 30), lambda _: piece, 1)
+    assert answer.startswith(b"HTTP/1.1 413")
     chunk = b"%x\r\n" % len(piece) + piece + b"\r\n"
     untold = await answer_to(api, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", lambda _: chunk, 1024)
     assert untold[:12] in (b"HTTP/1.1 413", b"")
@@ -123,7 +123,7 @@ async def test_slow_headers_and_slow_bodies_are_ended(api: ServiceProcess) -> No
     await assert_serves(api)
 
 
-async def test_of_ten_thousand_idle_connections_the_oldest_go_and_others_are_served(
+async def test_the_oldest_of_ten_thousand_idle_connections_are_closed(
     api: ServiceProcess,
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -169,7 +169,7 @@ async def ask_and_never_read(api: ServiceProcess, asks: bytes) -> int:
 
 
 @pytest.mark.parametrize("asks", [SHORT, MANY_ANSWERS], ids=["short requests", "long answers"])
-async def test_who_asks_ahead_and_never_reads_is_ended_and_others_are_served(
+async def test_a_client_that_pipelines_and_never_reads_is_closed(
     api: ServiceProcess, asks: bytes, report: Report
 ) -> None:
     files = open_files(api)
@@ -182,7 +182,7 @@ async def test_who_asks_ahead_and_never_reads_is_ended_and_others_are_served(
     report(f"{NEVER_READ} callers sent {sum(task.result() for task in asking) / 1e6:.1f} MB and read nothing")
 
 
-async def test_requests_that_are_sent_ahead_are_answered_in_their_order(api: ServiceProcess) -> None:
+async def test_pipelined_requests_are_answered_in_order(api: ServiceProcess) -> None:
     reader, writer = await open_to(api)
     bodies = [b'{"instances": [' + b",".join([b'{"features": {}}'] * (1 + n)) + b"]}" for n in range(90)]
     writer.write(b"".join(map(request, bodies)))

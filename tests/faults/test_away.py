@@ -63,7 +63,7 @@ async def keeping(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -
         fresh_valkey.resume()
 
 
-async def test_a_server_that_was_restarted_between_two_polls_was_never_away(
+async def test_a_restart_between_two_polls_is_not_an_outage(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(fresh_valkey, redis_timeout_seconds=2)) as system:
@@ -93,7 +93,7 @@ async def test_a_prediction_whose_reply_is_lost_is_kept_once(keeping: Keeping) -
     assert (lost.happened, keeping.waiting()) == (1, 1)
 
 
-async def test_who_waited_for_the_server_in_vain_lets_nobody_wait_after_him(keeping: Keeping) -> None:
+async def test_after_a_timeout_later_callers_fail_at_once(keeping: Keeping) -> None:
     assert await keeping.keep() == "L"
     keeping.server.pause()
     assert await keeping.keep() == "A"
@@ -126,7 +126,7 @@ async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keepin
     await until(lambda: keeping.waiting() == 5)
 
 
-async def test_what_was_promised_is_kept_after_a_failover_though_the_server_was_a_replica_meanwhile(
+async def test_promised_predictions_are_logged_after_a_failover(
     keeping: Keeping, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await keeping.keep() == "L"
@@ -149,7 +149,7 @@ async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keepin
     assert counts == {"away": 0, "full": 1, "pending": 0}
 
 
-async def test_many_predictions_of_one_request_are_kept_by_several_calls(keeping: Keeping) -> None:
+async def test_many_predictions_of_a_request_are_logged_in_several_calls(keeping: Keeping) -> None:
     kept = await keeping.keeper.keep(served(2 * MOST_A_CALL + 1))
     assert kept.letters == "L" * (2 * MOST_A_CALL + 1)
     assert keeping.waiting() == 2 * MOST_A_CALL + 1
@@ -166,12 +166,12 @@ async def test_why_a_server_that_answers_keeps_nothing_is_told_once(
             client.set(key, "nothing that a prediction can be put into")
     assert [await keeping.keep() for _ in range(3)] == ["A"] * 3
     assert keeping.system.health.up
-    (told,) = [message for message in caplog.messages if "are not kept" in message]
-    assert "predictions of clicks" in told
-    assert "WRONGTYPE" in told
+    (line,) = [message for message in caplog.messages if "are not kept" in message]
+    assert "predictions of clicks" in line
+    assert "WRONGTYPE" in line
 
 
-async def test_a_label_does_not_fail_with_one_that_it_shares_a_call_with_and_that_had_less_time(
+async def test_a_label_does_not_fail_with_a_batched_one_of_less_time(
     keeping: Keeping,
 ) -> None:
     feedback, model = keeping.system.feedback, keeping.model
@@ -226,7 +226,7 @@ async def first_refusal_of_a_listener(system: System) -> Exception | None:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster"])
-async def test_what_a_silent_server_does_not_answer_in_time_is_said_in_words(
+async def test_a_timeout_of_a_silent_server_is_described_in_words(
     scheme: str, make_settings: SettingsFactory, fresh_valkey: ServerProcess
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -17,7 +17,7 @@ def an_hour_earlier(reply: bytes) -> bytes:
     return re.sub(rb"\d{10}", lambda seconds: b"%d" % (int(seconds[0]) - 3600), reply, count=1)
 
 
-async def test_after_the_servers_clock_jumped_ahead_updates_are_taken_as_before(steered: Steered) -> None:
+async def test_updates_are_accepted_after_the_clock_jumped_ahead(steered: Steered) -> None:
     await steered.before_api.cut_all()
     steered.before_api.rewrite["TIME"] = an_hour_earlier
     await steered.update(steered.near, 1)  # on a new connection, for which the time is asked

@@ -74,7 +74,7 @@ async def setting(server_factory: ServerFactory, launch: Launch) -> AsyncIterato
         yield Setting(server, service, http)
 
 
-async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped(setting: Setting) -> None:
+async def test_an_invalid_entry_blocks_the_learner_until_it_is_skipped(setting: Setting) -> None:
     await setting.learn(0, 10)
     with setting.server.client() as client:
         entry = client.xadd(setting.log_key(), {"n": 10, "e": b"\x01\x00garbage"})
@@ -87,7 +87,7 @@ async def test_an_entry_that_is_no_example_stops_the_learner_until_it_is_skipped
     await assert_mirror_equals(setting.service.url, replica)
 
 
-async def test_an_entry_of_a_foreign_hand_stops_the_learner_and_not_its_process(setting: Setting) -> None:
+async def test_a_foreign_entry_stops_the_learner_but_not_its_process(setting: Setting) -> None:
     for start, fields in ((0, {"foo": "bar"}), (100, {"n": "many", "e": ""})):
         await setting.learn(start, 10)
         with setting.server.client() as client:
@@ -113,7 +113,7 @@ async def test_a_gap_in_the_log_stops_the_learner_until_it_is_skipped(setting: S
     await assert_mirror_equals(setting.service.url, replica)
 
 
-async def test_a_learner_that_leads_again_after_another_has_skipped_the_entry_learns_on(
+async def test_a_learner_that_leads_again_continues_after_a_skip(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()

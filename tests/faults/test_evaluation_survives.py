@@ -23,25 +23,25 @@ ONLINE = re.compile(r"^(ftrl_(?:online|model)_\w+\{[^}]*\}) (.+)$", re.MULTILINE
 
 
 def scraped(learner: ServiceProcess) -> dict[str, float]:
-    """All that it exports of how good its models are."""
+    """All quality figures that it exports."""
     with urlopen(f"{learner.url}/metrics", timeout=10) as response:
         return {name: float(value) for name, value in ONLINE.findall(response.read().decode())}
 
 
-def told(api: ServiceProcess) -> dict[str, Any]:
+def evaluation(api: ServiceProcess) -> dict[str, Any]:
     with urlopen(f"{api.url}/models/default/evaluation", timeout=10) as response:
         return dict(json.load(response))
 
 
 def complete(learner: ServiceProcess, replica: Replica) -> bool:
-    """Whether it tells of all examples and of the state after them."""
+    """True once it publishes figures of all examples and of the state after them."""
     figures = scraped(learner)
     examples = {value for name, value in figures.items() if name.startswith("ftrl_online_examples{")}
     nonzero = figures.get('ftrl_model_nonzero_features{model="default"}')
     return examples == {replica.state.t} and nonzero == replica.state.nonzero(replica.config.hyper)
 
 
-async def test_figures_are_the_same_after_the_learner_and_then_its_server_are_killed(
+async def test_figures_survive_kills_of_the_learner_and_its_server(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory(appendfsync="always")
@@ -54,13 +54,13 @@ async def test_figures_are_the_same_after_the_learner_and_then_its_server_are_ki
         learner = launch("learn", server.url)
         await load.more(300)
     replica = await assert_learned_once(server, load.acknowledged)
-    await until_in_thread(lambda: complete(learner, replica), "all is told")
-    before, reply = scraped(learner), told(api)
+    await until_in_thread(lambda: complete(learner, replica), "all is published")
+    before, reply = scraped(learner), evaluation(api)
     assert reply["sources"]["progressive"]["windows"]["all"]["auc"] in before.values()
     learner.kill9()
     server.kill9()
     await asyncio.to_thread(server.start)
     learner = launch("learn", server.url)
-    await until_in_thread(lambda: complete(learner, replica), "all is told again")
+    await until_in_thread(lambda: complete(learner, replica), "all is published again")
     assert scraped(learner) == before
-    assert told(api)["sources"] == reply["sources"]
+    assert evaluation(api)["sources"] == reply["sources"]

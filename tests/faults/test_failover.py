@@ -17,7 +17,7 @@ from tests.support.waiting import until_in_thread
 pytestmark = pytest.mark.faults
 
 
-async def test_after_a_failover_that_lost_writes_everything_agrees_and_what_is_sent_again_is_learned_once(
+async def test_examples_lost_in_a_failover_are_learned_once_when_resent(
     server_factory: ServerFactory, launch: Launch, report: Report
 ) -> None:
     primary = server_factory(port=free_port())

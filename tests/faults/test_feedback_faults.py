@@ -50,7 +50,7 @@ Event = Callable[[], Awaitable[None]]
     "feedback",
     [pytest.param(AT_CLOSE, id="close"), pytest.param(AT_ARRIVAL, id="arrival")][: 2 if SOAK_SECONDS else 1],
 )
-async def test_whatever_happens_each_impression_is_learned_once_and_no_acknowledged_click_is_lost(
+async def test_whatever_happens_each_impression_is_learned_once(
     service: Service, feedback: dict[str, Any]
 ) -> None:
     events = [*service.events(), service.fill_the_server, service.restart_everything]
@@ -58,7 +58,7 @@ async def test_whatever_happens_each_impression_is_learned_once_and_no_acknowled
     await run_and_check(service, events, feedback, SECONDS)
 
 
-async def test_a_server_that_is_full_now_and_then_loses_and_doubles_nothing(service: Service) -> None:
+async def test_a_server_full_at_times_loses_and_doubles_nothing(service: Service) -> None:
     await run_and_check(service, [service.fill_the_server, service.change_the_times], AT_ARRIVAL, 8.0)
 
 

@@ -48,7 +48,7 @@ def output_buffers(server: ServerProcess) -> int:
         return max(int(one["omem"]) for one in client.client_list())
 
 
-async def test_a_stopped_mirror_costs_the_server_nothing_and_loads_again_behind_trimmed_commits(
+async def test_a_stopped_mirror_reloads_behind_trimmed_commits(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()
@@ -71,7 +71,7 @@ async def test_a_stopped_mirror_costs_the_server_nothing_and_loads_again_behind_
     assert api.metric("ftrl_mirror_loads_total", model="default") == 1
 
 
-async def test_a_mirror_of_a_large_model_is_loaded_while_it_is_being_written(
+async def test_a_large_model_is_loaded_while_it_is_written(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()
@@ -87,7 +87,9 @@ async def test_a_mirror_of_a_large_model_is_loaded_while_it_is_being_written(
         async with httpx.AsyncClient(timeout=60) as http:
             (await http.get(f"{late.url}/models/large")).raise_for_status()
         await load.more(400)
-    assert late.metric("ftrl_mirror_loads_total", model="large") == 1, "it did not begin anew behind commits"
+    assert late.metric("ftrl_mirror_loads_total", model="large") == 1, (
+        "it was not loaded again behind the commits"
+    )
     async with topology_of(server) as topology:
         await learned(topology, "large")
         replica = await stored(topology, "large")

@@ -1,4 +1,4 @@
-"""A server near and over its memory limit: examples are shed, everything else goes on, nobody has to help."""
+"""A server near and over its memory limit: examples are shed, everything else continues, and no operator is needed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def free(server: ServerProcess) -> None:
 
 
 async def assert_all_learned(server: ServerProcess, count: int) -> Replica:
-    """As many as were acknowledged: the log that would tell which is trimmed on a full server."""
+    """As many as were acknowledged: the log that would show which is trimmed on a full server."""
     async with topology_of(server) as topology:
         meta = await learned(topology)
         assert meta.t == meta.appended == count
@@ -90,7 +90,7 @@ async def test_examples_are_shed_until_what_is_learned_is_trimmed(
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-async def test_over_the_limit_a_new_learner_takes_over_learns_and_trims(
+async def test_a_new_learner_learns_and_trims_over_the_memory_limit(
     server_factory: ServerFactory, launch: Launch, kind: Kind
 ) -> None:
     server = server_factory(kind=kind, maxmemory="24mb")
@@ -125,7 +125,7 @@ async def test_over_the_limit_a_new_learner_takes_over_learns_and_trims(
     await assert_mirror_equals(restarted.url, replica)
 
 
-async def test_updates_are_shed_while_a_foreigner_fills_the_server_and_taken_again_after(
+async def test_updates_are_shed_while_other_data_fills_the_server(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory(maxmemory="24mb")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 LEADS = "learning default from"
 
 
-async def test_a_killed_learner_is_replaced_and_everything_is_learned_once(
+async def test_after_a_learner_is_killed_everything_is_learned_once(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()
@@ -35,7 +35,7 @@ async def test_a_killed_learner_is_replaced_and_everything_is_learned_once(
     await assert_mirror_equals(api.url, replica)
 
 
-async def test_a_killed_api_process_loses_and_repeats_nothing_that_its_clients_try_again(
+async def test_retries_after_a_killed_api_process_are_learned_once(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()
@@ -51,7 +51,7 @@ async def test_a_killed_api_process_loses_and_repeats_nothing_that_its_clients_t
     await assert_mirror_equals(apis[1].url, replica)
 
 
-async def test_a_killed_server_that_writes_always_has_everything_that_was_acknowledged(
+async def test_a_killed_server_keeps_all_that_was_acknowledged(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory(appendfsync="always")
@@ -68,7 +68,7 @@ async def test_a_killed_server_that_writes_always_has_everything_that_was_acknow
     await assert_mirror_equals(api.url, replica)
 
 
-async def test_what_was_acknowledged_before_a_crash_is_there_after_it_without_being_sent_again(
+async def test_acknowledged_examples_survive_a_crash_without_a_retry(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory(appendfsync="always")

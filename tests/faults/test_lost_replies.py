@@ -22,7 +22,7 @@ def names(count: int) -> list[str]:
     return [f"event-{i}" for i in range(count)]
 
 
-async def test_an_append_whose_reply_is_lost_is_in_the_log_once_and_the_update_answers(
+async def test_an_append_whose_reply_is_lost_is_logged_once(
     steered: Steered,
 ) -> None:
     lost = steered.before_api.lose_reply("append", times=2)
@@ -63,7 +63,7 @@ async def test_a_commit_that_does_not_arrive_is_sent_again(steered: Steered) -> 
     await assert_learned_once(steered.server, names(20), steered.model)
 
 
-async def test_an_update_that_never_gets_a_reply_says_that_its_outcome_is_unknown_and_a_retry_finds_it(
+async def test_an_update_without_a_reply_is_reported_unknown(
     steered: Steered,
 ) -> None:
     lost = steered.before_api.lose_reply("append", times=10_000)
@@ -81,7 +81,7 @@ async def test_an_update_that_never_gets_a_reply_says_that_its_outcome_is_unknow
     await assert_learned_once(steered.server, [event_id], steered.model)
 
 
-async def test_an_update_of_which_nothing_arrives_says_so_once_the_server_is_known_to_be_past_it(
+async def test_an_update_that_never_arrived_is_reported_as_such(
     steered: Steered,
 ) -> None:
     lost = steered.before_api.lose_request("append", times=10_000)
@@ -93,7 +93,7 @@ async def test_an_update_of_which_nothing_arrives_says_so_once_the_server_is_kno
     assert answer.json()["results"][0]["status"] == "learned"
 
 
-async def test_under_load_through_an_unreliable_network_everything_is_learned_once(steered: Steered) -> None:
+async def test_on_an_unreliable_network_everything_is_learned_once(steered: Steered) -> None:
     steered.before_api.chaos = unreliable(1)
     steered.before_learner.chaos = unreliable(2)
     async with Load([steered.near.url], clients=8, model=steered.model) as load:
@@ -103,7 +103,7 @@ async def test_under_load_through_an_unreliable_network_everything_is_learned_on
     await assert_mirror_equals(steered.near.url, replica)
 
 
-async def test_events_that_200_clients_send_many_times_are_learned_once(steered: Steered) -> None:
+async def test_events_resent_by_200_clients_are_learned_once(steered: Steered) -> None:
     steered.before_api.chaos = storm = Storm()
     events = [example(i, "storm") for i in range(50)]
     statuses: Counter[int] = Counter()
@@ -151,7 +151,7 @@ class Storm:
         return Fault.LOSE_REPLY
 
 
-async def test_a_label_whose_reply_is_lost_is_a_duplicate_of_its_own_and_learned_when_that_is_answered(
+async def test_a_label_whose_reply_is_lost_is_learned_once(
     steered: Steered,
 ) -> None:
     name = f"{steered.model}-labels"

@@ -62,7 +62,7 @@ async def setting(server_factory: ServerFactory, launch: Launch) -> AsyncIterato
     server.resume()
 
 
-async def test_while_the_server_is_paused_predictions_go_on_and_updates_say_what_became_of_them(
+async def test_predictions_continue_while_the_server_is_paused(
     setting: Setting,
 ) -> None:
     assert (await setting.update(0)).status_code == 200

@@ -19,7 +19,7 @@ LEADS = "learning default from"
 REFUSED = "was refused: loading again"
 
 
-async def test_a_learner_paused_over_its_commit_is_refused_and_stands_by(
+async def test_a_learner_paused_during_its_commit_becomes_a_standby(
     server_factory: ServerFactory, launch: Launch
 ) -> None:
     server = server_factory()

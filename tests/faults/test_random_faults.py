@@ -16,9 +16,7 @@ SECONDS = 10
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_whatever_happens_each_acknowledged_update_is_learned_once_and_everything_agrees(
-    service: Service, seed: int
-) -> None:
+async def test_whatever_happens_each_update_is_learned_once(service: Service, seed: int) -> None:
     service.drawn.seed(seed)
     async with Load(service.urls, clients=4) as load:
         await service.run(service.events(), SECONDS, lambda: load.more(20))
@@ -28,9 +26,7 @@ async def test_whatever_happens_each_acknowledged_update_is_learned_once_and_eve
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_whatever_a_forgetful_server_loses_everything_agrees_and_what_is_sent_again_is_learned_once(
-    service: Service, seed: int
-) -> None:
+async def test_examples_lost_by_a_server_are_learned_once_when_resent(service: Service, seed: int) -> None:
     service.drawn.seed(seed)
     async with Load(service.urls, clients=4) as load:
         events = [*service.events(), service.lose_the_end_of_the_file]

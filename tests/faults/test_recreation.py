@@ -1,4 +1,4 @@
-"""A model is deleted and created anew at the worst moment: nothing of the old one is taken for the new."""
+"""A model is deleted and recreated at the worst moment: nothing of the old one leaks into the new one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_an_update_for_the_old_model_is_not_appended_to_the_new(steered: S
     await assert_mirror_equals(steered.near.url, replica)
 
 
-async def test_a_mirror_that_was_about_to_load_the_old_model_does_not_hash_as_it_did_for_the_new(
+async def test_a_mirror_about_to_load_a_deleted_model_hashes_anew(
     steered: Steered,
 ) -> None:
     held = steered.before_api.hold("HGETALL")
@@ -71,7 +71,7 @@ async def test_a_mirror_that_was_about_to_load_the_old_model_does_not_hash_as_it
     await assert_mirror_equals(steered.far.url, replica)
 
 
-async def test_a_model_deleted_before_a_commit_leaves_nothing_but_what_expires(steered: Steered) -> None:
+async def test_a_model_deleted_before_a_commit_leaves_no_lasting_keys(steered: Steered) -> None:
     held = steered.before_learner.hold("commit")
     await steered.update(steered.far, 20, wait=False)
     await held.reached.wait()

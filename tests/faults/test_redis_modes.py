@@ -71,7 +71,7 @@ def tls(request: pytest.FixtureRequest, tmp_path: Path) -> Certificates | None:
     return Certificates(home)
 
 
-async def test_after_a_failover_of_sentinels_everything_follows_the_new_master(
+async def test_after_a_sentinel_failover_the_new_master_is_used(
     launch: Launch, tls: Certificates | None, report: Report
 ) -> None:
     with sentinels(tls) as deployment:
@@ -83,7 +83,7 @@ async def test_after_a_failover_of_sentinels_everything_follows_the_new_master(
         await fail_over(deployment, (deployment.primary, deployment.replica), launch, promote, report)
 
 
-async def test_after_a_failover_of_a_cluster_everything_follows_the_new_master(
+async def test_after_a_cluster_failover_the_new_master_is_used(
     launch: Launch, tls: Certificates | None, report: Report
 ) -> None:
     with cluster(tls=tls) as deployment:

@@ -57,7 +57,7 @@ async def test_after_an_older_append_only_file_everything_agrees_again(
     await assert_everything_agrees(steered, acknowledged)
 
 
-async def test_after_the_loss_of_the_append_only_files_end_everything_agrees_again(steered: Steered) -> None:
+async def test_all_processes_agree_after_the_end_of_the_aof_is_lost(steered: Steered) -> None:
     drawn = random.Random(3)
     async with steered.load() as load:
         for _ in range(4):
@@ -68,25 +68,23 @@ async def test_after_the_loss_of_the_append_only_files_end_everything_agrees_aga
     await assert_everything_agrees(steered, load.acknowledged)
 
 
-async def test_no_revision_that_was_told_comes_again_after_what_it_named_was_lost(
-    steered: Steered, tmp_path: Path
-) -> None:
+async def test_a_published_revision_is_not_reused_after_its_loss(steered: Steered, tmp_path: Path) -> None:
     await steered.update_until_learned(steered.far, 20)
     older = copy_aof(steered.server, tmp_path)
     lost = [await steered.update_until_learned(steered.far, 5, start) for start in range(100, 120, 5)]
     await roll_back(steered.server, older)
     new = [await steered.update_until_learned(steered.far, 5, start) for start in range(200, 240, 5)]
-    told, told_later = (
+    published, published_later = (
         {result["revision"] for results in part for result in results} for part in (lost, new)
     )
-    assert not (told & told_later) - {None}
+    assert not (published & published_later) - {None}
     await assert_everything_agrees(steered, [f"event-{i}" for i in [*range(20), *range(200, 240)]])
 
 
-async def test_no_revision_comes_again_where_everything_was_killed_together_with_what_it_named(
+async def test_no_revision_is_reused_after_all_processes_were_killed(
     server_factory: ServerFactory, launch: Launch, tmp_path: Path
 ) -> None:
-    """Nobody is left who knows the numbers that were given."""
+    """No process is left that knows the published numbers."""
     server = server_factory()
     async with learning(server, launch) as revision_after:
         kept = await revision_after(0, t=1)
@@ -121,7 +119,7 @@ async def learning(server: ServerProcess, launch: Launch) -> AsyncIterator[Calla
 
 
 @pytest.mark.parametrize("loads_that_fail", [0, 1, 3])
-async def test_entries_that_were_read_and_then_lost_with_the_log_leave_no_trace(
+async def test_entries_read_and_then_lost_with_the_log_leave_no_trace(
     steered: Steered, tmp_path: Path, loads_that_fail: int
 ) -> None:
     """The server's token is still the learner's; only the log tells that what it learned never was."""
@@ -139,9 +137,7 @@ async def test_entries_that_were_read_and_then_lost_with_the_log_leave_no_trace(
     await assert_everything_agrees(steered, kept)
 
 
-async def test_a_log_that_became_shorter_under_its_learner_is_not_taken_for_damaged(
-    steered: Steered, tmp_path: Path
-) -> None:
+async def test_a_log_that_became_shorter_is_not_reported_as_damaged(steered: Steered, tmp_path: Path) -> None:
     await steered.update_until_learned(steered.far, 20)
     older = copy_aof(steered.server, tmp_path)
     await steered.update_until_learned(steered.far, 20, start=100)
@@ -154,7 +150,7 @@ async def test_a_log_that_became_shorter_under_its_learner_is_not_taken_for_dama
     assert not steered.learner.logged(f"learner of {steered.model} stopped")
 
 
-async def test_a_server_that_was_emptied_has_no_models_and_the_service_says_so(steered: Steered) -> None:
+async def test_an_emptied_server_has_no_models(steered: Steered) -> None:
     await steered.update_until_learned(steered.far, 20)
     with steered.server.client() as client:
         client.flushall()

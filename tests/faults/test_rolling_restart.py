@@ -108,6 +108,6 @@ async def test_a_rolling_restart_of_api_and_learner_fails_no_request(
     report(
         f"{client.answers.total()} requests while 2 API processes and the learner changed, {failed} failed"
     )
-    assert client.answers.keys() <= {200, 202}, client.answers  # 202: learned a little later than it was told
+    assert client.answers.keys() <= {200, 202}, client.answers  # 202: learned shortly after the reply
     assert client.answers[200] > 500
     await assert_learned_once(server, client.events)

@@ -38,7 +38,7 @@ async def test_two_learners_at_once_leave_the_state_right(
 
 @contextlib.asynccontextmanager
 async def without_a_lease(server: ServerProcess) -> AsyncIterator[None]:
-    """The key is deleted again and again, so that whoever asks for the lease gets it."""
+    """The key is deleted all the time, so that any learner that asks for the lease gets it."""
 
     async def delete() -> None:
         with server.client() as client:

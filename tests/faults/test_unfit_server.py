@@ -31,7 +31,7 @@ def test_an_api_process_does_not_start_on_an_evicting_server(evicting: ServerPro
         assert client.keys("*") == []
 
 
-async def test_a_process_that_waited_for_an_evicting_server_does_not_use_it_before_it_is_changed(
+async def test_a_process_waits_until_the_server_no_longer_evicts(
     evicting: ServerProcess, launch: Launch
 ) -> None:
     service = launch("serve", evicting.url)

@@ -1,4 +1,4 @@
-"""What a test has watched while it does something else."""
+"""A thread that watches something while the test does something else."""
 
 from __future__ import annotations
 

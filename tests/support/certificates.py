@@ -69,6 +69,6 @@ class Certificates:
 
     @property
     def of_client(self) -> dict[str, object]:
-        """Options of redis-py, for the test's own looks."""
+        """Options of redis-py for the test's own client."""
         paths = {"ca_certs": "ca.pem", "certfile": "client.pem", "keyfile": "client.key"}
         return {"ssl": True, **{f"ssl_{name}": str(self.home / file) for name, file in paths.items()}}

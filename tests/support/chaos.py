@@ -1,4 +1,4 @@
-"""Whatever can happen to two API processes, two learners and their server, in an order drawn from a seed."""
+"""Faults of two API processes, two learners and their server, in an order drawn from a seed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 
 FTRL = (sys.executable, "-m", "service")
 PATIENT = {"FTRL_REDIS_TIMEOUT_SECONDS": "4", "FTRL_UPDATE_TIMEOUT_SECONDS": "20"}
-"""A busy machine is no outage."""
+"""Time-outs that a busy machine does not reach."""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -109,9 +109,9 @@ class ServingProcess(StartedCommand):
 
     @property
     def url(self) -> str:
-        """The address that it says, once it answers there."""
-        said = "metrics are at" if self._learns else "listens on"
-        return self.wait_for(rf"(?<={said} )http://[0-9.]+:\d+", seconds=90)
+        """The address that it announces, once it answers there."""
+        announced = "metrics are at" if self._learns else "listens on"
+        return self.wait_for(rf"(?<={announced} )http://[0-9.]+:\d+", seconds=90)
 
     def wait_for(self, pattern: str, seconds: float = 60) -> str:
         """The first match in what was written so far to either stream."""

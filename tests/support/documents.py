@@ -77,11 +77,6 @@ def blocks(document: Path) -> list[Block]:
     ]
 
 
-def prose(document: Path) -> str:
-    """The text without its blocks."""
-    return _BLOCK.sub("", document.read_text())
-
-
 def examples(block: Block) -> Iterator[Example]:
     """A command goes on after a backslash at the end of its line, and within single quotes."""
     parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)

@@ -21,7 +21,7 @@ from tests.support.servers import ServerProcess
 def appended(server: ServerProcess) -> int:
     """How many examples its log has had; -1 where it knows no model."""
     with server.client() as client:
-        with contextlib.suppress(redis.ResponseError):  # only a replica in a cluster wants to be told
+        with contextlib.suppress(redis.ResponseError):  # only a replica in a cluster needs it
             client.execute_command("READONLY")
         fields = client.hgetall(meta_key("default"))
     return Meta.parse(fields).appended if fields else -1

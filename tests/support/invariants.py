@@ -72,7 +72,7 @@ def assert_holds_once(entries: Sequence[LogEntry], acknowledged: Sequence[str], 
     assert len(set(logged)) == len(logged), "an event stands in the log more than once"
     missing = digests(acknowledged) - set(logged)
     assert not missing, f"{len(missing)} acknowledged events are not in the log"
-    assert others or len(logged) == len(set(acknowledged)), "the log holds what nobody was told of"
+    assert others or len(logged) == len(set(acknowledged)), "the log holds what was never acknowledged"
 
 
 def digests(event_ids: Sequence[str]) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""Clients that send updates over HTTP and do not rest until each is acknowledged."""
+"""Clients that send updates over HTTP until each is acknowledged."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Load:
     """`async with Load([url, ...]) as load:` keeps `clients` of them busy until its end, but for a rest after
     each request.
 
-    A client whose request fails, or is told to, tries again under the same event ids at the next address; or,
-    with `insistent=False`, gives up for good. Any answer that is neither an acknowledgement nor such an
+    A client whose request fails or is answered 429 or 503 tries again with the same event ids at the next
+    address; or, with `insistent=False`, stops. Any answer that is neither an acknowledgement nor such an
     invitation fails the test.
     """
 

@@ -12,7 +12,7 @@ EVERY_SECONDS = 0.5
 
 
 class PeakMemory(Watcher):
-    """`with PeakMemory(pids) as peak:` looks every half second. `pids()` tells the processes of each kind;
+    """`with PeakMemory(pids) as peak:` polls every half second. `pids()` returns the processes of each kind;
     `peak.bytes` has for each kind the largest resident memory of any one. Empty where there is no /proc.
     """
 

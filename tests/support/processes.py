@@ -16,7 +16,7 @@ Launch = Callable[..., "ServiceProcess"]
 
 SMALL = {"hashing": {"bits": 16}}
 QUICK: dict[str, object] = {"lease_seconds": 1.5, "redis_timeout_seconds": 0.5, "update_timeout_seconds": 2.0}
-"""What a test of faults need not wait for longer."""
+"""Short time-outs for the tests of faults."""
 
 
 class ServiceProcess(ServingProcess):
@@ -51,8 +51,8 @@ class ServiceProcess(ServingProcess):
 
 @contextlib.contextmanager
 def launcher(directory: Path) -> Iterator[Launch]:
-    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default`, that waits
-    for nobody for long."""
+    """`launch("api", url, **settings)`: a process, not yet ready, with a small model `default` and
+    short time-outs."""
     config = directory / "small.json"
     config.write_text(json.dumps(SMALL))
     launched: list[ServiceProcess] = []
@@ -75,7 +75,7 @@ async def ready(*processes: ServiceProcess) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Or a zombie, for which nobody has waited."""
+    """True for a process that has ended, also one that was not waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The tables of docs/operations.md that follow from the code.
 
-`python -m tests.support.reference_tables` writes them anew.
+`python -m tests.support.reference_tables` writes them again.
 """
 
 from __future__ import annotations

@@ -53,8 +53,10 @@ def assert_same_figures(one: dict[str, Any], other: dict[str, Any]) -> None:
 def _figures(summary: dict[str, Any]) -> dict[str, float]:
     """With NaN for what is undefined."""
     weighted = {f"weighted {name}": value for name, value in summary["weighted"].items()}
-    told = {name: value for name, value in (summary | weighted).items() if name not in (*_TIMES, "weighted")}
-    return {name: math.nan if value is None else value for name, value in told.items()}
+    figures = {
+        name: value for name, value in (summary | weighted).items() if name not in (*_TIMES, "weighted")
+    }
+    return {name: math.nan if value is None else value for name, value in figures.items()}
 
 
 def _header(file_format: Format) -> Iterator[str]:

@@ -78,7 +78,7 @@ class ServerProcess:
         return self.process.pid
 
     def client(self, **options: Any) -> redis.Redis:
-        """A synchronous client for the test's own looks; bytes in, bytes out."""
+        """A synchronous client for the test itself; bytes in, bytes out."""
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
         return client
 

@@ -22,7 +22,7 @@ class Example(NamedTuple):
 
 
 def examples(rows: int, seed: int = 0, vocabulary: int = 400) -> Iterator[Example]:
-    """Features 1 .. vocabulary with a few that tell, and many that occur once or twice."""
+    """Features 1 .. vocabulary with a few informative ones, and many that occur once or twice."""
     random = np.random.default_rng(seed)
     opinion = random.normal(size=vocabulary + 1)
     for _ in range(rows):

@@ -13,7 +13,7 @@ from model_core.examples.batch import ExampleBatch
 from service.example_log.ids import event_digest, is_sampled, packed_id
 from service.storage.records import LogEntry, LogId
 
-MOST_TOLD = 20
+MAX_REPORTED = 20
 
 
 class Logged(NamedTuple):
@@ -38,13 +38,13 @@ class Audit:
     @property
     def problems(self) -> str:
         """Empty where there are none."""
-        told = []
+        problems = []
         for kind in ("lost", "doubled", "wrong"):
             lines: list[str] = getattr(self, kind)
-            told += [f"{kind}: {line}" for line in lines[:MOST_TOLD]]
-            if len(lines) > MOST_TOLD:
-                told.append(f"{kind}: and {len(lines) - MOST_TOLD} more")
-        return "\n".join(told)
+            problems += [f"{kind}: {line}" for line in lines[:MAX_REPORTED]]
+            if len(lines) > MAX_REPORTED:
+                problems.append(f"{kind}: and {len(lines) - MAX_REPORTED} more")
+        return "\n".join(problems)
 
 
 def audit(
@@ -66,7 +66,7 @@ def audit(
         if len(places) != 1:
             (found.doubled if places else found.lost).append(f"update {text}, in the log: {_where(places)}")
     found.wrong += [
-        f"{kind} {identifier.hex()} is in the log and nobody's: {_where(places)}"
+        f"{kind} {identifier.hex()} is in the log and belongs to no request: {_where(places)}"
         for kind, left in (("prediction", predictions), ("event", events))
         for identifier, places in left.items()
     ]
@@ -93,21 +93,21 @@ def _check_impression(
     text: str, answers: Sequence[Answer], places: list[Logged], feedback: Mapping[str, object], found: Audit
 ) -> None:
     labels = sorted(place.label for place in places)
-    told = f"{text}: {_history(answers)}; in the log: {_where(places)}"
+    description = f"{text}: {_history(answers)}; in the log: {_where(places)}"
     allowed = _allowed(text, answers, feedback)
     if max(Counter(labels).values(), default=0) > 1:
-        found.doubled.append(told)
+        found.doubled.append(description)
     elif labels not in allowed:
         lost = not labels or (1 not in labels and all(1 in one for one in allowed))
-        (found.lost if lost else found.wrong).append(told)
+        (found.lost if lost else found.wrong).append(description)
 
 
 def _allowed(text: str, answers: Sequence[Answer], feedback: Mapping[str, object]) -> list[list[int]]:
-    """Which labels the log may hold of an impression; nothing where the answers already tell of a loss."""
+    """The labels that the log may hold of an impression; nothing where the answers already report a loss."""
     negative = [0] if is_sampled(packed_id(text), float(str(feedback["negative_sample_rate"]))) else []
     statuses = {verb: [a.status for a in answers if a.verb == verb] for verb in ("impressions", "update")}
     if statuses["impressions"] in ([], ["unknown"]):
-        # An attempt that was given up may come through later, and tell of the impression after all.
+        # An attempt that was given up may come through later, and report the impression after all.
         return [] if _forgotten(answers, feedback) else [[], negative]
     clicks = set(statuses["update"])
     if clicks - TAKEN - {"late"}:

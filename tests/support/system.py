@@ -132,13 +132,13 @@ async def read_log(topology: Topology, replica: Replica) -> list[LogEntry]:
 
 
 async def stored(topology: Topology, model: str = "clicks") -> Replica:
-    """What Redis holds, loaded by nobody's mirror."""
+    """The model as Redis holds it, loaded without a mirror."""
     async with _OneErrand(topology) as channel:
         return await load_replica(channel, model)
 
 
 async def stored_evaluation(topology: Topology, replica: Replica) -> Evaluations:
-    """What Redis holds, read by nobody's learner."""
+    """The evaluation as Redis holds it, read without a learner."""
     keys = replica.keys
     async with _OneErrand(topology) as channel:
         fields, names = await read_evaluation(

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 800
-PATIENT_MS = 3000  # while a cluster forms: who is slower than the node timeout to shake hands is forgotten
+PATIENT_MS = 3000  # while a cluster forms: a node slower than the node time-out to shake hands is forgotten
 SENTINELS = 3
 
 
@@ -27,7 +27,7 @@ def port_of(server: ServerProcess) -> int:
 
 
 def _server(tls: Certificates | None, config: dict[str, Any]) -> ServerProcess:
-    """With `tls`, ports want a certificate of everybody; the test's own looks are at the unix socket."""
+    """With `tls`, ports require a client certificate; the test itself uses the unix socket."""
     if tls is None:
         return ServerProcess(port=free_port(), **config)
     own = {"tls_port": free_port(), "tls_replication": "yes", **tls.of_server}
@@ -99,13 +99,13 @@ class ClusterOfServers:
         return True
 
     def id_of(self, server: ServerProcess) -> str:
-        told = self.order(server, "CLUSTER", "MYID")
-        return told.decode() if isinstance(told, bytes) else str(told)
+        node = self.order(server, "CLUSTER", "MYID")
+        return node.decode() if isinstance(node, bytes) else str(node)
 
     def _agreed(self) -> bool:
-        return all(self._sees_everyone(server) for server in self.servers)
+        return all(self._sees_all(server) for server in self.servers)
 
-    def _sees_everyone(self, server: ServerProcess) -> bool:
+    def _sees_all(self, server: ServerProcess) -> bool:
         with server.client() as client:
             info = client.execute_command("CLUSTER INFO")
             slots = client.execute_command("CLUSTER SLOTS")
@@ -183,7 +183,7 @@ class SentinelsOfServers:
         return bool(state["num-other-sentinels"] == SENTINELS - 1 and state["num-slaves"] == 1)
 
     def kill_sentinel(self) -> None:
-        """The first, which everyone asks first."""
+        """The first, which clients ask first."""
         self._sentinels[0].kill()
 
     def remove(self) -> None:
