@@ -1,4 +1,4 @@
-"""A server near and over its memory limit: examples are shed, everything else continues, and no operator is needed."""
+"""A server near and over its memory limit: examples are shed, all else continues, no operator is needed."""
 
 from __future__ import annotations
 

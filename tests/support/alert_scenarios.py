@@ -200,7 +200,7 @@ SCENARIOS = (
     Scenario("no room for predictions", {of_model("ftrl_feedback_bytes"): "950x200"}, {"FtrlFeedbackFull"}),
     Scenario("no figure of the pending predictions", UNWATCHED, {"FtrlFeedbackFull"}),
     Scenario(
-        "no figure of the pending predictions and no predictions",
+        "no figure and no predictions",
         UNWATCHED | {PREDICTIONS: "1000x200"},
         set(),
     ),
