@@ -39,7 +39,6 @@ from service.api.server.raw_route import BodyReader, RawRoute
 from service.api.services import Lifecycle, Phase, Services
 from service.errors import ServiceError
 from service.example_log.appender import Updates
-from service.feedback.former_models import Looks
 from service.feedback.service import Feedback
 from service.feedback.unknown_ids import UnknownIds
 from service.learning.learners import Learners
@@ -161,7 +160,6 @@ def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -
         snapshots=snapshots,
         aliases=Aliases(models),
         feedback=Feedback(topology, settings, health, metrics),
-        looks=Looks(topology, models, settings),
         unknown=UnknownIds(topology),
     )
     learners = Learners(topology, models, settings, health, metrics) if run_learner else None

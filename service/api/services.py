@@ -20,7 +20,6 @@ from service.errors import (
     UnknownModel,
 )
 from service.example_log.appender import Updates
-from service.feedback.former_models import Looks
 from service.feedback.service import Feedback
 from service.feedback.unknown_ids import UnknownIds
 from service.learning.learners import Learners
@@ -66,7 +65,6 @@ class Services:
     snapshots: SnapshotStore
     aliases: Aliases
     feedback: Feedback
-    looks: Looks
     unknown: UnknownIds
     phase: Phase = field(default_factory=Phase)
 
@@ -78,7 +76,7 @@ class Services:
         """In the reverse of the order in which they use each other."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.topology.close)
-            for service in (self.health, self.models, self.updates, self.looks, self.feedback, self.unknown):
+            for service in (self.health, self.models, self.updates, self.feedback, self.unknown):
                 stack.push_async_callback(service.close)
 
 

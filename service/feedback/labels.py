@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,15 +54,14 @@ async def keep_predictions(
     margins: npt.NDArray[np.float64],
     ids: Sequence[str | None] | None,
     slice_names: Mapping[int, SliceName],
-    elsewhere: Callable[[], Awaitable[str]] | None,
 ) -> tuple[list[str], list[bool]]:
-    """Under which ids, and whether each waits for its label now. `elsewhere`: see Served.
+    """Under which ids, and whether each waits for its label now.
 
-    Raises PredictionConflict where other predictions were kept under some of the ids.
+    Raises PredictionConflict where the model has logged other predictions under some of the ids.
     """
     replica, keeper = model.mirror.replica, feedback.of(model).predictions
     look = ids is not None and any(ids)
-    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names, elsewhere)
+    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names)
     texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
@@ -70,22 +69,37 @@ async def keep_predictions(
 
 
 async def show(
-    feedback: Feedback, model: OpenModel, elsewhere: AsyncIterator[OpenModel], ids: Sequence[str]
+    feedback: Feedback,
+    former: AsyncIterator[OpenModel],
+    model: OpenModel,
+    elsewhere: AsyncIterator[OpenModel],
+    ids: Sequence[str],
 ) -> list[str]:
-    """What became of each: see SHOWN_STATUS. Raises what Feedback.expose raises."""
-    letters = await feedback.expose(model, ids)
-    if "U" in letters:
-        async for other in elsewhere:
+    """The status of each impression: see SHOWN_STATUS. Raises what Feedback.expose raises.
+
+    Of models that have logged the same id the earliest has the impression: `former` are asked before `model`.
+    So an impression that is repeated after the switch of an alias joins no label at the other model.
+    `elsewhere`: models that may know what `model` does not.
+    """
+    letters = ["U"] * len(ids)
+    for models in (former, _only(model), elsewhere):
+        async for one in models:
             missing = [k for k, letter in enumerate(letters) if letter == "U"]
+            if not missing:
+                break
             try:
-                found = await feedback.expose(other, [ids[k] for k in missing])
-            except ModelDeleted:  # that knows none
-                continue
+                found = await feedback.expose(one, [ids[k] for k in missing])
+            except ModelDeleted:
+                if one is model:
+                    raise
+                continue  # a deleted model knows none
             for k, letter in zip(missing, found, strict=True):
                 letters[k] = letter
-            if "U" not in letters:
-                break
     return [SHOWN_STATUS[letter] for letter in letters]
+
+
+async def _only(model: OpenModel) -> AsyncIterator[OpenModel]:
+    yield model
 
 
 class TakenLabels(NamedTuple):
@@ -117,13 +131,13 @@ async def take_labels(
     feedback: Feedback,
     model: OpenModel,
     elsewhere: AsyncIterator[OpenModel],
-    before: Callable[[float], AsyncIterator[OpenModel]],
+    switched: Callable[[float], AsyncIterator[OpenModel]],
     labels: Sequence[NewLabel],
     deadline: float,
 ) -> list[TakenLabels]:
-    """Durable when it returns. `elsewhere`: who may know a prediction that the model does not. `before`: who
-    of those that are there by a deadline may have kept the same prediction, and been told of its impression,
-    though the model knows it too. What a later part says of a row counts.
+    """Durable when it returns. `elsewhere`: models that may know a prediction that the model does not.
+    `switched`: models, loaded by a deadline, that may have logged a prediction under the same id and have its
+    impression, though the model knows the id too. The last part that has a row says its status.
 
     Raises what Feedback.label raises.
     """
@@ -132,7 +146,7 @@ async def take_labels(
     parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
     rows = [k for k, answer in enumerate(parts[0].answers) if answer.letter in _UNSHOWN]
     if rows:
-        parts += await _take_before(feedback, before, labels, rows, min(deadline, feedback.soon()))
+        parts += await _take_where_shown(feedback, switched, labels, rows, min(deadline, feedback.soon()))
     if missing := parts[0].unknown:
         async for other in elsewhere:
             try:
@@ -146,21 +160,21 @@ async def take_labels(
     return parts
 
 
-async def _take_before(
+async def _take_where_shown(
     feedback: Feedback,
-    before: Callable[[float], AsyncIterator[OpenModel]],
+    switched: Callable[[float], AsyncIterator[OpenModel]],
     labels: Sequence[NewLabel],
     rows: list[int],
     deadline: float,
 ) -> list[TakenLabels]:
-    """Labels that are durable already: who does not answer by then leaves them so. Raises LogFull."""
+    """Labels that are durable already, and stay so where no other model answers in time. Raises LogFull."""
     parts = []
-    async for other in before(deadline):
+    async for other in switched(deadline):
         try:
-            told = await feedback.label(other, [labels[k] for k in rows], deadline)
+            answers = await feedback.label(other, [labels[k] for k in rows], deadline)
         except (StateUnavailable, LabelsUnavailable):
             continue
-        taken = {k: one for k, one in zip(rows, told, strict=True) if one.letter not in _UNSHOWN + "U"}
+        taken = {k: one for k, one in zip(rows, answers, strict=True) if one.letter not in _UNSHOWN + "U"}
         parts.append(TakenLabels(other, [*taken], [*taken.values()]))
         rows = [k for k in rows if k not in taken]
         if not rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, get_args
@@ -22,7 +22,6 @@ from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
-from service.runtime.tasks import begin, cancel_all
 from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, is_out_of_memory, is_transient, was_cut
@@ -43,8 +42,7 @@ class Served:
     """Predictions to be kept: by the state of that commit number and token, with margins float64[r].
 
     `ids`: None for those to be named here. `look`: whether some may have been kept before. `slice_names`:
-    values of sliced features that are new here. `elsewhere`: looks whether other models have kept some, as
-    Earlier.known does, and `known` is what it said. `pending_bytes`: what they count while nobody waits for
+    values of sliced features that are new here. `pending_bytes`: what they count while no request waits for
     them.
     """
 
@@ -55,8 +53,6 @@ class Served:
     token: bytes
     look: bool
     slice_names: Mapping[int, SliceName] = field(default_factory=dict)
-    elsewhere: Callable[[], Awaitable[str]] | None = None
-    known: str = ""
     pending_bytes: int = 0
 
 
@@ -89,17 +85,13 @@ class Keeper:
             metrics.unlogged(model.name, reason, 0)  # there at 0, or Prometheus would miss the first ones
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
-        self._looking: set[asyncio.Task[None]] = set()
-        self._closed = False
         self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL)
 
     async def keep(self, served: Served) -> Kept:
         if self._may_keep():
             self._requests.linger_seconds = 0.0
             try:
-                await _look(served)
-                if not self._closed:  # meanwhile, with the model that was deleted
-                    return await self._requests.submit(served, len(served.batch))
+                return await self._requests.submit(served, len(served.batch))
             except StateUnavailable:  # the service stops
                 pass
         return Kept(named(served.ids, len(served.batch)), self._lost(len(served.batch)))
@@ -114,22 +106,8 @@ class Keeper:
             return Kept(ids, self._lost(len(ids), "pending"))
         self._pending_bytes += size
         self._requests.linger_seconds = LINGER_SECONDS
-        if served.elsewhere is None:
-            self._requests.submit_soon(served, len(ids))
-        else:
-            looking = begin(self._look_and_keep(served), f"predictions of {self._model.name} are not kept")
-            self._looking.add(looking)
-            looking.add_done_callback(self._looking.discard)
+        self._requests.submit_soon(served, len(ids))
         return Kept(ids, "L" * len(ids))
-
-    async def _look_and_keep(self, served: Served) -> None:
-        try:
-            await _look(served)
-        except BaseException:
-            self._pending_bytes -= served.pending_bytes
-            self._lost(len(served.batch))
-            raise
-        self._requests.submit_soon(served, len(served.batch))
 
     def _may_keep(self) -> bool:
         return self._health.up and not self._health.shedding
@@ -147,14 +125,13 @@ class Keeper:
         entries: list[bytes] = []
         for served, texts in zip(requests, ids, strict=True):
             packed = list(map(packed_id, texts))
-            own = entries_of(packed, served.batch, served.margins, served.commit, served.token)
-            entries += _new(own, served.known) if served.known else own
+            entries += entries_of(packed, served.batch, served.margins, served.commit, served.token)
         try:
             letters = iter(await self._kept(requests, entries))
         finally:
             self._pending_bytes -= sum(served.pending_bytes for served in requests)
         for asked, texts in zip(together, ids, strict=True):
-            asked.answer(Kept(texts, _letters(asked.request.known, asked.size, letters)))
+            asked.answer(Kept(texts, "".join(islice(letters, asked.size))))
 
     async def _kept(self, requests: list[Served], entries: list[bytes]) -> str:
         names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
@@ -219,33 +196,11 @@ class Keeper:
             log.warning("predictions of %s are not kept: %s", self._model.name, refusal)
 
     async def close(self) -> None:
-        if self._looking:
-            await asyncio.wait(self._looking, timeout=self._settings.redis_timeout_seconds)
-        called_off = bool(self._looking)
-        await cancel_all(self._looking)
         await self._requests.drain(self._settings.redis_timeout_seconds)
-        if self._pending_bytes or called_off:
+        if self._pending_bytes:
             log.warning("predictions of %s that were answered as logged are lost", self._model.name)
-        self._closed = True
         await self._requests.close()
         await self._channel.close()
-
-
-async def _look(served: Served) -> None:
-    if served.elsewhere is not None:
-        served.known = await served.elsewhere()
-
-
-def _new(entries: list[bytes], known: str) -> list[bytes]:
-    """Those that nobody else has kept."""
-    pairs = zip(entries[::2], entries[1::2], known, strict=True)
-    return [part for key, value, letter in pairs if letter == "U" for part in (key, value)]
-
-
-def _letters(known: str, size: int, kept: Iterator[str]) -> str:
-    if not known:
-        return "".join(islice(kept, size))
-    return "".join(next(kept) if letter == "U" else letter for letter in known)
 
 
 def memory_of(batch: ExampleBatch) -> int:

@@ -39,14 +39,6 @@ _NO_FLAGS = b"\0"
 _WEIGHT = struct.Struct("<d")
 
 
-class Sought(NamedTuple):
-    """A prediction that may wait under this key since Unix second `latest`, about, and not since later."""
-
-    key: bytes
-    value: bytes
-    latest: int
-
-
 class Label(NamedTuple):
     """A label for the prediction of a key."""
 
@@ -108,13 +100,6 @@ class Waiting:
     async def log(self, channel: Channel, entries: Iterable[bytes], look: bool) -> str:
         """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
         (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *entries)
-        return str(letters, "ascii")
-
-    async def known(self, channel: Channel, sought: Sequence[Sought]) -> str:
-        """S, X or U for each as log_predictions.lua says. Keeps none."""
-        latest = max(one.latest for one in sought)
-        entries = [part for one in sought for part in (one.key, one.value)]
-        (letters,) = await self._run(log_predictions, channel, self._kind, latest, *entries)
         return str(letters, "ascii")
 
     async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:

@@ -27,18 +27,12 @@ give_back = release_lease
 
 class Meanings(NamedTuple):
     """Of each alias the model, and those that it meant before, with when their predictions have ceased to
-    wait, in Unix seconds. `changes`: the number of the last change. `since`: when each came to mean its
-    model, in microseconds, where that is known.
+    wait, in Unix seconds. `changes`: the number of the last change.
     """
 
     targets: Mapping[str, str]
     former: Mapping[str, Mapping[str, int]]
     changes: str
-    since: Mapping[str, int]
-
-    def changed_at(self, alias: str) -> float:
-        """When it came to mean its model, in Unix seconds, or later."""
-        return self.since.get(alias, int(self.changes or 0)) / 1e6
 
 
 async def read_aliases(channel: Channel) -> Meanings:
@@ -48,16 +42,15 @@ async def read_aliases(channel: Channel) -> Meanings:
     changes = fields.pop(ALIAS_CHANGES, "")
     targets: dict[str, str] = {}
     former: dict[str, dict[str, int]] = {}
-    since: dict[str, int] = {}
     for name, value in fields.items():
         alias, is_former, model = name.partition("/")
         if name.startswith(ALIAS_SINCE):
-            since[name.removeprefix(ALIAS_SINCE)] = int(value)
-        elif is_former:
+            continue
+        if is_former:
             former.setdefault(alias, {})[model] = int(value)
         else:
             targets[alias] = value
-    return Meanings(targets, former, changes, since)
+    return Meanings(targets, former, changes)
 
 
 async def check_free(channel: Channel, name: str) -> None:

@@ -44,7 +44,7 @@ class Aliases:
         self._targets: dict[str, str] = {}
         self._heard: Mapping[str, str] = {}  # the same as the server has them
         self._unloaded: set[str] = set()  # what aliases have come to mean
-        self._meanings = Meanings({}, {}, "", {})  # as last heard
+        self._meanings = Meanings({}, {}, "")  # as last heard
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._changes = 0  # made by this process
         self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
@@ -72,10 +72,6 @@ class Aliases:
         self._means_now(model)
         return opened
 
-    def changed_at(self, alias: str) -> float:
-        """When it came to mean what it means, as far as this process has heard, in Unix seconds."""
-        return self._meanings.changed_at(alias)
-
     async def elsewhere(self, name: str, asked: OpenModel, deadline: float) -> AsyncIterator[OpenModel]:
         """Where predictions through an alias may wait that the model `asked` does not know: the models that
         it meant before, and at last what other processes may have made of it meanwhile. None of a model.
@@ -94,16 +90,36 @@ class Aliases:
                     with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
                         yield await self._get_by(deadline, model)
 
-    def before(self, name: str, asked: OpenModel) -> list[str]:
-        """Models other than `asked` where predictions through an alias may wait that was switched. None of a
-        model, and none once the predictions of before the switch have ceased to wait.
+    def former(self, name: str, asked: OpenModel) -> list[str]:
+        """Models that an alias meant before `asked`, the earliest first, as long as predictions that they
+        logged may be pending. None for the name of a model.
         """
-        former = self._meanings.former.get(name)
-        if name not in self._targets or not former:
+        names = self._pending(name)
+        return names[: names.index(asked.name)] if asked.name in names else names
+
+    def switched(self, name: str, asked: OpenModel) -> list[str]:
+        """All models but `asked` that an alias has meant and means, as long as predictions logged before its
+        last switch may be pending; the earliest first. None for the name of a model.
+        """
+        names = self._pending(name)
+        return [model for model in (*names, self._heard[name]) if model != asked.name] if names else []
+
+    def _pending(self, name: str) -> list[str]:
+        if name not in self._targets:
             return []
         now = time.time()
-        names = {self._heard[name], *(model for model, until in former.items() if until > now)}
-        return sorted(names - {asked.name})
+        former = self._meanings.former.get(name, {})
+        return [
+            model for until, model in sorted((until, model) for model, until in former.items()) if until > now
+        ]
+
+    async def required(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
+        """Those that exist and that this version can read. Raises StateUnavailable for the first that is not
+        loaded by the deadline (time.monotonic()).
+        """
+        for model in models:
+            with contextlib.suppress(UnknownModel, ContractMismatch):
+                yield await self._get_by(deadline, model)
 
     async def opened(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
         """Those that are loaded by then (time.monotonic())."""

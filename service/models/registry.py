@@ -15,7 +15,6 @@ import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
@@ -39,15 +38,6 @@ from service.storage.topology import Topology
 log = logging.getLogger(__name__)
 
 NAME_CLAIMED = -1
-
-
-class RequestHashing:
-    """How the requests of one model are read."""
-
-    def __init__(self, contract: HashContract, settings: Settings) -> None:
-        limits = limits_of(settings)
-        self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
-        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
 
 
 class OpenModel:
@@ -82,8 +72,10 @@ class OpenModel:
         except BaseException:
             await self.mirror.close()
             raise
-        hashing = RequestHashing(self.config.hashing, self._settings)
-        self.parser, self.encoder = hashing.parser, hashing.encoder
+        contract, settings = self.config.hashing, self._settings
+        limits = limits_of(settings)
+        self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
+        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
 
     def _loaded(self, applied: LogId) -> None:
         """Also when the server is not what it was."""

@@ -17,7 +17,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import ParsedPredict
 from service.example_log.incoming import NewExample, NewExamples, NewLabel
-from service.models.registry import OpenModel, RequestHashing
+from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.examples import many_examples, one_item
 from service.parsing.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
@@ -51,7 +51,7 @@ class RequestReader:
         self._update_request = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
         self._impressions = TypeAdapter[ImpressionsRequest](ImpressionsRequest).validator.validate_json
 
-    def predict(self, model: OpenModel | RequestHashing, body: bytes) -> PredictCall:
+    def predict(self, model: OpenModel, body: bytes) -> PredictCall:
         """Raises pydantic.ValidationError, InvalidInput."""
         rest, log = _without_log(body)
         parsed = model.parser.predict(rest)
@@ -74,7 +74,7 @@ class RequestReader:
             raise InvalidInput(("ids",), detail, "too_many")
         return request["ids"]
 
-    def _read_predict(self, model: OpenModel | RequestHashing, body: bytes) -> PredictCall:
+    def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
         request: PredictRequest = self._predict_request(body)
         refuse_repeated_names(body, _names(request, ("features", "context"), request.get("instances", ())))
         if "instances" in request or "context" in request:

@@ -33,8 +33,10 @@ class Impressions:
         model = await self._services.aliases.open(call.model)
         ids = self._reader.impressions(call.body)
         deadline = time.monotonic() + self._timeout_seconds
-        elsewhere = self._services.aliases.elsewhere(call.model, model, deadline)
-        statuses = await show(self._services.feedback, model, elsewhere, ids)
+        aliases = self._services.aliases
+        former = aliases.required(aliases.former(call.model, model), deadline)
+        elsewhere = aliases.elsewhere(call.model, model, deadline)
+        statuses = await show(self._services.feedback, former, model, elsewhere, ids)
         self._services.unknown.add(model, statuses)
         items = ",".join(
             f'{{"id":{quoted(i)},"status":"{status}"}}' for i, status in zip(ids, statuses, strict=True)

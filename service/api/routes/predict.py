@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Annotated, Any
 
 from fastapi import Body
 
-from model_core.examples.batch import ExampleBatch
 from model_core.kernels.numerics import sigmoids
 from service.api.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS
 from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
 from service.api.security.access import PREDICT
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
-from service.feedback.former_models import Earlier
 from service.feedback.labels import keep_predictions
-from service.models.registry import OpenModel, RequestHashing
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import PredictRequest
 from service.settings import Settings
@@ -50,23 +46,9 @@ class Predict:
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.new_slice_names(call.body)
-        feedback, elsewhere = self._services.feedback, self._looking_elsewhere(call, model, ids)
-        ids, logged = await keep_predictions(feedback, model, batch, margins, ids, names, elsewhere)
+        ids, logged = await keep_predictions(self._services.feedback, model, batch, margins, ids, names)
         self._metrics.predicted(model.name, len(batch))
         return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
-
-    def _looking_elsewhere(
-        self, call: RawRequest, model: OpenModel, ids: Ids
-    ) -> Callable[[], Awaitable[str]] | None:
-        """Whether it may have been sent before, to what the alias meant then."""
-        aliases = self._services.aliases
-        if ids is None or not any(ids) or not (names := aliases.before(call.model, model)):
-            return None
-        since, read = aliases.changed_at(call.model), partial(self._read, call)
-        return Earlier(self._services.looks, names, since, ids, read).known
-
-    def _read(self, call: RawRequest, hashing: RequestHashing) -> ExampleBatch:
-        return self._reader.predict(hashing, call.body).batch
 
 
 def _reply_of_one(

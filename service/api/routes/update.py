@@ -81,8 +81,8 @@ class Update:
         """Through an alias also in the models that it meant before. Raises what take_labels raises."""
         aliases = self._services.aliases
         elsewhere = aliases.elsewhere(name, model, deadline)
-        before = partial(aliases.opened, aliases.before(name, model))
-        return await take_labels(self._services.feedback, model, elsewhere, before, labels, deadline)
+        switched = partial(aliases.opened, aliases.switched(name, model))
+        return await take_labels(self._services.feedback, model, elsewhere, switched, labels, deadline)
 
     async def _model(self, name: str) -> OpenModel:
         """Raises UpdateUnavailable, which says that nothing was appended, where Redis is away."""

@@ -1,19 +1,16 @@
 -- Keeps predictions until they are shown, or, where they are impressions already, until their label.
 --
 -- After: waiting
--- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to look whether the ids are known, '0' not to,
---       or only to look, among what has waited since so many Unix seconds at most;
+-- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to check whether the ids are known, else '0';
 --       then for each prediction: its id, its value from the commit number on
--- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others,
---           F no room, U not known where it is only looked}
+-- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others, F no room}
 local VALUES = 4 -- flag of a record, see model_core/examples/records.py
-local kind, looks, latest = ARGV[OWN], ARGV[OWN + 1] ~= '0', tonumber(ARGV[OWN + 1])
-local only_looks = latest > 1
+local kind, checks = ARGV[OWN], ARGV[OWN + 1] == '1'
 local head, head_bytes = kind .. since_now, REVISION - 1
 local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
 
 local known = {}
-if looks then
+if checks then
   local ids = {}
   for k = OWN + 2, #ARGV, 2 do ids[#ids + 1] = ARGV[k] end
   known = find(ids)
@@ -43,21 +40,15 @@ local function same(found, value)
   if kind_of(found) == 'c' then return true end -- its features are no longer known
   return same_features(string.sub(without_label(found), BODY), string.sub(value, BODY - head_bytes))
 end
--- One that was kept later cannot be what is looked for. When one was kept that has gone on is not known.
-local function is_known(found)
-  return found and not (only_looks and kind_of(found) == kind and since(found) > latest)
-end
 
 local answers, stored, ids, bytes = {}, {}, {}, 0 -- stored: hash -> id, value, ...
 for k = OWN + 2, #ARGV, 2 do
   local id, value = ARGV[k], ARGV[k + 1]
   local size = bytes_of(head_bytes + #value)
   local answer
-  if looks and is_known(known[id]) then
+  if known[id] then
     answer = same(known[id], value) and 'S' or 'X'
     count(answer == 'S' and 'repeated' or 'conflict')
-  elseif only_looks then
-    answer = 'U'
   elseif size + LISTED_BYTES > left then
     answer = 'F'
     count('refused')
@@ -71,7 +62,7 @@ for k = OWN + 2, #ARGV, 2 do
     stored[hash] = fields
     fields[#fields + 1] = id
     fields[#fields + 1] = value
-    if looks then known[id] = value end
+    if checks then known[id] = value end
     answer = 'L'
   end
   answers[#answers + 1] = answer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from model_core.examples.batch import ExampleBatch
-from service.feedback.store import Label, Labelled, Sought, Swept, Waiting, entries_of, key_of
+from service.feedback.store import Label, Labelled, Swept, Waiting, entries_of, key_of
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, alias_key
@@ -53,10 +53,6 @@ class Bench:
         ids = [id_of(number) for number in range(first, first + len(batch))]
         entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
         return await self._waiting.log(self.channel, entries, look)
-
-    async def known(self, number: int, latest: float, features: Sequence[int] = (1, 2, 3)) -> str:
-        key, value = prediction(number, features)
-        return await self._waiting.known(self.channel, [Sought(key, value, int(latest))])
 
     async def expose(self, *numbers: int) -> str:
         return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])

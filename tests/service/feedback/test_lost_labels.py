@@ -32,7 +32,7 @@ async def test_what_was_appended_for_labels_and_is_lost_at_a_failover_is_counted
 
 async def predict(system: System, model: OpenModel, ids: list[str]) -> None:
     batch = ExampleBatch.from_encoded([([1, 2], None)] * len(ids))
-    names, logged = await keep_predictions(system.feedback, model, batch, np.zeros(len(ids)), ids, {}, None)
+    names, logged = await keep_predictions(system.feedback, model, batch, np.zeros(len(ids)), ids, {})
     assert (names, logged) == (ids, [True] * len(ids))
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-
-import pytest
 
 from model_core.examples.batch import ExampleBatch
 from tests.service.feedback.conftest import Bench
@@ -41,32 +38,6 @@ async def test_nor_does_it_where_features_have_values(make_bench: MakeBench) -> 
     assert await bench.log_batch(1, plain, look=True) == "X"
     await bench.swept("open")
     assert (await bench.logged()).hashes.tolist() == [1, 2, 3], "those of the first stay"
-
-
-@pytest.mark.parametrize("exposure", ["explicit", "on_predict"])
-async def test_who_only_looks_keeps_nothing_and_finds_what_was_kept_early_enough(
-    make_bench: MakeBench, exposure: str
-) -> None:
-    bench = make_bench(exposure=exposure, **LONG)
-    assert await bench.known(1, time.time()) == "U"
-    assert await bench.log(1) == "L"
-    assert await bench.known(1, time.time() + 60) == "S"
-    assert await bench.known(1, time.time() + 60, features=(9,)) == "X"
-    assert await bench.known(1, time.time() - 60) == "U", "it was kept since, so it is another one"
-    swept = await bench.sweep()
-    assert sum(swept.waiting.values()) == 1
-    assert (swept.counts["repeated"], swept.counts["conflict"]) == (1, 1)
-
-
-async def test_where_it_has_gone_on_it_is_found_however_late_that_was(make_bench: MakeBench) -> None:
-    bench = make_bench(**LONG | {"window_seconds": 1})
-    await bench.log(1, 2)
-    await bench.label((1, 1))
-    await bench.expose(2)
-    early = time.time() - 60
-    assert await bench.known(1, early) + await bench.known(2, early) == "SS"
-    await bench.swept("open")
-    assert await bench.known(2, early) == "S"
 
 
 async def test_a_label_that_is_repeated_before_the_impression_says_that_there_is_none(

@@ -124,23 +124,26 @@ async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
         await topology.close()
 
 
-async def test_an_alias_has_its_model_since_it_came_to_mean_it_whatever_else_is_changed(
+async def test_a_longer_wait_of_a_former_model_counts_as_a_change_of_aliases(
     system: System, channel: Channel
 ) -> None:
     here = Aliases(system.models)
     for model in ("one", "two"):
         await here.set("live", model)
-    since = here.changed_at("live")
-    assert abs(since - time.time()) < 60
     before = (await read_aliases(channel)).changes
     await here.remember_former("one", 3600.0)
-    assert (await read_aliases(channel)).changes != before, "who switches one meanwhile hears of it"
-    await here.set("other", "one")
-    await here.set("live", "two")
-    await here.refresh()
-    assert here.changed_at("live") == since < here.changed_at("other")
-    await here.remove("live")
-    assert "live" not in (await read_aliases(channel)).since
+    assert (await read_aliases(channel)).changes != before, "a switch at the same time is refused"
+
+
+async def test_former_models_come_in_the_order_in_which_the_alias_meant_them(system: System) -> None:
+    here = Aliases(system.models)
+    for model in ("two", "one", "broken"):
+        await here.set("live", model)
+        await asyncio.sleep(1.1)  # times are remembered in whole seconds
+    newest, middle = await here.open("live"), await system.models.get("one")
+    assert here.former("live", newest) == here.switched("live", newest) == ["two", "one"]
+    assert (here.former("live", middle), here.switched("live", middle)) == (["two"], ["two", "broken"])
+    assert here.former("one", middle) == here.switched("one", middle) == []
 
 
 async def test_an_alias_of_a_model_that_is_gone_or_unreadable_is_told_as_such_and_not_as_the_one_before(
