@@ -18,7 +18,7 @@ from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 1.0
+LAG_POLL_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], Non
     try:
         keys = None
         while True:
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            await asyncio.sleep(LAG_POLL_SECONDS)
             try:
                 keys = keys or ModelKeys(model, (await read_meta(channel, model)).incarnation)
                 show(LogLag.of(*await read_lag(channel, keys.meta, keys.log)))

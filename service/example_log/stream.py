@@ -4,7 +4,6 @@ lost of it after that; and decoding its entries.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import deque
@@ -12,17 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from redis.exceptions import BusyLoadingError, ResponseError
-
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
+from service.example_log.attempts import Attempts, Expired, Unanswered
 from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
 from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, NotSent, raise_unless_transient
+from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry, LogId
 from service.storage.scripts import append_examples, lost_entries
@@ -147,7 +145,7 @@ class MicroBatch:
     claims: of each example whose id was not made here (the batch's own claim covers those): its index, its
     digest, and the id of an earlier micro-batch that it may repeat.
     slice_names: values of sliced features that the examples have and that were not told before.
-    may_be_sent: whether an attempt may have reached the server and may yet succeed, or has.
+    attempts: those to append it so far.
     """
 
     def __init__(self) -> None:
@@ -156,7 +154,7 @@ class MicroBatch:
         self.digests: list[bytes] = []
         self.claims: list[int | bytes] = []
         self.slice_names: dict[int, SliceName] = {}
-        self.may_be_sent = False
+        self.attempts = Attempts()
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
         """Takes the callers' event ids; where there is none, makes one that a retry can give."""
@@ -199,24 +197,15 @@ class ExampleLog:
         certain.
         """
         tail = [len(records), *records, *batch.claims]
-        pause = 0.01
-        while True:
-            try:
-                reply = await self._attempt(batch, tail, deadline)
-                if reply[0] != b"LATE":
-                    return self._remembered(self._places(reply, len(records)))
-                # No attempt so far can succeed any more. Time left here means that the server's clock jumped.
-                batch.may_be_sent, self._clock_offset_ms = False, None
-            except (NotSent, BusyLoadingError):
-                pass
-            except ResponseError as refusal:
-                raise_unless_transient(refusal)
-            except CONNECTION_FAILURES:
-                batch.may_be_sent = True
-            if time.monotonic() + pause >= deadline:
-                raise UpdateUnavailable("unknown" if batch.may_be_sent else "not_appended", batch.event_ids)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.2)
+        try:
+            reply = await batch.attempts.until_answered(
+                lambda: self._attempt(batch, tail, deadline), deadline
+            )
+        except Unanswered:
+            raise UpdateUnavailable(
+                "unknown" if batch.attempts.may_have_happened else "not_appended", batch.event_ids
+            ) from None
+        return self._remembered(self._places(reply, len(records)))
 
     async def _attempt(
         self, batch: MicroBatch, tail: list[int | bytes], deadline: float
@@ -237,6 +226,9 @@ class ExampleLog:
             *(pack_names(batch.slice_names) if batch.slice_names else b"", MOST_VALUES_A_FEATURE),
             *tail,
         )
+        if reply[0] == b"LATE":
+            self._clock_offset_ms = None  # time left here means that the server's clock jumped
+            raise Expired
         return reply
 
     async def _offset_ms(self) -> float:

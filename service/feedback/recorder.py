@@ -89,7 +89,6 @@ class Keeper:
 
     async def keep(self, served: Served) -> Kept:
         if self._may_keep():
-            self._requests.linger_seconds = 0.0
             try:
                 return await self._requests.submit(served, len(served.batch))
             except StateUnavailable:  # the service stops
@@ -105,8 +104,7 @@ class Keeper:
         if self._pending_bytes + size > self._settings.pending_log_bytes:
             return Kept(ids, self._lost(len(ids), "pending"))
         self._pending_bytes += size
-        self._requests.linger_seconds = LINGER_SECONDS
-        self._requests.submit_soon(served, len(ids))
+        self._requests.submit_soon(served, len(ids), LINGER_SECONDS)
         return Kept(ids, "L" * len(ids))
 
     def _may_keep(self) -> bool:

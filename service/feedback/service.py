@@ -11,10 +11,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import ResponseError
 
 from service.errors import LabelsUnavailable, ModelDeleted
 from service.example_log.appender import A_MOMENT_SECONDS
+from service.example_log.attempts import Attempts, Unanswered
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MOST_A_CALL, Keeper
@@ -24,7 +25,7 @@ from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
 from service.settings import Settings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, NotSent, raise_unless_transient
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
@@ -160,40 +161,18 @@ async def _together(
 
     Raises LogFull, StateUnavailable.
     """
-    may_have_happened = False
+    attempts = Attempts()
     while together:
         items = [item for asked in together for item in asked.request.items]
         deadline = min(asked.request.deadline for asked in together)
         try:
-            answers = iter(await _until_answered(partial(call, items), deadline))
-        except _Unanswered as failure:
-            may_have_happened |= failure.may_have_happened
+            answers = iter(await attempts.until_answered(partial(call, items), deadline))
+        except Unanswered:
             for asked in together:
                 if asked.request.deadline <= deadline + A_MOMENT_SECONDS:
-                    asked.refuse(_Unanswered(may_have_happened))
+                    asked.refuse(_Unanswered(attempts.may_have_happened))
             together = [asked for asked in together if asked.waits]
         else:
             for asked in together:
                 asked.answer(list(islice(answers, asked.size)))
             return
-
-
-async def _until_answered(call: Callable[[], Awaitable[Sequence[Reply]]], deadline: float) -> Sequence[Reply]:
-    """Repeats a call that may be repeated, until time.monotonic() is `deadline`.
-
-    Raises LogFull, StateUnavailable, and _Unanswered.
-    """
-    may_have_happened, pause = False, 0.01
-    while True:
-        try:
-            return await call()
-        except (NotSent, BusyLoadingError):
-            pass
-        except ResponseError as refusal:
-            raise_unless_transient(refusal)
-        except CONNECTION_FAILURES:
-            may_have_happened = True
-        if time.monotonic() + pause >= deadline:
-            raise _Unanswered(may_have_happened)
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, 0.2)

@@ -4,7 +4,6 @@ not come.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections import deque
@@ -18,8 +17,10 @@ from redis.exceptions import ResponseError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
 from service.learning.live_evaluation import LiveEvaluation
+from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
 from service.models.replica import Replica, read_commits
+from service.runtime.backoff import Backoff
 from service.settings import Settings
 from service.snapshots.take.archiver import Archiving
 from service.storage.channel import Channel
@@ -158,7 +159,7 @@ class Committer:
         replica = self._mirror.replica
         commit = _commit_of(work, replica)
         work.changed_slots = len(commit.changed)
-        position = await self._until_known(commit, replica)
+        position = await self._until_known(commit, self._evaluation.take(), replica)
         if position is None:
             log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
@@ -176,13 +177,15 @@ class Committer:
         )
         return True
 
-    async def _until_known(self, commit: Commit, replica: Replica) -> LogId | None:
+    async def _until_known(
+        self, commit: Commit, changes: EvaluationChanges, replica: Replica
+    ) -> LogId | None:
         """The commit's position, or None where it was refused.
 
         Sent again until the server answers: compare-and-set makes it happen once.
         """
-        arguments = self._arguments(commit, replica)
-        pause = 0.05
+        arguments = self._arguments(commit, changes, replica)
+        backoff = Backoff()
         while True:
             try:
                 status, *rest = await commit_learned(self._mirror.channel, *arguments)
@@ -194,8 +197,7 @@ class Committer:
                 return None
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.warning("commit %d of %s waits: %s", commit.number, self._mirror.model, failure)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 1.0)
+                await backoff.pause()
 
     async def _position_of(self, commit: Commit, replica: Replica) -> LogId | None:
         for position, other in await read_commits(self._mirror.channel, replica):
@@ -203,7 +205,9 @@ class Committer:
                 return position
         return None
 
-    def _arguments(self, commit: Commit, replica: Replica) -> list[str | bytes | int | float]:
+    def _arguments(
+        self, commit: Commit, changes: EvaluationChanges, replica: Replica
+    ) -> list[str | bytes | int | float]:
         keys: ModelKeys = replica.keys
         # A server that sheds examples needs the room: then only what is not yet learned stays in the log, and
         # of the commits what a mirror that is up to date needs.
@@ -216,7 +220,7 @@ class Committer:
             log_from = min(max(log_from, expired), self._archiving.through)
             kept_ms = FOR_EVER_MS
         commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
-        written, deleted = self._evaluation.take()
+        written, deleted = changes
         return [
             *(keys.meta, keys.state(replica.generation), keys.commits, keys.log, keys.evaluation),
             *(keys.incarnation, replica.generation, commit.previous_token, commit.token),

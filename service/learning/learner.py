@@ -23,6 +23,7 @@ from service.learning.live_evaluation import LiveEvaluation
 from service.learning.loop import LogLearning
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, load_replica
+from service.runtime.backoff import Backoff
 from service.runtime.tasks import cancel_all, first_to_end
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
@@ -153,16 +154,15 @@ class Learner:
                 raise
 
     async def _work(self) -> None:
-        pause = 0.05
+        backoff = Backoff()
         while True:
             try:
                 await self._step()
-                pause = 0.05
+                backoff.reset()
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
                 log.log(level, "learner of %s waits for Redis: %s", self.model, failure)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 1.0)
+                await backoff.pause()
 
     async def _step(self) -> None:
         if not self._mirror.loads:

@@ -19,8 +19,8 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 0.5
-LOOKS_A_REPAIR = 60
+MODELS_POLL_SECONDS = 0.5
+POLLS_PER_REPAIR = 60
 FAILED_AGAIN_SECONDS = 2.0
 REFUSED_AGAIN_SECONDS = 30.0
 
@@ -42,13 +42,13 @@ class Learners:
 
     async def run(self) -> None:
         try:
-            for looks in itertools.count():
-                await self._look(repair=looks % LOOKS_A_REPAIR == LOOKS_A_REPAIR - 1)
-                await asyncio.sleep(LOOK_EVERY_SECONDS)
+            for polls in itertools.count():
+                await self._poll(repair=polls % POLLS_PER_REPAIR == POLLS_PER_REPAIR - 1)
+                await asyncio.sleep(MODELS_POLL_SECONDS)
         finally:
             await cancel_all(self._tasks.values())
 
-    async def _look(self, *, repair: bool) -> None:
+    async def _poll(self, *, repair: bool) -> None:
         for name in [name for name, task in self._tasks.items() if task.done()]:
             self._ended(name, self._tasks.pop(name))
         try:

@@ -26,8 +26,8 @@ from service.storage.scripts import remember_former
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 0.5
-LOOK_AGAIN_SECONDS = 0.05
+ALIASES_POLL_SECONDS = 0.5
+REFRESH_DELAY_SECONDS = 0.05
 _MOST_AT_ONCE = 1 << 20
 
 
@@ -244,7 +244,7 @@ class Aliases:
 
     async def _look_again(self, together: list[Asked[None, None]]) -> None:
         """However many ask, the server is asked now and then only."""
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(REFRESH_DELAY_SECONDS)
         await self._ask()
         for asked in together:
             asked.answer(None)
@@ -252,7 +252,7 @@ class Aliases:
     async def watch(self) -> None:
         try:
             while True:
-                await asyncio.sleep(LOOK_EVERY_SECONDS)
+                await asyncio.sleep(ALIASES_POLL_SECONDS)
                 try:
                     await self.refresh()
                 except StateUnavailable as away:

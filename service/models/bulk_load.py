@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 import time
@@ -15,6 +14,7 @@ from redis.exceptions import ResponseError
 from model_core.learning.state import ModelState
 from service.errors import Conflict, StateUnavailable
 from service.models.replica import Replica
+from service.runtime.backoff import Backoff
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, full_is_told
 from service.storage.records import changed_records
@@ -118,16 +118,15 @@ class PatientChannel:
     async def run(self, script: Script, *keys_then_arguments: str | bytes | int) -> Any:
         """Raises ServerFull, StateUnavailable once patience is at its end, and any other ResponseError."""
         give_up = time.monotonic() + self._patience_seconds
-        pause = 0.05
+        backoff = Backoff()
         while True:
             try:
                 with full_is_told(NO_ROOM):
                     return await script(self._channel, *keys_then_arguments)
             except CONNECTION_FAILURES as failure:
-                if time.monotonic() + pause > give_up:
+                if backoff.outlasts(give_up):
                     raise StateUnavailable(f"Redis does not answer: {failure}.") from failure
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 1.0)
+            await backoff.pause()
 
     async def discard(self, key: str) -> None:
         """Removes a key that expires anyway."""

@@ -25,6 +25,7 @@ from service.models.replica import (
     read_commits,
     token_now,
 )
+from service.runtime.backoff import Backoff
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LOG_START, Commit, LogId
@@ -111,7 +112,7 @@ class Outcomes:
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 1.0
+FEEDBACK_POLL_SECONDS = 1.0
 
 
 class Mirror:
@@ -159,20 +160,19 @@ class Mirror:
 
     async def follow(self) -> None:
         """Follows for ever, through any absence of the server. Raises ModelGone, ContractMismatch."""
-        pause = 0.05
+        backoff = Backoff()
         while True:
             try:
                 await self.advance(self.block_ms)
-                pause = 0.05
+                backoff.reset()
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.debug("mirror of %s waits for Redis: %s", self.model, failure)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 1.0)
+                await backoff.pause()
 
     async def advance(self, block_ms: int | None = None) -> None:
-        """Applies what commits there are, waiting up to `block_ms` for the first; loads again where they do
-        not
-        follow from what it holds, and where there is none although the token moved."""
+        """Applies what commits there are, waiting up to `block_ms` for the first. Loads again where they do
+        not follow from what it holds, and where there is none although the token moved.
+        """
         try:
             commits = await read_commits(self.channel, self.replica, block_ms)
             if not commits and await self._look() != self.replica.token:
@@ -184,7 +184,7 @@ class Mirror:
                 self.replica.apply(position, commit)
                 if self._on_commit is not None:
                     self._on_commit(commit, self.replica.revision)
-            if time.monotonic() - self._looked > LOOK_EVERY_SECONDS:
+            if time.monotonic() - self._looked > FEEDBACK_POLL_SECONDS:
                 await self._look()
         except FellBehind:
             log.info(

@@ -20,18 +20,23 @@ Answer = TypeVar("Answer")
 
 
 class Asked(Generic[Request, Answer]):
-    """A request, what it counts of one call, and whoever waits for its answer, if anybody does."""
+    """A request, how much of one call it takes, how long it may wait for others, and the future of its
+    answer, None where the caller wants no answer.
+    """
 
-    __slots__ = ("_answered", "request", "size")
+    __slots__ = ("_answered", "linger_seconds", "request", "size")
 
-    def __init__(self, request: Request, size: int, answered: asyncio.Future[Answer] | None) -> None:
+    def __init__(
+        self, request: Request, size: int, linger_seconds: float, answered: asyncio.Future[Answer] | None
+    ) -> None:
         self.request = request
         self.size = size
+        self.linger_seconds = linger_seconds
         self._answered = answered
 
     @property
     def waits(self) -> bool:
-        """Not where nobody ever did, or has left, or was answered."""
+        """False where no answer was wanted, the caller has left, or there is an answer."""
         return self._answered is not None and not self._answered.done()
 
     def answer(self, answer: Answer) -> None:
@@ -45,41 +50,39 @@ class Asked(Generic[Request, Answer]):
 
 class Coalescer(Generic[Request, Answer]):
     """`answer` gets the requests that go together and answers each; what it raises is raised to those left.
-    `most`: what their sizes may come to. `linger_seconds`: before each call, for more to come.
+    `max_size`: the limit of the sum of their sizes.
     """
 
     def __init__(
-        self,
-        answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]],
-        most: int,
-        linger_seconds: float = 0.0,
+        self, answer: Callable[[list[Asked[Request, Answer]]], Awaitable[None]], max_size: int
     ) -> None:
         self._answer = answer
-        self._most = most
-        self.linger_seconds = linger_seconds
-        self._waiting: deque[Asked[Request, Answer]] = deque()
+        self._max_size = max_size
+        self._pending: deque[Asked[Request, Answer]] = deque()
         self._working: asyncio.Task[None] | None = None
 
     def submit(self, request: Request, size: int = 1) -> asyncio.Future[Answer]:
         """The answer. It raises what the call raised; StateUnavailable where this was closed."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._enqueue(Asked(request, size, answered))
+        self._enqueue(Asked(request, size, 0.0, answered))
         return answered
 
-    def submit_soon(self, request: Request, size: int = 1) -> None:
-        """Nobody waits for the answer."""
-        self._enqueue(Asked(request, size, None))
+    def submit_soon(self, request: Request, size: int = 1, linger_seconds: float = 0.0) -> None:
+        """Submits a request whose answer is not wanted. Its call may be delayed by `linger_seconds`, for more
+        requests to share it, unless one comes that may not be delayed.
+        """
+        self._enqueue(Asked(request, size, linger_seconds, None))
 
     def _enqueue(self, asked: Asked[Request, Answer]) -> None:
-        self._waiting.append(asked)
+        self._pending.append(asked)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         try:
-            while self._waiting:
-                if self.linger_seconds:
-                    await asyncio.sleep(self.linger_seconds)
+            while self._pending:
+                if linger_seconds := self._pending[-1].linger_seconds:
+                    await asyncio.sleep(linger_seconds)
                 await self._answer_together(self._next())
         finally:
             self._working = None
@@ -90,30 +93,30 @@ class Coalescer(Generic[Request, Answer]):
         except asyncio.CancelledError:
             _refuse(together, StateUnavailable(STOPPING))
             raise
-        except Exception as failure:  # whatever it is, those who asked are told
+        except Exception as failure:  # any failure is raised to the callers
             if not any(asked.waits for asked in together):
-                log.exception("what nobody waits for failed")
+                log.exception("a call whose answer is not awaited failed")
             _refuse(together, failure)
 
     def _next(self) -> list[Asked[Request, Answer]]:
-        waiting = self._waiting
-        together = [waiting.popleft()]
+        pending = self._pending
+        together = [pending.popleft()]
         size = together[0].size
-        while waiting and (size := size + waiting[0].size) <= self._most:
-            together.append(waiting.popleft())
+        while pending and (size := size + pending[0].size) <= self._max_size:
+            together.append(pending.popleft())
         return together
 
     async def drain(self, seconds: float) -> None:
-        """Waits until all is answered, at most so long."""
+        """Waits until all requests are answered, at most so many seconds."""
         if self._working is not None:
             await asyncio.wait([self._working], timeout=seconds)
 
     async def close(self, refusal: Exception | None = None) -> None:
-        """Calls off the call that is under way; those whose turn has not come raise `refusal`."""
+        """Cancels the call that is under way; the requests still in the queue raise `refusal`."""
         if self._working is not None:
             await cancel_all([self._working])
-        _refuse(self._waiting, refusal or StateUnavailable(STOPPING))
-        self._waiting.clear()
+        _refuse(self._pending, refusal or StateUnavailable(STOPPING))
+        self._pending.clear()
 
 
 def _refuse(asked: Iterable[Asked[Request, Answer]], failure: Exception) -> None:

@@ -28,7 +28,7 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 0.25
+REQUESTS_POLL_SECONDS = 0.25
 SCHEDULE, SHUTDOWN = "schedule", "shutdown"
 
 
@@ -67,7 +67,7 @@ class Snapshots:
         replica names, and nobody changes them before this returns. Raises what Channel.call raises.
         """
         now = time.monotonic()
-        if now - self._looked < LOOK_EVERY_SECONDS:
+        if now - self._looked < REQUESTS_POLL_SECONDS:
             return
         self._looked = now
         if replica.generation != self._generation:

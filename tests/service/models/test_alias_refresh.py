@@ -14,7 +14,7 @@ from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.registry import Models
 from service.storage.channel import Channel
-from service.storage.keys import meta_key
+from service.storage.keys import ALIASES, meta_key
 from service.storage.topology import connect
 from tests.conftest import SettingsFactory
 from tests.support.proxy import Proxy
@@ -135,11 +135,15 @@ async def test_a_longer_wait_of_a_former_model_counts_as_a_change_of_aliases(
     assert (await read_aliases(channel)).changes != before, "a switch at the same time is refused"
 
 
-async def test_former_models_come_in_the_order_in_which_the_alias_meant_them(system: System) -> None:
+async def test_former_models_come_in_the_order_in_which_the_alias_meant_them(
+    system: System, channel: Channel
+) -> None:
     here = Aliases(system.models)
     for model in ("two", "one", "broken"):
         await here.set("live", model)
-        await asyncio.sleep(1.1)  # times are remembered in whole seconds
+    until = int(await channel.call("HGET", ALIASES, "live/one"))
+    await channel.call("HSET", ALIASES, "live/two", until - 10)  # as if the switches were further apart
+    await here.refresh()
     newest, middle = await here.open("live"), await system.models.get("one")
     assert here.former("live", newest) == here.switched("live", newest) == ["two", "one"]
     assert (here.former("live", middle), here.switched("live", middle)) == (["two"], ["two", "broken"])

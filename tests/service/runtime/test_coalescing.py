@@ -18,23 +18,43 @@ async def test_requests_that_come_during_a_call_share_the_next_up_to_its_size() 
         for asked in together:
             asked.answer(10 * asked.request)
 
-    coalescer = Coalescer[int, int](answer, most=4)
+    coalescer = Coalescer[int, int](answer, max_size=4)
     assert await asyncio.gather(*(coalescer.submit(number, number) for number in (1, 2, 1, 2, 9, 1))) == [
         *(10, 20, 10, 20, 90, 10)
     ]
     assert calls == [[1, 2, 1], [2], [9], [1]]
 
 
-async def test_a_failure_is_raised_to_all_who_wait_and_logged_where_nobody_does(
+async def test_a_failure_is_raised_to_callers_and_logged_without_any(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(together: list[Asked[int, int]]) -> None:
         raise RuntimeError(f"{len(together)} failed")
 
-    coalescer = Coalescer[int, int](fail, most=4)
+    coalescer = Coalescer[int, int](fail, max_size=4)
     with pytest.raises(RuntimeError, match="1 failed"):
         await coalescer.submit(1)
     assert not caplog.messages
     coalescer.submit_soon(1)
     await coalescer.drain(10)
-    assert caplog.messages == ["what nobody waits for failed"]
+    assert caplog.messages == ["a call whose answer is not awaited failed"]
+
+
+async def test_a_call_lingers_only_for_requests_that_allow_it() -> None:
+    calls: list[list[int]] = []
+
+    async def answer(together: list[Asked[int, int]]) -> None:
+        calls.append([asked.request for asked in together])
+        for asked in together:
+            asked.answer(asked.request)
+
+    coalescer = Coalescer[int, int](answer, max_size=4)
+    coalescer.submit_soon(1, linger_seconds=0.05)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert calls == []
+    assert await coalescer.submit(2) == 2
+    assert calls == [[1, 2]]
+    coalescer.submit_soon(3, linger_seconds=30.0)
+    assert await coalescer.submit(4) == 4
+    assert calls[1:] == [[3, 4]]
