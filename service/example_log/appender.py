@@ -98,7 +98,7 @@ def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence
     return ["skipped" if flag else "learned" for flag in skipped]
 
 
-MOST_EXAMPLES_AN_APPEND = 4096
+MAX_EXAMPLES_PER_APPEND = 4096
 A_MOMENT_SECONDS = 0.1
 """Requests whose deadlines are so close fail together, a little early: what is left is then built anew."""
 
@@ -125,7 +125,7 @@ class Appender:
         self._log = ExampleLog(topology, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
-        self._requests = Coalescer[_Request, Placed](self._append_together, MOST_EXAMPLES_AN_APPEND)
+        self._requests = Coalescer[_Request, Placed](self._append_together, MAX_EXAMPLES_PER_APPEND)
 
     async def append(self, examples: NewExamples, deadline: float) -> Placed:
         """Raises what ExampleLog.append raises."""

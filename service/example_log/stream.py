@@ -16,7 +16,7 @@ from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
 from service.example_log.attempts import Attempts, Expired, Unanswered
 from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
-from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
+from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
 from service.storage.channel import Channel
@@ -123,8 +123,8 @@ class AcknowledgedEntries:
         return examples
 
 
-MOST_ENTRY_BYTES = 32 * 1024
-MOST_ENTRY_EXAMPLES = 1_000
+MAX_ENTRY_BYTES = 32 * 1024
+MAX_ENTRY_EXAMPLES = 1_000
 
 
 class Place(NamedTuple):
@@ -220,10 +220,10 @@ class ExampleLog:
             *(
                 round(settings.event_id_retention_seconds),
                 batch.batch_id,
-                MOST_ENTRY_BYTES,
-                MOST_ENTRY_EXAMPLES,
+                MAX_ENTRY_BYTES,
+                MAX_ENTRY_EXAMPLES,
             ),
-            *(pack_names(batch.slice_names) if batch.slice_names else b"", MOST_VALUES_A_FEATURE),
+            *(pack_names(batch.slice_names) if batch.slice_names else b"", MAX_VALUES_PER_FEATURE),
             *tail,
         )
         if reply[0] == b"LATE":

@@ -47,7 +47,7 @@ _STATUS: Mapping[str, UpdateStatus] = {
 _UNSHOWN = "GE"
 
 
-async def keep_predictions(
+async def record_predictions(
     feedback: Feedback,
     model: OpenModel,
     batch: ExampleBatch,
@@ -62,7 +62,7 @@ async def keep_predictions(
     replica, keeper = model.mirror.replica, feedback.of(model).predictions
     look = ids is not None and any(ids)
     served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names)
-    texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.keep_soon(served)
+    texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.record_soon(served)
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
     return texts, [letter not in "AF" for letter in letters]

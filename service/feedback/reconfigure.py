@@ -25,7 +25,7 @@ from service.storage.scripts import swap_feedback
 
 log = logging.getLogger(__name__)
 
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 WAITS = {
     "u": ("unshown_seconds",),
     "g": ("unshown_seconds", "grace_seconds"),
@@ -54,7 +54,7 @@ async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any
     Raises ModelGone, InvalidInput with the path, FixedAtCreation, ContractMismatch, StateUnavailable where
     others change it all the time, and what Channel.call raises.
     """
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         meta = await read_meta(channel, model)
         config = checked_config(model, meta)
         so_far, asked = config.feedback, config.changed({"feedback": fields}).feedback

@@ -30,7 +30,7 @@ from service.telemetry.metrics import Metrics, Unlogged
 
 log = logging.getLogger(__name__)
 
-MOST_A_CALL = 1000
+MAX_PER_CALL = 1000
 TELL_EVERY_SECONDS = 60.0
 AGAIN_SECONDS = 0.1
 LINGER_SECONDS = 0.005  # where nobody waits: calls with more predictions cost less
@@ -63,7 +63,7 @@ class Kept(NamedTuple):
     letters: str
 
 
-class Keeper:
+class Recorder:
     """Whoever predicts does not wait for a server that is away or full, and is told that nothing was kept."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Keeper:
             metrics.unlogged(model.name, reason, 0)  # there at 0, or Prometheus would miss the first ones
         self._pending_bytes = 0  # of predictions that nobody waits for
         self._silent_until = 0.0
-        self._requests = Coalescer[Served, Kept](self._keep_together, MOST_A_CALL)
+        self._requests = Coalescer[Served, Kept](self._keep_together, MAX_PER_CALL)
 
     async def keep(self, served: Served) -> Kept:
         if self._may_keep():
@@ -95,7 +95,7 @@ class Keeper:
                 pass
         return Kept(named(served.ids, len(served.batch)), self._lost(len(served.batch)))
 
-    def keep_soon(self, served: Served) -> Kept:
+    def record_soon(self, served: Served) -> Kept:
         """While nobody waits for it, as soon as the server answers. "A": that is not even begun."""
         served.ids = ids = named(served.ids, len(served.batch))
         size = served.pending_bytes = memory_of(served.batch)
@@ -136,8 +136,8 @@ class Keeper:
         look = any(served.look for served in requests)
         promised = any(served.pending_bytes for served in requests)
         letters = ""
-        for start in range(0, len(entries), 2 * MOST_A_CALL):
-            letters += await self._keep(entries[start : start + 2 * MOST_A_CALL], names, look, promised)
+        for start in range(0, len(entries), 2 * MAX_PER_CALL):
+            letters += await self._keep(entries[start : start + 2 * MAX_PER_CALL], names, look, promised)
         if refused := letters.count("F"):
             self._metrics.unlogged(self._model.name, "full", refused)
         return letters

@@ -18,7 +18,7 @@ from service.example_log.appender import A_MOMENT_SECONDS
 from service.example_log.attempts import Attempts, Unanswered
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
-from service.feedback.recorder import MOST_A_CALL, Keeper
+from service.feedback.recorder import MAX_PER_CALL, Recorder
 from service.feedback.store import Label, Labelled, Waiting, key_of
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
@@ -52,12 +52,12 @@ class ModelFeedback:
         exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
-        self.predictions = Keeper(waiting, Channel(topology), model, settings, health, metrics)
+        self.predictions = Recorder(waiting, Channel(topology), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[str]](
-            lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MOST_A_CALL
+            lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MAX_PER_CALL
         )
         self.label = Coalescer[_Timed, list[Labelled]](
-            lambda requests: _together(requests, self._label), MOST_A_CALL
+            lambda requests: _together(requests, self._label), MAX_PER_CALL
         )
 
     async def _label(self, labels: list[Label]) -> list[Labelled]:
@@ -118,8 +118,8 @@ class Feedback:
         until = deadline or time.monotonic() + self._settings.update_timeout_seconds
         answers: list[Reply] = []
         try:
-            for start in range(0, len(items), MOST_A_CALL):
-                part = items[start : start + MOST_A_CALL]
+            for start in range(0, len(items), MAX_PER_CALL):
+                part = items[start : start + MAX_PER_CALL]
                 answers += await coalescer.submit(_Timed(part, until), len(part))
         except ModelGone:
             raise ModelDeleted(model.name) from None

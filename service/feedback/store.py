@@ -13,10 +13,10 @@ import numpy.typing as npt
 from model_core.examples.batch import ExampleBatch
 from model_core.examples.records import HEADER_BYTES
 from service.errors import LogFull
-from service.example_log.stream import MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES
+from service.example_log.stream import MAX_ENTRY_BYTES, MAX_ENTRY_EXAMPLES
 from service.models.config.model import feedback_in_force
 from service.models.config.sections import FeedbackConfig
-from service.models.evaluation.slices import MOST_VALUES_A_FEATURE, SliceName, pack_names
+from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings import Settings
 from service.storage.channel import Channel
@@ -93,7 +93,7 @@ class Waiting:
             *(keys.incarnation, keys.due_prefix),
             *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
             *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
-            *(settings.backlog_limit_examples, MOST_ENTRY_BYTES, MOST_ENTRY_EXAMPLES),
+            *(settings.backlog_limit_examples, MAX_ENTRY_BYTES, MAX_ENTRY_EXAMPLES),
         )
         self._common = [*(str(one).encode() for one in common), stored]
 
@@ -106,7 +106,7 @@ class Waiting:
         """Values of sliced features, before predictions that have them are kept."""
         keys = self._keys
         await note_slices(
-            channel, *(keys.meta, keys.slices, keys.incarnation, pack_names(names), MOST_VALUES_A_FEATURE)
+            channel, *(keys.meta, keys.slices, keys.incarnation, pack_names(names), MAX_VALUES_PER_FEATURE)
         )
 
     async def expose(self, channel: Channel, keys: Sequence[bytes]) -> str:

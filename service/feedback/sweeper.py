@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 AGAIN_SECONDS = 0.02
-MOST_A_SWEEP = 500  # takes the server a few milliseconds
+MAX_PER_SWEEP = 500  # takes the server a few milliseconds
 
 
-async def sweep_waiting(
+async def sweep_pending(
     topology: Topology, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
 ) -> None:
     """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
@@ -41,7 +41,7 @@ async def sweep_waiting(
             pause = EVERY_SECONDS
             try:
                 waiting = waiting or await _open(channel, model, settings)
-                swept = await waiting.sweep(channel, MOST_A_SWEEP)
+                swept = await waiting.sweep(channel, MAX_PER_SWEEP)
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:

@@ -17,7 +17,7 @@ from service.errors import ContractMismatch
 from service.example_log.lag import LogLag, watch_log
 from service.example_log.stream import LogBlocked
 from service.feedback.store import Swept, Waiting
-from service.feedback.sweeper import sweep_waiting
+from service.feedback.sweeper import sweep_pending
 from service.learning.commit import Committer
 from service.learning.live_evaluation import LiveEvaluation
 from service.learning.loop import LogLearning
@@ -142,7 +142,7 @@ class Learner:
             keeping = asyncio.create_task(self._lease.keep())
             watching = asyncio.create_task(watch_log(self._topology, self.model, self._show_lag))
             sweeping = asyncio.create_task(
-                sweep_waiting(self._topology, self.model, self._settings, self._show_waiting)
+                sweep_pending(self._topology, self.model, self._settings, self._show_waiting)
             )
             stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
             stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)

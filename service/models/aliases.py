@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 ALIASES_POLL_SECONDS = 0.5
 REFRESH_DELAY_SECONDS = 0.05
-_MOST_AT_ONCE = 1 << 20
+_MAX_AT_ONCE = 1 << 20
 
 
 class UnknownAlias(NotFound):
@@ -47,7 +47,7 @@ class Aliases:
         self._meanings = Meanings({}, {}, "")  # as last heard
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._changes = 0  # made by this process
-        self._looks = Coalescer[None, None](self._look_again, _MOST_AT_ONCE)
+        self._looks = Coalescer[None, None](self._look_again, _MAX_AT_ONCE)
 
     def resolve(self, name: str) -> str:
         """The model that a name means here."""

@@ -31,7 +31,7 @@ from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LOG_START, Commit, LogId
 from service.storage.topology import Topology
 
-MOST_EXAMPLES_HELD = 100_000
+MAX_EXAMPLES_HELD = 100_000
 
 
 class Outcome(NamedTuple):
@@ -62,7 +62,7 @@ class Outcomes:
             self._held[entry] = Outcome(margins[start:stop], skipped[start:stop], revision)
             start = stop
         self._examples += start
-        while self._examples > MOST_EXAMPLES_HELD and len(self._held) > 1:
+        while self._examples > MAX_EXAMPLES_HELD and len(self._held) > 1:
             self._drop(self._held.popitem(last=False)[1])
         self.applied_through(commit.applied)
 

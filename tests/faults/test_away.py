@@ -14,7 +14,7 @@ from redis.exceptions import BusyLoadingError
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import LabelsUnavailable
-from service.feedback.recorder import MOST_A_CALL, Keeper, Served
+from service.feedback.recorder import MAX_PER_CALL, Recorder, Served
 from service.models.registry import OpenModel
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
@@ -41,7 +41,7 @@ class Keeping(NamedTuple):
     model: OpenModel
 
     @property
-    def keeper(self) -> Keeper:
+    def keeper(self) -> Recorder:
         return self.system.feedback.of(self.model).predictions
 
     async def keep(self) -> str:
@@ -115,13 +115,13 @@ async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Kee
 
 async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keeping) -> None:
     lost = keeping.proxy.lose_reply("log_predictions")
-    assert keeping.keeper.keep_soon(served(2)).letters == "LL"
+    assert keeping.keeper.record_soon(served(2)).letters == "LL"
     await asyncio.wait_for(lost.spent.wait(), 60)
     await until(lambda: keeping.waiting() == 2)
     keeping.server.kill9()
-    assert keeping.keeper.keep_soon(served(3)).letters == "LLL"
+    assert keeping.keeper.record_soon(served(3)).letters == "LLL"
     await until(lambda: not keeping.system.health.up)
-    assert keeping.keeper.keep_soon(served(1)).letters == "A", "the server is known to be away"
+    assert keeping.keeper.record_soon(served(1)).letters == "A", "the server is known to be away"
     keeping.server.start()
     await until(lambda: keeping.waiting() == 5)
 
@@ -132,7 +132,7 @@ async def test_promised_predictions_are_logged_after_a_failover(
     assert await keeping.keep() == "L"
     with keeping.server.client() as client:
         client.replicaof("127.0.0.1", free_port())
-        assert keeping.keeper.keep_soon(served(2)).letters == "LL"
+        assert keeping.keeper.record_soon(served(2)).letters == "LL"
         await until(lambda: "are not kept" in caplog.text)
         assert keeping.waiting() == 1
         client.replicaof("NO", "ONE")
@@ -150,9 +150,9 @@ async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keepin
 
 
 async def test_many_predictions_of_a_request_are_logged_in_several_calls(keeping: Keeping) -> None:
-    kept = await keeping.keeper.keep(served(2 * MOST_A_CALL + 1))
-    assert kept.letters == "L" * (2 * MOST_A_CALL + 1)
-    assert keeping.waiting() == 2 * MOST_A_CALL + 1
+    kept = await keeping.keeper.keep(served(2 * MAX_PER_CALL + 1))
+    assert kept.letters == "L" * (2 * MAX_PER_CALL + 1)
+    assert keeping.waiting() == 2 * MAX_PER_CALL + 1
     with keeping.server.client() as client:
         pushed = client.info("commandstats")["cmdstat_rpush"]["calls"]
     assert pushed == 3, "each call lists what it keeps"

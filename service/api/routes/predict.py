@@ -14,7 +14,7 @@ from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
 from service.api.security.access import PREDICT
 from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
-from service.feedback.labels import keep_predictions
+from service.feedback.labels import record_predictions
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import PredictRequest
 from service.settings import Settings
@@ -46,7 +46,7 @@ class Predict:
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.new_slice_names(call.body)
-        ids, logged = await keep_predictions(self._services.feedback, model, batch, margins, ids, names)
+        ids, logged = await record_predictions(self._services.feedback, model, batch, margins, ids, names)
         self._metrics.predicted(model.name, len(batch))
         return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
 

@@ -70,8 +70,8 @@ def _margin(value: object) -> float:
     return float(value)
 
 
-MOST_SECONDS = 30 * 86_400
-MOST_BYTES = 1 << 40
+MAX_SECONDS = 30 * 86_400
+MAX_BYTES = 1 << 40
 LEAST_BYTES = 1 << 16
 LEAST_RATE = 1e-6
 
@@ -149,8 +149,8 @@ def _number(least: float, most: float) -> Callable[[object, str], float]:
 
 
 def _bytes(value: object, name: str) -> int:
-    if type(value) is not int or not LEAST_BYTES <= value <= MOST_BYTES:
-        raise InvalidInput((name,), f"must be an integer from {LEAST_BYTES} to {MOST_BYTES}")
+    if type(value) is not int or not LEAST_BYTES <= value <= MAX_BYTES:
+        raise InvalidInput((name,), f"must be an integer from {LEAST_BYTES} to {MAX_BYTES}")
     return value
 
 
@@ -158,18 +158,18 @@ _CHECKS: dict[str, Callable[[object, str], Any]] = {
     "log": _flag,
     "wait": _flag,
     "exposure": _one_of("explicit", "on_predict"),
-    "window_seconds": _number(1, MOST_SECONDS),
+    "window_seconds": _number(1, MAX_SECONDS),
     "learn_at": _one_of("window_close", "arrival"),
     "late": _one_of("drop", "append"),
-    "late_seconds": _number(1, MOST_SECONDS),
-    "unshown_seconds": _number(1, MOST_SECONDS),
-    "grace_seconds": _number(1, MOST_SECONDS),
+    "late_seconds": _number(1, MAX_SECONDS),
+    "unshown_seconds": _number(1, MAX_SECONDS),
+    "grace_seconds": _number(1, MAX_SECONDS),
     "negative_sample_rate": _number(LEAST_RATE, 1),
     "max_bytes": _bytes,
 }
 
 
-MOST_SLICED, MOST_SLICES = 8, 100
+MAX_SLICED, MOST_SLICES = 8, 100
 _FIELDS = ("slices", "most")
 
 
@@ -199,8 +199,8 @@ class EvaluationConfig:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > MOST_SLICED:
-        raise InvalidInput(("slices",), f"must be a list of at most {MOST_SLICED} names of features")
+    if not isinstance(value, list) or len(value) > MAX_SLICED:
+        raise InvalidInput(("slices",), f"must be a list of at most {MAX_SLICED} names of features")
     for i, name in enumerate(value):
         if not isinstance(name, str):
             raise InvalidInput(("slices", i), "must be the name of a feature", "wrong_type")

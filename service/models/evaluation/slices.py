@@ -18,10 +18,10 @@ from model_core.hashing.contract import Transform
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.hashing.feature_text import bucket_text
 
-MOST_VALUES_A_FEATURE = 4096
-MOST_TEXT_BYTES = 64
-_MOST_REMEMBERED = 1 << 16
-_MOST_REMEMBERED_BYTES = 256  # of one text, which a list may make as long as a body
+MAX_VALUES_PER_FEATURE = 4096
+MAX_TEXT_BYTES = 64
+_MAX_REMEMBERED = 1 << 16
+_MAX_REMEMBERED_BYTES = 256  # of one text, which a list may make as long as a body
 _HASH = struct.Struct("<I")
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
@@ -50,7 +50,7 @@ def pack_names(names: Mapping[int, SliceName]) -> bytes:
 
 
 def _packed(category: int, name: SliceName) -> bytes:
-    text = name.value.encode("utf-8", "replace")[:MOST_TEXT_BYTES]
+    text = name.value.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
     return _HASH.pack(category) + bytes([len(text) + 1, name.feature]) + text
 
 
@@ -85,7 +85,7 @@ class SliceFinder:
 
     def told(self, categories: Iterable[int]) -> None:
         """They need not be found again."""
-        if len(self._told) > _MOST_REMEMBERED:
+        if len(self._told) > _MAX_REMEMBERED:
             self._told.clear()
             self._old.clear()
         self._told.update(categories)
@@ -96,8 +96,8 @@ class SliceFinder:
             for category, value in self._categories(self._slices[feature], text)
             if category not in self._told
         }
-        short = len(text) <= _MOST_REMEMBERED_BYTES
-        if not untold and short and len(self._old) < _MOST_REMEMBERED:
+        short = len(text) <= _MAX_REMEMBERED_BYTES
+        if not untold and short and len(self._old) < _MAX_REMEMBERED:
             self._old.add((feature, text))
         return untold
 

@@ -17,7 +17,7 @@ from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry, LogId
 
 ENTRIES_A_READ = 100
-MOST_ROUNDS = 20
+MAX_ROUNDS = 20
 LOG_END = LogId(2**64 - 1, 2**64 - 1)
 
 

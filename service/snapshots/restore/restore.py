@@ -22,7 +22,7 @@ from service.models.config.model import ModelConfig, config_at_creation
 from service.models.replica import ModelGone, read_meta
 from service.settings import Settings
 from service.snapshots.restore.create import check_memory, create_filled
-from service.snapshots.restore.log_replay import MOST_ROUNDS, Replay
+from service.snapshots.restore.log_replay import MAX_ROUNDS, Replay
 from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotStore
 from service.snapshots.store.codec import (
     config_of,
@@ -130,7 +130,7 @@ async def _follow(server: PatientChannel, replay: Replay, filled: str) -> int:
     How many slots there are then, or 0 where none has changed.
     """
     slots = 0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         few = await replay.catch_up() < FEW_EXAMPLES
         changed, _rows = replay.state.take_changed()
         slots = await fill(server, filled, replay.state, changed) or slots

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _WHERE_IT_IS = ("incarnation", "generation", "rolled_back")
 """Fields of meta; the last is the snapshot to which it went back by itself, set by restore.lua."""
 LOOKS_A_WINDOW = 10
-MOST_WAITING = 50_000
+MAX_PENDING = 50_000
 STORE_SECONDS = 0.2  # to ask the store for a newer good snapshot more often costs money
 
 
@@ -58,7 +58,7 @@ class RollbackGate:
     """Of one learner's model. It compares and restores in the background, while learning goes on.
 
     It holds the losses of one window of examples, the weights of the good snapshot, and the newest examples
-    that were not compared yet, at most MOST_WAITING or a window: what a slow store delays longer is left out.
+    that were not compared yet, at most MAX_PENDING or a window: what a slow store delays longer is left out.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RollbackGate:
             return
         self._seen.append(Seen(entry.first_number or 0, batch, learned))
         self._waiting += len(batch)
-        while self._waiting - len(self._seen[0].batch) >= max(gate.examples, MOST_WAITING):
+        while self._waiting - len(self._seen[0].batch) >= max(gate.examples, MAX_PENDING):
             self._waiting -= len(self._seen.popleft().batch)
 
     def forget(self) -> None:

@@ -28,7 +28,7 @@ from service.storage.topology import Topology
 PATIENCE_SECONDS = 120.0
 TAKE_OVER_SECONDS = 3.0
 KEPT_SECONDS = 300
-MOST_AT_ONCE = 1000
+MAX_AT_ONCE = 1000
 FULL, STORE, STOPPED, ERROR = "full", "store", "stopped", "error"
 FAILURES = (FULL, STORE, STOPPED, ERROR)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -77,7 +77,7 @@ async def request_snapshot(
 
 async def waiting_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
     """They stay until `answer` removes them."""
-    found = await channel.call("LRANGE", keys.snapshot_requests, 0, MOST_AT_ONCE - 1)
+    found = await channel.call("LRANGE", keys.snapshot_requests, 0, MAX_AT_ONCE - 1)
     return [SnapshotRequest.parse(packed) for packed in found]
 
 

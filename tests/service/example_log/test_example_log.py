@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
 from service.example_log.stream import (
-    MOST_ENTRY_BYTES,
+    MAX_ENTRY_BYTES,
     ExampleLog,
     MicroBatch,
     Place,
@@ -166,7 +166,7 @@ async def test_many_bytes_are_spread_over_entries_of_bounded_size(logs: LogUnder
     places = await logs.make().append(batch_of(*[None] * 900), records(900, features=39), soon())
     entries = await logs.entries()
     assert len(entries) > 1
-    assert max(sum(map(len, entry.records)) for entry in entries) <= MOST_ENTRY_BYTES
+    assert max(sum(map(len, entry.records)) for entry in entries) <= MAX_ENTRY_BYTES
     assert [entry.first_number for entry in entries][1] == len(entries[0].records)
     assert [(place.entry, place.examples) for place in places] == [
         (entry.id, len(entry.records)) for entry in entries

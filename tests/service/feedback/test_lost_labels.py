@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from model_core.examples.batch import ExampleBatch
-from service.feedback.labels import keep_predictions
+from service.feedback.labels import record_predictions
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from tests.conftest import SettingsFactory
@@ -32,7 +32,7 @@ async def test_what_was_appended_for_labels_and_is_lost_at_a_failover_is_counted
 
 async def predict(system: System, model: OpenModel, ids: list[str]) -> None:
     batch = ExampleBatch.from_encoded([([1, 2], None)] * len(ids))
-    names, logged = await keep_predictions(system.feedback, model, batch, np.zeros(len(ids)), ids, {})
+    names, logged = await record_predictions(system.feedback, model, batch, np.zeros(len(ids)), ids, {})
     assert (names, logged) == (ids, [True] * len(ids))
 
 

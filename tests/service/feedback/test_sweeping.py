@@ -11,7 +11,7 @@ import numpy as np
 from model_core.examples.batch import ExampleBatch
 from service.feedback.recorder import Served
 from service.feedback.store import Swept
-from service.feedback.sweeper import sweep_waiting
+from service.feedback.sweeper import sweep_pending
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.runtime.tasks import cancel_all
@@ -34,7 +34,7 @@ class Sweeping:
 
     def begin(self, model: str) -> None:
         show = partial(self._show, model)
-        work = sweep_waiting(self._system.topology, model, self._system.settings, show)
+        work = sweep_pending(self._system.topology, model, self._system.settings, show)
         self.tasks.append(asyncio.create_task(work))
 
     def _show(self, model: str, swept: Swept, _: ModelConfig) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.models.mirror import MOST_EXAMPLES_HELD, Outcomes
+from service.models.mirror import MAX_EXAMPLES_HELD, Outcomes
 from service.storage.records import CHANGED, Commit, LearnedEntry, LogId
 
 FIRST, SECOND, THIRD = LogId(1, 0), LogId(2, 0), LogId(2, 1)
@@ -93,7 +93,7 @@ async def test_one_who_gives_up_does_not_disturb_the_other() -> None:
 
 def test_the_oldest_outcomes_go_when_there_are_too_many() -> None:
     outcomes = Outcomes()
-    size = MOST_EXAMPLES_HELD // 4
+    size = MAX_EXAMPLES_HELD // 4
     for i in range(6):
         outcomes.record(commit([(LogId(i + 1, 0), size)]), f"r{i}")
     assert [outcomes.held(LogId(i + 1, 0)) is not None for i in range(6)] == [False] * 2 + [True] * 4
@@ -102,7 +102,7 @@ def test_the_oldest_outcomes_go_when_there_are_too_many() -> None:
 def test_the_newest_outcome_is_held_however_large() -> None:
     outcomes = Outcomes()
     outcomes.record(commit([(FIRST, 1)]), "r1")
-    outcomes.record(commit([(SECOND, MOST_EXAMPLES_HELD + 1)]), "r2")
+    outcomes.record(commit([(SECOND, MAX_EXAMPLES_HELD + 1)]), "r2")
     assert outcomes.held(FIRST) is None
     assert outcomes.held(SECOND) is not None
 
@@ -110,7 +110,7 @@ def test_the_newest_outcome_is_held_however_large() -> None:
 def test_an_entry_that_is_learned_once_more_counts_once() -> None:
     outcomes = Outcomes()
     for _ in range(8):
-        outcomes.record(commit([(FIRST, MOST_EXAMPLES_HELD // 2)]), "r")
+        outcomes.record(commit([(FIRST, MAX_EXAMPLES_HELD // 2)]), "r")
     outcomes.record(commit([(SECOND, 10)], start=5.0), "r")
     held = outcomes.held(SECOND)
     assert outcomes.held(FIRST) is not None

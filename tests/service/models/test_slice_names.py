@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.hashing.feature_text import bucket_text
-from service.models.evaluation.slices import MOST_TEXT_BYTES, SliceFinder, SliceName, pack_names
+from service.models.evaluation.slices import MAX_TEXT_BYTES, SliceFinder, SliceName, pack_names
 
 NAMES = ("device", 'odd "name"\\', "größe")
 
@@ -78,4 +78,4 @@ def test_without_sliced_features_nothing_is_looked_for() -> None:
 
 def test_long_values_are_cut_between_characters_or_shown_with_a_mark() -> None:
     packed = pack_names({1: SliceName(2, "x" * 1000)})
-    assert packed == b"\1\0\0\0" + bytes([MOST_TEXT_BYTES + 1, 2]) + b"x" * MOST_TEXT_BYTES
+    assert packed == b"\1\0\0\0" + bytes([MAX_TEXT_BYTES + 1, 2]) + b"x" * MAX_TEXT_BYTES
