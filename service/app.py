@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,6 +46,7 @@ from service.models.aliases import Aliases
 from service.models.config.model import default_config
 from service.models.registry import Models
 from service.parsing.requests import RequestReader
+from service.parsing.schemas import limits_of, with_limits
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.store.catalogue import SnapshotStore
@@ -75,11 +76,15 @@ async def wrong_method(request: Request, _: Exception) -> Response:
 
 
 class Api(FastAPI):
-    """FastAPI, whose document gives problems their own media type."""
+    """FastAPI, whose document has the limits that are set, and gives problems their own media type."""
+
+    def __init__(self, limits: Mapping[str, float], **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = limits
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = with_problem_media_type(super().openapi())
+            self.openapi_schema = with_limits(with_problem_media_type(super().openapi()), self._limits)
         return self.openapi_schema
 
 
@@ -105,6 +110,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     metrics = Metrics()
     services, lifecycle = build_services(settings, metrics, run_learner=run_learner)
     api = Api(
+        limits_of(settings),
         title="ftrl-service",
         version=__version__,
         description=DESCRIPTION,

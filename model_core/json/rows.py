@@ -19,6 +19,14 @@ from model_core.json.columns import (
     add_context,
 )
 from model_core.json.features import read_features
+from model_core.json.fields import (
+    EXAMPLE,
+    EXAMPLES,
+    INSTANCE,
+    INSTANCES,
+    MAX_ID_LENGTH,
+    READ_APART,
+)
 from model_core.json.scan import (
     CLOSE_LIST,
     CLOSE_OBJECT,
@@ -39,28 +47,21 @@ from model_core.json.times import read_time
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.text.columns import Bytes
 
-_KEYS = (
-    b"features",
-    b"label",
-    b"weight",
-    b"sample_rate",
-    b"event_id",
-    b"event_time",
-    b"id",
-    b"context",
-    b"instances",
-    b"examples",
-)
-_FEATURES, _LABEL, _WEIGHT, _RATE, _EVENT_ID, _EVENT_TIME, _ID, KEY_CONTEXT, KEY_INSTANCES, KEY_EXAMPLES = (
-    1 << position for position in range(len(_KEYS))
-)
+_READ = (EXAMPLE, INSTANCE, INSTANCES, EXAMPLES)  # in the order in which keys are compared
+_KEYS = tuple(dict.fromkeys(key for fields in _READ for key in fields.names if key not in READ_APART))
+_BITS = {key: 1 << position for position, key in enumerate(_KEYS)}
 _KEY_CELLS = 16
-_KEY_BYTES = np.frombuffer(b"".join((key + b'"').ljust(_KEY_CELLS, b"\0") for key in _KEYS), np.uint8)
+_KEY_BYTES = np.frombuffer(b"".join(f'{key}"'.encode().ljust(_KEY_CELLS, b"\0") for key in _KEYS), np.uint8)
+assert max(map(len, _KEYS)) + 1 < _KEY_CELLS
+
+_FEATURES, _LABEL, _WEIGHT = _BITS["features"], _BITS["label"], _BITS["weight"]
+_RATE, _EVENT_TIME = _BITS["sample_rate"], _BITS["event_time"]
+KEY_CONTEXT, KEY_INSTANCES, KEY_EXAMPLES = _BITS["context"], _BITS["instances"], _BITS["examples"]
 
 AN_EXAMPLE, AN_INSTANCE = 0, 1  # what a row is
-_ALLOWED = (_FEATURES | _LABEL | _WEIGHT | _RATE | _EVENT_ID | _EVENT_TIME, _FEATURES | _ID)
-_NEEDED = (_FEATURES | _LABEL, _FEATURES)
-_MOST_ID_BYTES = 256
+_ROWS = (EXAMPLE, INSTANCE)  # by what a row is
+_ALLOWED = tuple(sum(_BITS[key] for key in fields.names) for fields in _ROWS)
+_NEEDED = tuple(sum(_BITS[key] for key in fields.required) for fields in _ROWS)
 
 
 @kernel
@@ -197,7 +198,7 @@ def _read_id(columns: Columns, i: int) -> int:
     if at(text, i) != QUOTE:
         return REFUSED
     stop = text_end(text, i + 1)
-    if not 0 < stop - i - 1 <= _MOST_ID_BYTES:
+    if not 0 < stop - i - 1 <= MAX_ID_LENGTH:
         return REFUSED
     columns.ids[state[ROWS], 0] = i + 1
     columns.ids[state[ROWS], 1] = stop

@@ -6,11 +6,10 @@ Positions and REFUSED as in json_scan.
 import numpy as np
 
 from model_core.examples.records import NO_TIME
+from model_core.json.fields import LAST_SECOND
 from model_core.json.scan import MINUS, QUOTE, REFUSED, at, read_number
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.text.columns import Bytes
-
-LAST_SECOND = 253402300799  # 9999-12-31T23:59:59Z
 
 _PATTERN = np.frombuffer(b"dddd-dd-ddTdd:dd:dd", np.uint8)
 _OFFSET = np.frombuffer(b"dd:dd", np.uint8)

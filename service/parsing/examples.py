@@ -1,119 +1,113 @@
-"""What an update request becomes: checked and encoded examples, in the order of the request."""
+"""From the items of an update request to checked and hashed examples and labels, in the request's order."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from model_core.errors import InvalidInput
+from model_core.errors import InvalidInput, Path
 from model_core.hashing.encoder import FeatureEncoder
+from model_core.json import fields
+from model_core.json.fields import LAST_SECOND
 from service.errors import FieldError, Unprocessable, field_error
 from service.example_log.incoming import NewExample, NewLabel
-from service.parsing.schemas import LAST_SECOND, Example, UpdateRequest, refuse_unknown
+from service.parsing.schemas import Example, UpdateRequest, refuse_unknown
 
-Path = tuple[str | int, ...]
+Item = Example | UpdateRequest
+"""One item: of a list, or the request itself."""
 
-_EXAMPLE = frozenset({"features", "label", "weight", "sample_rate", "event_id", "event_time"})
-_LABEL = frozenset({"id", "label", "weight", "sample_rate"})
-_ITEM = _EXAMPLE | _LABEL
-_MANY = frozenset({"examples"})
-_WITHOUT_ID = {
-    "features": "unknown field beside `id`: what is learned are the features that were predicted with",
-    "event_id": "unknown field beside `id`, under which a label counts once",
+_EXAMPLE = frozenset(fields.EXAMPLE.names)
+_LABEL = frozenset(fields.LABEL.names)
+_EXAMPLES = frozenset(fields.EXAMPLES.names)
+_NOT_WITH_ID = {
+    "features": "not allowed with `id`: the features of the logged prediction are learned",
+    "event_id": "not allowed with `id`, under which a label counts once",
 }
-_MOST_ERRORS = 100
-_EXAMPLES_A_TURN = 256
+_MAX_ERRORS = 100
+_ITEMS_PER_TURN = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)((?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample | NewLabel:
-    """Raises InvalidInput."""
+    """Read a request without a list. Raises InvalidInput."""
     if "id" in request:
         return _new_label(request, max_weight, ())
-    refuse_unknown(request, _ITEM)
+    refuse_unknown(request, _EXAMPLE | _LABEL)
     return one_example(encoder, request, max_weight)
 
 
 def one_example(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample:
-    """Raises InvalidInput."""
+    """Read a request that is an example with features. Raises InvalidInput."""
     refuse_unknown(request, _EXAMPLE)
-    for name in ("features", "label"):
+    for name in fields.EXAMPLE.required:
         if name not in request:
-            raise InvalidInput(
-                (name,), "this field is required, or else `id` with a `label`, or `examples`", "required"
-            )
+            detail = "this field is required, or else `id` with a `label`, or `examples`"
+            raise InvalidInput((name,), detail, "required")
     return _new_example(encoder, request, max_weight, ())
 
 
-async def many_examples(
+async def many_items(
     encoder: FeatureEncoder, request: UpdateRequest, max_weight: float, max_examples: int
 ) -> list[NewExample | NewLabel]:
-    """Gives way to other requests now and then. Raises Unprocessable with an error for each bad example."""
-    refuse_unknown(request, _MANY)
-    examples = request["examples"]
-    if len(examples) > max_examples:
-        raise InvalidInput(("examples",), f"a request has at most {max_examples} examples", "too_many")
+    """Read a request with a list, letting other requests run now and then.
+
+    Raises InvalidInput, and Unprocessable with an error for each bad item, at most _MAX_ERRORS.
+    """
+    refuse_unknown(request, _EXAMPLES)
+    items = request["examples"]
+    if len(items) > max_examples:
+        detail = f"a request has at most {max_examples} examples: send several requests"
+        raise InvalidInput(("examples",), detail, "too_many")
     checked: list[NewExample | NewLabel] = []
     errors: list[FieldError] = []
-    for start in range(0, len(examples), _EXAMPLES_A_TURN):
-        if start:
+    for position, item in enumerate(items):
+        if position and position % _ITEMS_PER_TURN == 0:
+            if len(errors) >= _MAX_ERRORS:
+                break
             await asyncio.sleep(0)
-        _check(examples[start : start + _EXAMPLES_A_TURN], start, encoder, max_weight, checked, errors)
-        if len(errors) >= _MOST_ERRORS:
-            break
+        try:
+            checked.append(_item_of_list(encoder, item, max_weight, ("examples", position)))
+        except InvalidInput as wrong:
+            errors.append(field_error(wrong.path, wrong.detail, wrong.code))
     if errors:
-        raise Unprocessable(errors[:_MOST_ERRORS])
+        raise Unprocessable(errors[:_MAX_ERRORS])
     return checked
 
 
-def _check(
-    examples: Sequence[Example],
-    start: int,
-    encoder: FeatureEncoder,
-    max_weight: float,
-    checked: list[NewExample | NewLabel],
-    errors: list[FieldError],
-) -> None:
-    for position, example in enumerate(examples, start):
-        path = ("examples", position)
-        try:
-            if "id" in example:
-                checked.append(_new_label(example, max_weight, path))
-                continue
-            refuse_unknown(example, _ITEM, *path)
-            if "features" not in example:
-                raise InvalidInput((*path, "features"), "this field is required, or else `id`", "required")
-            checked.append(_new_example(encoder, example, max_weight, path))
-        except InvalidInput as wrong:
-            errors.append(field_error(wrong.path, wrong.detail, wrong.code))
+def _item_of_list(
+    encoder: FeatureEncoder, item: Example, max_weight: float, path: Path
+) -> NewExample | NewLabel:
+    if "id" in item:
+        return _new_label(item, max_weight, path)
+    refuse_unknown(item, _EXAMPLE | _LABEL, *path)
+    if "features" not in item:
+        raise InvalidInput((*path, "features"), "this field is required, or else `id`", "required")
+    return _new_example(encoder, item, max_weight, path)
 
 
-def _new_label(example: Example | UpdateRequest, max_weight: float, path: Path) -> NewLabel:
-    for name, why in _WITHOUT_ID.items():
-        if name in example:
+def _new_label(item: Item, max_weight: float, path: Path) -> NewLabel:
+    for name, why in _NOT_WITH_ID.items():
+        if name in item:
             raise InvalidInput((*path, name), why, "unknown_field")
-    refuse_unknown(example, _LABEL, *path)
-    if "label" not in example:
+    refuse_unknown(item, _LABEL, *path)
+    if "label" not in item:
         raise InvalidInput((*path, "label"), "this field is required", "required")
-    return NewLabel(example["id"], _label(example["label"], path), _weight(example, max_weight, path))
+    return NewLabel(item["id"], _label(item["label"], path), _weight(item, max_weight, path))
 
 
-def _new_example(
-    encoder: FeatureEncoder, example: Example | UpdateRequest, max_weight: float, path: Path
-) -> NewExample:
-    encoded = encoder.encode(example["features"], (*path, "features"))
-    label = _label(example["label"], path)
-    weight = _weight(example, max_weight, path)
-    event_time = example.get("event_time")
-    event_time_ms = None if event_time is None else _milliseconds(event_time, path)
-    return NewExample(encoded, label, weight, example.get("event_id"), event_time_ms)
+def _new_example(encoder: FeatureEncoder, item: Item, max_weight: float, path: Path) -> NewExample:
+    encoded = encoder.encode(item["features"], (*path, "features"))
+    label = _label(item["label"], path)
+    weight = _weight(item, max_weight, path)
+    event_time = item.get("event_time")
+    event_time_ms = None if event_time is None else _milliseconds(event_time, (*path, "event_time"))
+    return NewExample(encoded, label, weight, item.get("event_id"), event_time_ms)
 
 
 def _label(label: object, path: Path) -> int:
-    """0 or 1, also of false, true, 0.0 and 1.0: JSON does not tell the last two from the integers."""
+    """Return 0 or 1, also for false, true, 0.0 and 1.0: JSON has no integers of their own."""
     if label == 1:
         return 1
     if label == 0:
@@ -122,42 +116,36 @@ def _label(label: object, path: Path) -> int:
     raise InvalidInput((*path, "label"), f"must be 0, 1, true or false{hint}")
 
 
-def _weight(example: Example | UpdateRequest, max_weight: float, path: Path) -> float:
-    """Importance weight times the inverse of the sample rate."""
-    weight = example.get("weight")
+def _weight(item: Item, max_weight: float, path: Path) -> float:
+    """Return the importance weight times the inverse of the sample rate."""
+    weight = item.get("weight")
     if weight is None:
         weight = 1.0
     elif not 0 <= weight <= max_weight:
         raise InvalidInput((*path, "weight"), f"must be between 0 and {max_weight:g}", "out_of_range")
-    rate = example.get("sample_rate")
+    rate = item.get("sample_rate")
     if rate is None:
         return weight
+    path = (*path, "sample_rate")
     if not 0 < rate <= 1:
-        raise InvalidInput((*path, "sample_rate"), "must be above 0 and at most 1", "out_of_range")
+        raise InvalidInput(path, "must be above 0 and at most 1", "out_of_range")
     if rate * max_weight < 1:
-        raise InvalidInput(
-            (*path, "sample_rate"), f"1/sample_rate must be at most {max_weight:g}", "out_of_range"
-        )
+        raise InvalidInput(path, f"1/sample_rate must be at most {max_weight:g}", "out_of_range")
     return weight / rate
 
 
 def _milliseconds(event_time: object, path: Path) -> int:
-    """Milliseconds since 1970 of seconds since then, or of an RFC 3339 text."""
-    path = (*path, "event_time")
+    """Return milliseconds since 1970 for seconds since 1970, or for an RFC 3339 text."""
     if isinstance(event_time, str):
-        milliseconds = _parsed(event_time, path)
-    elif isinstance(event_time, int | float) and not isinstance(event_time, bool):
-        if not 0 <= event_time <= LAST_SECOND:
-            raise InvalidInput(
-                path, f"must be between 0 and {LAST_SECOND} seconds since 1970", "out_of_range"
-            )
-        milliseconds = round(event_time * 1000)
-    else:
+        return _milliseconds_of_text(event_time, path)
+    if isinstance(event_time, bool) or not isinstance(event_time, int | float):
         raise InvalidInput(path, "must be an RFC 3339 text or seconds since 1970", "wrong_type")
-    return milliseconds
+    if not 0 <= event_time <= LAST_SECOND:
+        raise InvalidInput(path, f"must be between 0 and {LAST_SECOND} seconds since 1970", "out_of_range")
+    return round(event_time * 1000)
 
 
-def _parsed(text: str, path: Path) -> int:
+def _milliseconds_of_text(text: str, path: Path) -> int:
     match = _RFC_3339.fullmatch(text)
     if match is None:
         raise InvalidInput(path, "must be an RFC 3339 text with its offset, such as 2024-05-01T12:00:00Z")
@@ -169,5 +157,5 @@ def _parsed(text: str, path: Path) -> int:
     except ValueError:
         raise InvalidInput(path, "there is no such date and time") from None
     if since < timedelta(0):
-        raise InvalidInput(path, "must not lie before 1970", "out_of_range")
+        raise InvalidInput(path, "must not be before 1970", "out_of_range")
     return since // timedelta(milliseconds=1)

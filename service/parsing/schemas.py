@@ -1,8 +1,11 @@
-"""What requests look like, once, for pydantic and for OpenAPI; replies are in reply_schemas.py.
+"""Schemas of request bodies, for pydantic and for OpenAPI; those of replies are in `api/schemas.py`.
 
-They are typed dictionaries, which pydantic-core fills straight from the bytes of the body. It checks
-types only. Whatever depends on settings, or can be wrong many times in one body, is checked after it by the
-code that needs the value and only described here: a million wrong items must not become a million errors.
+They are typed dictionaries, which pydantic-core fills straight from the bytes of the body. It checks types
+only. What depends on settings, or may be wrong many times in one body, is checked afterwards by the code that
+needs the value and only described here: a million wrong items must not become a million errors.
+
+The fields are those of `model_core/json/fields.py`. A bound that is a setting is named where it applies
+(`_bounded`), and `with_limits` puts its value into the published document.
 """
 
 from __future__ import annotations
@@ -14,23 +17,75 @@ from pydantic import ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, wit
 from typing_extensions import TypedDict
 
 from model_core.errors import InvalidInput
+from model_core.json.fields import (
+    EXAMPLE,
+    EXAMPLES,
+    EXPLANATION,
+    INSTANCES,
+    LABEL,
+    LAST_SECOND,
+    MAX_ID_LENGTH,
+    ONE_INSTANCE,
+    Fields,
+)
+from service.settings import Settings
 
-LAST_SECOND = 253402300799
-"""9999-12-31T23:59:59Z: the last second that RFC 3339 can write."""
+_LIMITS = "x-limits"  # in a schema: its bounds, by the names of `limits_of`
 
 
-def refuse_unknown(fields: Mapping[str, Any], known: frozenset[str], *path: str | int) -> None:
-    """Raises InvalidInput for the first field, of the object at `path`, that is not known."""
-    if not known.issuperset(fields):
-        name = next(name for name in fields if name not in known)
-        raise InvalidInput(
-            (*path, name), f"unknown field; known here are {', '.join(sorted(known))}", "unknown_field"
-        )
+def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], *path: str | int) -> None:
+    """Raise InvalidInput for the first field, of the object at `path`, that is not known."""
+    if not known.issuperset(body):
+        name = next(name for name in body if name not in known)
+        detail = f"unknown field: send only {', '.join(sorted(known))}"
+        raise InvalidInput((*path, name), detail, "unknown_field")
+
+
+def limits_of(settings: Settings) -> dict[str, float]:
+    """Return every bound that a schema may name."""
+    return {
+        "max_features": settings.max_features,
+        "max_name_bytes": settings.max_name_bytes,
+        "min_value": -settings.max_value,
+        "max_value": settings.max_value,
+        "max_weight": settings.max_weight,
+        "min_sample_rate": 1 / settings.max_weight,
+        "max_instances": settings.max_instances,
+        "max_examples": settings.max_examples,
+    }
+
+
+def with_limits(document: Any, limits: Mapping[str, float]) -> Any:
+    """Return an OpenAPI document with the bounds that its schemas name."""
+    if isinstance(document, list):
+        return [with_limits(item, limits) for item in document]
+    if not isinstance(document, dict):
+        return document
+    bounds = {keyword: limits[name] for keyword, name in document.get(_LIMITS, {}).items()}
+    rest = {key: with_limits(item, limits) for key, item in document.items() if key != _LIMITS}
+    return rest | bounds
+
+
+def _bounded(**names: str) -> dict[str, JsonValue]:
+    """Bounds of a schema, such as `maxItems="max_examples"`."""
+    return {_LIMITS: dict[str, JsonValue](names)}
 
 
 def _documented(**schema: list[JsonValue]) -> ConfigDict:
-    """Unknown fields are let through by pydantic, refused by hand, and documented as refused."""
+    """Unknown fields are let through by pydantic, refused by `refuse_unknown`, and documented as refused."""
     return ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False, **schema})
+
+
+def _one_of(*kinds: Fields) -> list[JsonValue]:
+    """Bodies of several kinds, each with its required fields and without the fields of the others alone."""
+    every = dict.fromkeys(name for kind in kinds for name in kind.names)
+    return [
+        {
+            "required": list(kind.required),
+            "properties": {name: False for name in every if name not in kind.names},
+        }
+        for kind in kinds
+    ]
 
 
 Features = Annotated[
@@ -40,20 +95,24 @@ Features = Annotated[
             "type": "object",
             "description": (
                 "Names and values. A text, a boolean or a list of texts is a category; a number goes through"
-                " the model's numeric transform; null is a missing value. Names have 1 to 256 bytes, no `=`"
-                " and no control characters."
+                " the model's numeric transform; null is a missing value. Names have no `=` and no control"
+                " characters; their length counts in bytes of UTF-8."
             ),
-            "propertyNames": {"minLength": 1, "maxLength": 256, "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$"},
+            "propertyNames": {
+                "minLength": 1,
+                "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$",
+                **_bounded(maxLength="max_name_bytes"),
+            },
             "additionalProperties": {
                 "anyOf": [
                     {"type": "string"},
                     {"type": "boolean"},
-                    {"type": "number", "minimum": -1e6, "maximum": 1e6},
+                    {"type": "number", **_bounded(minimum="min_value", maximum="max_value")},
                     {"type": "array", "items": {"type": "string"}},
                     {"type": "null"},
                 ]
             },
-            "maxProperties": 1024,
+            **_bounded(maxProperties="max_features"),
             "examples": [{"ad": "a17", "site": "news", "hour": 14}],
         }
     ),
@@ -75,13 +134,13 @@ EventTime = Annotated[
         }
     ),
 ]
-Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH)]
 Weight = Annotated[
     float,
     Field(
         allow_inf_nan=False,
         description="Importance of the example.",
-        json_schema_extra={"minimum": 0, "maximum": 1e6},
+        json_schema_extra={"minimum": 0, **_bounded(maximum="max_weight")},
     ),
 ]
 SampleRate = Annotated[
@@ -89,7 +148,7 @@ SampleRate = Annotated[
     Field(
         allow_inf_nan=False,
         description="Share of such examples that is sent at all; its inverse multiplies the weight.",
-        json_schema_extra={"minimum": 1e-6, "maximum": 1},
+        json_schema_extra={"maximum": 1, **_bounded(minimum="min_sample_rate")},
     ),
 ]
 
@@ -102,25 +161,23 @@ class Instance(TypedDict):
     id: NotRequired[Identifier | None]
 
 
-@with_config(
-    _documented(
-        oneOf=[
-            {"required": ["features"], "properties": {"context": False, "instances": False}},
-            {"required": ["instances"], "properties": {"features": False, "id": False}},
-        ]
-    )
-)
+@with_config(_documented(oneOf=_one_of(ONE_INSTANCE, INSTANCES)))
 class PredictRequest(TypedDict, total=False):
     """Either one example, or many instances that may share the features of a context."""
 
     features: Features
     id: Identifier | None
-    log: Annotated[bool, Field(description="Whether to keep what is predicted until its label comes.")]
+    log: Annotated[
+        bool,
+        Field(description="Whether to log the predictions, to be learned from once their labels arrive."),
+    ]
     context: Features
-    instances: Annotated[list[Instance], FailFast(), Field(json_schema_extra={"maxItems": 1000})]
+    instances: Annotated[
+        list[Instance], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_instances"))
+    ]
 
 
-@with_config(_documented(required=["features"]))
+@with_config(_documented(required=list(EXPLANATION.required)))
 class ExplainRequest(TypedDict, total=False):
     """One example; the features of a context count as its own."""
 
@@ -135,18 +192,7 @@ class _ExampleOptions(TypedDict, total=False):
     event_time: EventTime
 
 
-_ONE_EXAMPLE = ("features", "label", "weight", "sample_rate", "event_id", "event_time")
-_NOT_OF_A_LABEL = ("features", "event_id", "event_time")
-
-
-@with_config(
-    _documented(
-        oneOf=[
-            {"required": ["features"], "properties": {"id": False}},
-            {"required": ["id"], "properties": dict.fromkeys(_NOT_OF_A_LABEL, False)},
-        ]
-    )
-)
+@with_config(_documented(oneOf=_one_of(EXAMPLE, LABEL)))
 class Example(_ExampleOptions, total=False):
     """An impression and whether it was clicked, or the label of a logged prediction."""
 
@@ -155,39 +201,28 @@ class Example(_ExampleOptions, total=False):
     id: Identifier
 
 
-@with_config(
-    _documented(
-        oneOf=[
-            {"required": ["features", "label"], "properties": {"examples": False, "id": False}},
-            {
-                "required": ["id", "label"],
-                "properties": dict.fromkeys((*_NOT_OF_A_LABEL, "examples"), False),
-            },
-            {"required": ["examples"], "properties": dict.fromkeys((*_ONE_EXAMPLE, "id"), False)},
-        ]
-    )
-)
+@with_config(_documented(oneOf=_one_of(EXAMPLE, LABEL, EXAMPLES)))
 class UpdateRequest(_ExampleOptions, total=False):
     """Either one example, or the label of a logged prediction, or a list of them in order."""
 
     features: Features
     label: Label
     id: Identifier
-    examples: Annotated[list[Example], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
+    examples: Annotated[list[Example], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_examples"))]
 
 
 @with_config(_documented())
 class ImpressionsRequest(TypedDict):
-    """Logged predictions that were really shown."""
+    """Logged predictions that were shown."""
 
-    ids: Annotated[list[Identifier], FailFast(), Field(json_schema_extra={"maxItems": 10_000})]
+    ids: Annotated[list[Identifier], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_examples"))]
 
 
 Feedback = Annotated[
     dict[str, Any],
     Field(
         description=(
-            "How labels of logged predictions are waited for: log, wait, exposure, window_seconds,"
+            "How logged predictions wait for their labels: log, wait, exposure, window_seconds,"
             " learn_at, late, late_seconds, unshown_seconds, grace_seconds, negative_sample_rate,"
             " max_bytes."
         )
@@ -197,14 +232,14 @@ Feedback = Annotated[
 
 @with_config(_documented())
 class ModelChange(TypedDict, total=False):
-    """What changes of a model in place; fields that are left out stay as they are."""
+    """Changes to a model in place; fields that are left out stay as they are."""
 
     feedback: Feedback
 
 
 @with_config(_documented())
 class ModelSpecification(TypedDict, total=False):
-    """Configuration of a model; what is left out takes its default."""
+    """Configuration of a model; fields that are left out take their defaults."""
 
     hyper: Annotated[
         dict[str, Any],
@@ -218,9 +253,9 @@ class ModelSpecification(TypedDict, total=False):
     ]
     evaluation: Annotated[
         dict[str, Any],
-        Field(description="Features that are evaluated value by value (slices), and how many values (most)."),
+        Field(description="Features evaluated value by value (slices), and the max number of values (most)."),
     ]
     feedback: Feedback
     snapshots: Annotated[
-        dict[str, Any], Field(description="When to go back to a good snapshot by itself: auto_rollback.")
+        dict[str, Any], Field(description="When to return to a good snapshot automatically: auto_rollback.")
     ]

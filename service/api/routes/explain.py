@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import Limits
+from model_core.json.fields import EXPLANATION
 from model_core.learning.explanation import Explanation, Part, explain, naming_encoder
 from service.api.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
 from service.api.schemas import ExplainReply, ModelName
@@ -23,7 +24,7 @@ from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.schemas import ExplainRequest, refuse_unknown
 from service.settings import Settings
 
-_KNOWN = frozenset({"context", "features"})
+_KNOWN = frozenset(EXPLANATION.names)
 _parse = TypeAdapter[ExplainRequest](ExplainRequest).validator.validate_json
 
 ExplainBody = Annotated[ExplainRequest, Body(openapi_examples=EXPLAIN_EXAMPLES)]

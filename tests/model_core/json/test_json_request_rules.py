@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import FeatureEncoder
-from model_core.json import times as json_times
 from model_core.json.columns import STAMP
 from model_core.json.requests import RequestParser
-from service.parsing.schemas import LAST_SECOND
 from tests.support.request_ways import PredictWay, Read, UpdateWay
 
 MOST_ROWS = 4
@@ -231,10 +229,6 @@ def test_times_are_those_of_the_slow_way(time: str) -> None:
 @given(st.dates(date(1970, 1, 1)))
 def test_every_day_is_known(day: date) -> None:
     assert update(f'{{"label": 1, "features": {{}}, "event_time": "{day}T00:00:00Z"}}') is not None
-
-
-def test_the_last_second_is_that_of_the_service() -> None:
-    assert json_times.LAST_SECOND == LAST_SECOND
 
 
 def test_a_context_stands_before_each_instance_wherever_it_is_written() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_core.hashing.contract import HashContract, Limits
-from service.parsing.schemas import LAST_SECOND
+from model_core.json.fields import LAST_SECOND
 from tests.support.request_ways import PredictWay, UpdateWay, Way
 
 SMALL = Limits(features_per_example=6, name_bytes=8, value_magnitude=100.0, weight=50.0)

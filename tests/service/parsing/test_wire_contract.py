@@ -1,0 +1,148 @@
+"""The kernel, pydantic and the published schema agree on the names and the bounds of requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from model_core.hashing.contract import HashContract, Limits
+from model_core.json import fields
+from service.app import create_app
+from service.parsing import schemas
+from service.parsing.schemas import limits_of
+from service.settings import Settings
+from tests.support.request_ways import PredictWay, UpdateWay, Way
+
+OTHER: dict[str, Any] = {
+    "max_features": 7,
+    "max_name_bytes": 9,
+    "max_value": 20.0,
+    "max_weight": 4.0,
+    "max_instances": 3,
+    "max_examples": 5,
+}
+VALUES: dict[str, Any] = {
+    "features": {"a": "b"},
+    "label": 1,
+    "weight": 2,
+    "sample_rate": 0.5,
+    "event_id": "e",
+    "event_time": 0,
+    "id": "i",
+}
+ROWS = {
+    "example": (UpdateWay, fields.EXAMPLE, ("examples",)),
+    "instance": (PredictWay, fields.INSTANCE, ("instances",)),
+}
+
+
+def published(**settings: Any) -> dict[str, Any]:
+    document = create_app(Settings(**settings), run_learner=False).api.openapi()
+    found: dict[str, Any] = document["components"]["schemas"]
+    return found
+
+
+def fast(way: Way, body: dict[str, Any]) -> bool:
+    return way.fast(json.dumps(body).encode()) is not None
+
+
+@pytest.mark.parametrize(
+    ("request_type", "kinds"),
+    [
+        (schemas.Instance, [fields.INSTANCE]),
+        (schemas.PredictRequest, [fields.ONE_INSTANCE, fields.INSTANCES]),
+        (schemas.ExplainRequest, [fields.EXPLANATION]),
+        (schemas.Example, [fields.EXAMPLE, fields.LABEL]),
+        (schemas.UpdateRequest, [fields.EXAMPLE, fields.LABEL, fields.EXAMPLES]),
+        (schemas.ImpressionsRequest, [fields.IMPRESSIONS]),
+    ],
+)
+def test_pydantic_and_the_schema_have_the_declared_fields(request_type: type, kinds: list[Any]) -> None:
+    declared = {name for kind in kinds for name in kind.names}
+    assert TypeAdapter(request_type).json_schema()["properties"].keys() == declared
+    assert published()[request_type.__name__]["properties"].keys() == declared
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_kernel_reads_the_declared_fields_and_no_others(row: str) -> None:
+    make, kind, (many,) = ROWS[row]
+    way = make(HashContract(), Limits(), 10)
+    whole = {name: VALUES[name] for name in kind.names}
+    assert fast(way, whole)
+    assert fast(way, {many: [whole]})
+    for name in kind.required:
+        assert not fast(way, {other: value for other, value in whole.items() if other != name}), name
+    for name in VALUES.keys() - set(kind.names):
+        assert not fast(way, whole | {name: VALUES[name]}), name
+
+
+def test_a_changed_limit_changes_the_published_schema() -> None:
+    before, after = published(), published(**OTHER)
+    assert before != after
+    features = after["Instance"]["properties"]["features"]
+    assert features["maxProperties"] == 7
+    assert features["propertyNames"]["maxLength"] == 9
+    number = features["additionalProperties"]["anyOf"][2]
+    assert (number["minimum"], number["maximum"]) == (-20.0, 20.0)
+    weight, rate = (after["Example"]["properties"][name]["anyOf"][0] for name in ("weight", "sample_rate"))
+    assert (weight["minimum"], weight["maximum"]) == (0, 4.0)
+    assert (rate["minimum"], rate["maximum"]) == (0.25, 1)
+    assert after["PredictRequest"]["properties"]["instances"]["maxItems"] == 3
+    assert after["UpdateRequest"]["properties"]["examples"]["maxItems"] == 5
+    assert after["ImpressionsRequest"]["properties"]["ids"]["maxItems"] == 5
+    assert "x-limits" not in json.dumps(after)
+
+
+def test_the_defaults_of_the_core_are_those_of_the_settings() -> None:
+    limits, published_limits = Limits(), limits_of(Settings())
+    assert published_limits == {
+        "max_features": limits.features_per_example,
+        "max_name_bytes": limits.name_bytes,
+        "min_value": -limits.value_magnitude,
+        "max_value": limits.value_magnitude,
+        "max_weight": limits.weight,
+        "min_sample_rate": 1 / limits.weight,
+        "max_instances": 1000,
+        "max_examples": 10_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(PredictWay, "id"), (UpdateWay, "event_id")], ids=["instance", "example"]
+)
+def test_the_kernel_and_pydantic_agree_on_the_length_of_an_id(make: type[Way], name: str) -> None:
+    way, row = make(HashContract(), Limits(), 10), {"features": {}, "label": 1}
+    if name == "id":
+        del row["label"]
+    longest = "x" * fields.MAX_ID_LENGTH
+    assert way.check(json.dumps(row | {name: longest}).encode())
+    for wrong in ("", longest + "x"):
+        body = json.dumps(row | {name: wrong}).encode()
+        assert way.fast(body) is way.slow(body) is None
+    identifier = TypeAdapter(schemas.Identifier).json_schema()
+    assert (identifier["minLength"], identifier["maxLength"]) == (1, fields.MAX_ID_LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ({"weight": 4}, {"weight": 4.001}),
+        ({"sample_rate": 0.25}, {"sample_rate": 0.2499}),
+        ({"features": {"a": 20}}, {"features": {"a": 20.001}}),
+        ({"features": {"a" * 9: 1}}, {"features": {"a" * 10: 1}}),
+        (
+            {"features": {f"f{i}": "x" for i in range(6)}},
+            {"features": {f"f{i}": "x" for i in range(8)}},
+        ),
+        ({"event_time": fields.LAST_SECOND}, {"event_time": fields.LAST_SECOND + 1}),
+    ],
+)
+def test_the_kernel_and_the_checks_agree_on_bounds(inside: dict[str, Any], outside: dict[str, Any]) -> None:
+    way = UpdateWay(HashContract(bias=False), Limits(7, 9, 20.0, 4.0), 5)
+    example: dict[str, Any] = {"features": {}, "label": 1}
+    assert way.check(json.dumps(example | inside).encode())
+    body = json.dumps(example | outside).encode()
+    assert way.fast(body) is way.slow(body) is None
