@@ -1,4 +1,4 @@
-"""What OpenAPI says beyond signatures and schemas: examples that work, and problems as replies."""
+"""Additions to the OpenAPI document: examples of bodies, and problems as replies."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ MODEL_EXAMPLES: dict[str, Example] = {
 
 CHANGE_EXAMPLES: dict[str, Example] = {
     "room": Example(
-        summary="More room for predictions that wait", value={"feedback": {"max_bytes": 1073741824}}
+        summary="More room for pending predictions", value={"feedback": {"max_bytes": 1073741824}}
     ),
     "window": Example(summary="Another window", value={"feedback": {"window_seconds": 3600}}),
 }
 
 
 def problems(**described: str) -> Responses:
-    """Replies for `responses=` of a route, such as `problems(_404="no such model")`."""
+    """Return replies for `responses=` of a route, such as `problems(_404="There is no such model.")`."""
     return {
         int(status.lstrip("_")): {"model": Problem, "description": description}
         for status, description in described.items()
@@ -85,22 +85,22 @@ _OF_A_MODEL = {
     "_404": "There is no such model.",
     "_409": "The stored model was written under another contract.",
     "_422": "The request is not valid; `errors` says where and why.",
-    "_503": "Redis is away, and the state is not in memory.",
+    "_503": "Redis does not answer, and the state is not in memory.",
 }
 OF_A_BODY = {
-    "_408": "The body came too slowly.",
+    "_408": "The body was not complete in time.",
     "_413": "The body is too large.",
     "_415": "The body is not application/json.",
 }
 MODEL_PROBLEMS = problems(**_OF_A_MODEL)
 AT_ITS_LIMIT = {"_507": "Redis is at its memory limit."}
 CREATE_PROBLEMS = problems(
-    **_OF_A_MODEL | OF_A_BODY | AT_ITS_LIMIT | {"_409": "It exists with another configuration."}
+    **_OF_A_MODEL | OF_A_BODY | AT_ITS_LIMIT | {"_409": "The model exists with another configuration."}
 )
 CHANGE_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY
-    | {"_409": "That is fixed at creation, or the name is that of an alias.", "_503": "Redis is away."}
+    | {"_409": "That part is fixed at creation, or the name is an alias.", "_503": "Redis does not answer."}
 )
 PREDICT_PROBLEMS = problems(
     **_OF_A_MODEL
@@ -110,28 +110,28 @@ PREDICT_PROBLEMS = problems(
         " prediction with other features."
     }
 )
-_TOO_MUCH = {"_429": "Too much waits to be learned, or Redis is nearly full."}
+_TOO_MUCH = {"_429": "Too many examples are pending, or Redis is nearly full."}
 IMPRESSIONS_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY
     | _TOO_MUCH
-    | {"_503": "Redis is away; the same request again has the same effect once."}
+    | {"_503": "Redis does not answer; send the same request again, it takes effect once."}
 )
 UPDATE_PROBLEMS = problems(
     **_OF_A_MODEL
     | OF_A_BODY
     | _TOO_MUCH
     | {
-        "_404": "There is no such model, or no such prediction waits for a label.",
+        "_404": "There is no such model, or no such pending prediction.",
         "_409": "The stored model was written under another contract, or the prediction has the other label.",
-        "_503": "Redis is away; `outcome` says whether the examples may have been appended, `event_ids` under"
-        " which ids a retry learns once.",
+        "_503": "Redis does not answer; `outcome` says whether the examples may have been appended,"
+        " `event_ids` under which ids a retry learns each once.",
     }
 )
 
 
 def with_problem_media_type(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI documents every reply as application/json; those that are problems have a type of their own."""
+    """Give problems their own media type; FastAPI documents every reply as application/json."""
     for operations in document["paths"].values():
         for operation in operations.values():
             for status, response in operation["responses"].items():

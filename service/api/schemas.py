@@ -1,4 +1,4 @@
-"""What replies look like, once, for OpenAPI and for the tests that check them."""
+"""Schemas of replies, for OpenAPI and for the tests that compare real replies with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ImpressionStatus = Literal["shown", "duplicate", "unknown"]
 
 
 class Reply(BaseModel):
-    """Only documents and checks: the hot replies are written as bytes by `replies.py`."""
+    """For documentation and tests: replies of the frequent calls are written as bytes by their routes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,40 +26,42 @@ class Prediction(Reply):
     probability: Probability
     id: str | None = None
     logged: bool | None = Field(
-        None, description="Whether it waits for its label now; there where not all of the request do."
+        None, description="Whether it was logged; present unless all predictions of the request were."
     )
 
 
 class PredictReply(Reply):
     probability: Probability
     model: str
-    revision: str = Field(description="State that was read: incarnation, generation, commit number, mark.")
+    revision: str = Field(
+        description="The state that was read: incarnation, generation, commit number, mark."
+    )
     id: str | None = None
-    logged: bool | None = Field(None, description="Whether it waits for its label now.")
+    logged: bool | None = Field(None, description="Whether it was logged and awaits its label.")
 
 
 class PredictInstancesReply(Reply):
     predictions: list[Prediction]
     model: str
     revision: str
-    logged: bool | None = Field(None, description="Whether all of them wait for their labels now.")
+    logged: bool | None = Field(None, description="Whether all of them were logged and await their labels.")
 
 
 class ExplainedFeature(Reply):
-    name: str = Field(description="The text that was hashed, `name=value`; `bias` where `slot` is null.")
+    name: str = Field(description="The text that was hashed, `name=value`; `bias` if `slot` is null.")
     hash: int | None
     slot: int | None
     value: float
     weight: float
     contribution: float = Field(description="Value times weight: its part of the margin.")
-    learning_rate: float | None = Field(description="Of its next update; null where it has no bound yet.")
+    learning_rate: float | None = Field(description="Of its next update; null if it has no bound yet.")
     z: float
     n: float
 
 
 class SharedSlot(Reply):
     slot: int
-    names: list[str] = Field(description="Features of this example that the slot cannot tell apart.")
+    names: list[str] = Field(description="Features of this example that share the slot.")
     value: float
     contribution: float
 
@@ -69,7 +71,7 @@ class ExplainReply(Reply):
     margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
     offset: float = Field(description="The log-odds of the model's prior probability.")
     uncertainty: float | None = Field(
-        description="Sum of learning rate times |value|: large where little was learned; null: no bound."
+        description="Sum of learning rate times |value|: large if little was learned; null: no bound."
     )
     features: list[ExplainedFeature]
     shared_slots: list[SharedSlot]
@@ -85,7 +87,7 @@ class UpdateReply(Reply):
             " 0 that are learned. `late`: after its window, not learned. In lists also `conflict`, `unknown`."
         )
     )
-    probability: Probability | None = Field(description="What was predicted just before learning.")
+    probability: Probability | None = Field(description="The prediction just before learning.")
     loss: float | None
     revision: str | None
     event_id: str | None = Field(None, description="Of an example with features.")
@@ -128,7 +130,7 @@ class ModelNames(Reply):
 
 class Readiness(Reply):
     predict: Literal["fresh", "stale", "unavailable"]
-    mirror_age_seconds: float | None = Field(description="Null: nothing is loaded yet.")
+    mirror_age_seconds: float | None = Field(description="Null if nothing is loaded yet.")
     update: Literal["available", "unavailable"]
     reasons: list[str] = Field(description="Why something is stale or unavailable.")
 

@@ -1,4 +1,4 @@
-"""Names that come twice in one object of JSON: pydantic takes the last, and a mistake would go unnoticed."""
+"""Refuses names that occur twice in one JSON object: pydantic takes the last, which would hide a mistake."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _PERHAPS_A_NAMES_END = re.compile(rb'"\s*:')
 
 
 def refuse_repeated_names(body: bytes, names: int | None = None) -> None:
-    """Raises InvalidInput for the first; the body is JSON that was read before.
+    """Raise InvalidInput for the first one; the body is JSON that was parsed before.
 
-    `names`: how many there are in what was read of it. The body has no fewer colons, nor fewer places that
-    look like the end of a name; where it has no more, none was lost, and it need not be read again.
+    `names`: the number of names in the parsed body. The body has at least as many colons, and at least as
+    many places that look like the end of a name; if it has no more, none was lost and parsing ends here.
     """
     if names == body.count(b":") or names == len(_PERHAPS_A_NAMES_END.findall(body)):
         return
-    # Numbers are of no interest here, and might be too long for Python's integers.
+    # The numbers do not matter here, and may be too long for Python's integers.
     _search(json.loads(body, object_pairs_hook=_Pairs, parse_int=len, parse_float=len), ())
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it stands in the body."""
+    """An object as it is written in the body."""
 
 
 def _search(value: object, path: tuple[str | int, ...]) -> None:
@@ -32,7 +32,9 @@ def _search(value: object, path: tuple[str | int, ...]) -> None:
         seen: set[str] = set()
         for name, item in value:
             if name in seen:
-                raise InvalidInput((*path, name), "this name comes twice in one object", "duplicate_name")
+                raise InvalidInput(
+                    (*path, name), "this name occurs twice in one object: send it once", "duplicate_name"
+                )
             seen.add(name)
             _search(item, (*path, name))
     elif isinstance(value, list):

@@ -1,1 +1,1 @@
-"""Who may call the service, and how much one caller may take of it."""
+"""Access control: tokens, their scopes, and the check of each request."""

@@ -1,4 +1,4 @@
-"""What a route asks of a token. Each says it where it is made: `**READ.declared` among its arguments, which
+"""The access that a route requires, declared with the route: `**READ.declared` among its arguments, which
 also puts it into the OpenAPI document.
 """
 
@@ -12,8 +12,12 @@ DECLARATION = "x-access"
 
 @dataclass(frozen=True)
 class Access:
-    """`scope`: None: any will do. `models`: "one": that of the path, or the default where it names none;
-    "all"; "any": whichever the token is for. `token`: whether there has to be one at all.
+    """The token that a call needs.
+
+    scope: None accepts any scope.
+    models: "one" is the model of the path, or the default model if the path names none; "all"; "any"
+        accepts a token for any models.
+    token: False needs no token at all.
     """
 
     scope: Literal["predict", "update", "admin"] | None
@@ -22,7 +26,7 @@ class Access:
 
     @property
     def declared(self) -> dict[str, Any]:
-        """As arguments of a route."""
+        """The declaration as arguments of a route."""
         return {"openapi_extra": {DECLARATION: asdict(self)}}
 
 

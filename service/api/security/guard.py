@@ -1,4 +1,4 @@
-"""Which token a request needs, and what is answered where it has none that fits."""
+"""Checks the token of each request against the access that its route declares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Forbidden(ServiceError):
 
 
 class Guard:
-    """Tokens come as `Authorization: Bearer TOKEN`, or, for browsers, as the password of Basic."""
+    """Accepts a token as `Authorization: Bearer TOKEN`, or, from browsers, as the password of Basic."""
 
     def __init__(self, tokens: TokenFile, routes: Sequence[BaseRoute]) -> None:
         self._tokens = tokens
@@ -50,7 +50,7 @@ class Guard:
         self._check(scope, *self._access(scope))
 
     def check_post(self, scope: Scope, template: str, model: str) -> None:
-        """The same, where the route of a POST is known. Raises Unauthorized, Forbidden."""
+        """Check a POST whose route is known. Raises Unauthorized, Forbidden."""
         self._check(scope, self._posts[template], model)
 
     def _check(self, scope: Scope, access: Access, model: str) -> None:
@@ -64,8 +64,10 @@ class Guard:
             raise _forbidden(grant, access.scope, which)
 
     def _access(self, scope: Scope) -> tuple[Access, str]:
-        """What is asked for, and the model that the path names. Of a path that has no such method: as of its
-        others, by an admin where it does not read. Of no route at all: the same, for all models.
+        """Return the access that a request needs, and the model that its path names.
+
+        A path without this method is treated as its other methods, but needs an admin unless the method
+        reads; a path without any route as one that is for all models.
         """
         wrong_method: tuple[Access, str] | None = None
         by_default = READ_ALL if scope["method"] in _READING else ADMIN_ALL
@@ -96,20 +98,24 @@ class Guard:
 
 
 def _declared(route: BaseRoute) -> Access | None:
-    """None where a route does not say it: no token of a single model is enough."""
+    """Return None for a route without a declaration, which a token of a single model cannot call."""
     if isinstance(route, APIRoute) and route.openapi_extra:
         return Access(**route.openapi_extra[DECLARATION])
     return _OF_FASTAPI.get(getattr(route, "path", ""))
 
 
 def _unauthorized(scope: Scope, given: bool) -> Unauthorized:
-    """A browser that opens a page is asked for Basic, so that a person can enter a token."""
+    """Challenge a browser that opens a page with Basic, so that a person can enter a token."""
     challenge = 'Bearer realm="ftrl"'
     if given:
         challenge += ', error="invalid_token"'
     elif scope["method"] in _READING and _accepts_html(scope["headers"]):
         challenge = 'Basic realm="ftrl: any user, a token as the password", charset="UTF-8"'
-    detail = "This token is not known here." if given else "Send Authorization: Bearer TOKEN."
+    detail = (
+        "This token is unknown: check it, or ask for another."
+        if given
+        else "Send Authorization: Bearer TOKEN."
+    )
     return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
 
@@ -118,13 +124,13 @@ def _forbidden(grant: Grant, scope: str | None, model: str | None) -> Forbidden:
     where = f"the model {model[:80]!r}" if model is not None else "all models"
     challenge = 'Bearer realm="ftrl", error="insufficient_scope"' + (f', scope="{scope}"' if scope else "")
     return Forbidden(
-        f"This needs {needed} for {where}; the token {grant.name!r} does not have it.",
+        f"This call needs {needed} for {where}: use another token than {grant.name!r}.",
         headers={"WWW-Authenticate": challenge},
     )
 
 
 def _refuse_other_origins(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A browser sends what was entered for Basic also with requests that another site's page made."""
+    """Raise Forbidden for a page of another site: browsers send Basic credentials with its requests."""
     host = origin = None
     for name, value in headers:
         if name == b"host":
@@ -132,7 +138,9 @@ def _refuse_other_origins(headers: Iterable[tuple[bytes, bytes]]) -> None:
         elif name == b"origin":
             origin = value.decode("latin-1")
     if origin is not None and _host_of(origin) != host:
-        raise Forbidden(f"A page of {origin[:80]!r} may not use the token entered for {(host or '')[:80]!r}.")
+        raise Forbidden(
+            f"A page of {origin[:80]!r} must not use the token entered for {(host or '')[:80]!r}."
+        )
 
 
 def _host_of(origin: str) -> str | None:

@@ -1,8 +1,8 @@
-"""Bearer tokens: what one may do, and the file that knows them by their digests.
+"""Bearer tokens: their grants, and the file that lists them by digest.
 
-A token is 256 random bits, so that nobody guesses it however fast a digest is computed. One round of SHA-256
-therefore keeps it as well as a password hash would, which exists to slow down the guessing of what people
-choose, and which would cost milliseconds at every request.
+A token is 256 random bits, which cannot be guessed however fast a digest is computed. One round of SHA-256
+therefore protects it as well as a password hash, which exists to slow down the guessing of passwords that
+people choose, and would cost milliseconds at every request.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 PREFIX = "ftrl_"
 SCOPES = ("predict", "update", "admin")
-LOOK_EVERY_SECONDS = 1.0
+RELOAD_SECONDS = 1.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class TokenFileError(ValueError):
-    """The file cannot be used; the text says which line and why, and holds no token."""
+    """The file cannot be used; the text names the line and the reason, and contains no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the bearer of a token may do. `models`: None stands for all. `admin` includes the other scopes."""
+    """Permissions of a token. `models`: None stands for all. The scope `admin` includes the others."""
 
     digest: bytes
     name: str
@@ -41,7 +41,7 @@ class Grant:
     models: frozenset[str] | None
 
     def allows(self, scope: str | None, model: str | None) -> bool:
-        """`scope` None: any will do. `model` None: no particular one, but all of them."""
+        """`scope` None accepts any scope. `model` None asks for all models."""
         scope_fits = scope is None or scope in self.scopes or "admin" in self.scopes
         return scope_fits and (self.models is None or model in self.models)
 
@@ -67,7 +67,7 @@ def grant_of(entry: object) -> Grant:
     scopes: Any = entry.get("scopes")
     models: Any = entry.get("models")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise TokenFileError("sha256 must be 64 hexadecimal digits in small letters")
+        raise TokenFileError("sha256 must be 64 lower-case hexadecimal digits")
     if not _are_texts(scopes) or not scopes or not set(scopes) <= set(SCOPES):
         raise TokenFileError(f"scopes must be a list of some of {', '.join(SCOPES)}")
     if models != "*" and not _are_texts(models):
@@ -81,7 +81,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def read_tokens(path: Path) -> dict[bytes, Grant]:
-    """One JSON object a line; empty lines and those that begin with # do not count. Raises TokenFileError."""
+    """Read one JSON object a line, skipping empty lines and comments (#). Raises TokenFileError."""
     grants: dict[bytes, Grant] = {}
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -98,8 +98,8 @@ def read_tokens(path: Path) -> dict[bytes, Grant]:
 
 
 class TokenFile:
-    """The grants of a file, read again within a second of its change. What cannot be read leaves those in
-    force that were read before.
+    """The grants of a file, reread within a second of a change. A file that cannot be read leaves the grants
+    as they were.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,22 +107,24 @@ class TokenFile:
         self._path = path
         self._stamp = self._stamp_now()
         self._grants: Mapping[bytes, Grant] = read_tokens(path)
-        self._looked = time.monotonic()
+        self._checked = time.monotonic()
         if not self._grants:
-            log.warning("%s holds no token: nobody is let in", path)
+            log.warning("%s contains no token: every call that needs one is refused", path)
 
     def grant(self, token: bytes) -> Grant | None:
-        """Of this token. Where the digests agree is no secret: who does not have a token cannot steer its
-        digest. They are compared in constant time all the same.
+        """Return the grant of a token, None for an unknown one.
+
+        The time of the look-up reveals nothing of use: a caller without the token cannot choose its digest.
+        The digests are compared in constant time all the same.
         """
-        if time.monotonic() - self._looked > LOOK_EVERY_SECONDS:
-            self._look()
+        if time.monotonic() - self._checked > RELOAD_SECONDS:
+            self._reload_if_changed()
         digest = digest_of(token)
         grant = self._grants.get(digest)
         return grant if grant is not None and hmac.compare_digest(grant.digest, digest) else None
 
-    def _look(self) -> None:
-        self._looked = time.monotonic()
+    def _reload_if_changed(self) -> None:
+        self._checked = time.monotonic()
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return
@@ -130,14 +132,14 @@ class TokenFile:
         try:
             self._grants = read_tokens(self._path)
         except TokenFileError as wrong:
-            log.error("the tokens stay as they were: %s", wrong)  # noqa: TRY400  the message says it all
+            log.error("tokens not reloaded, the previous ones stay valid: %s", wrong)  # noqa: TRY400  the message says it all
         else:
-            log.info("%s was read again: %d tokens", self._path, len(self._grants))
+            log.info("%s reloaded: %d tokens", self._path, len(self._grants))
 
     def _stamp_now(self) -> tuple[int, ...]:
-        """Also another where a symbolic link leads elsewhere, as Kubernetes changes its secrets."""
+        """Identify the file; a symbolic link that is repointed, as in Kubernetes secrets, changes it, too."""
         try:
-            told = self._path.stat()
+            found = self._path.stat()
         except OSError:
             return ()
-        return told.st_ino, told.st_mtime_ns, told.st_size
+        return found.st_ino, found.st_mtime_ns, found.st_size
