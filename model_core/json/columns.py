@@ -1,4 +1,4 @@
-"""What the kernels of JSON requests share: what they read, where they write, and how a feature gets there."""
+"""The arguments that all kernels of the package share, and how a feature is added to them."""
 
 from typing import NamedTuple
 
@@ -19,21 +19,21 @@ OPTION_CELLS = 7
 SCALE, MOST_VALUE, MOST_WEIGHT = range(3)
 
 # Cells of `state`: how much of the columns is filled, how much of that is the context's, and which columns
-# are meant; whether room ran out; the stamps of a row's names and of the context's.
+# are in use; whether room ran out; the stamps of a row's names and of the context's.
 FEATURES, ROWS, CONTEXT, HAS_VALUES, HAS_WEIGHTS, HAS_TIMES, HAS_IDS = range(7)
 FULL, STAMP, CONTEXT_STAMP = range(7, 10)
 STATE_CELLS = 10
 
 
 class Columns(NamedTuple):
-    """The text, and what is made of it.
+    """The text, and the columns that are filled from it.
 
     text uint8 (or bytes, which numba takes as they are): the body and PADDING.
     options int64, bounds float64, state int64: the cells above.
-    hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ptr int64[r+1], labels uint8[r], weights
-    float64[r] (meant once HAS_WEIGHTS), times int64[r] (HAS_TIMES), ids int64[r, 2] (HAS_IDS): where a row's
-    id stands in the text, 0 and 0 for none.  The first CONTEXT features are not part of any row.
-    seen int64[], kinds int64[]: the tables of json_names.
+    hashes uint32[k], values float64[k] (in use once HAS_VALUES), row_ptr int64[r+1], labels uint8[r], weights
+    float64[r] (in use once HAS_WEIGHTS), times int64[r] (HAS_TIMES), ids int64[r, 2] (HAS_IDS): where a row's
+    id is in the text, 0 and 0 for none.  The first CONTEXT features are not part of any row.
+    seen int64[], kinds int64[]: the tables of names.py.
     """
 
     text: Bytes
@@ -53,7 +53,7 @@ class Columns(NamedTuple):
 
 @inlined_kernel
 def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None:
-    """One more feature of the row; the column of values begins with the first that is not 1."""
+    """Add a feature to the row; the column of values is in use from the first value that is not 1."""
     state, values = columns.state, columns.values
     k = state[FEATURES]
     if k == columns.hashes.size:
@@ -71,7 +71,7 @@ def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None
 
 @inlined_kernel
 def add_context(columns: Columns) -> None:
-    """The features of the context once more."""
+    """Add the features of the context to the row."""
     for j in range(columns.state[CONTEXT]):
         value = columns.values[j] if columns.state[HAS_VALUES] else 1.0
         add_feature(columns, columns.hashes[j], value)

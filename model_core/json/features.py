@@ -1,7 +1,7 @@
-"""An object of features to hashes and values, as FeatureEncoder makes them of it, compiled.
+"""Reads an object of features into hashes and values, the same as FeatureEncoder makes of it.
 
-Only for contracts by which names alone decide nothing (text_formats.is_plain).  Positions and REFUSED as in
-json_scan.
+Only for contracts in which no name has a rule of its own (model_core.text.parser.is_plain). Positions and
+REFUSED are those of scan.py.
 """
 
 import math
@@ -94,7 +94,7 @@ def _feature(columns: Columns, i: int) -> int:
 
 @inlined_kernel
 def _add_value(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
-    """What the value at `i` makes of a name; first asked for the commonest kind of value."""
+    """Add the features of a name with the value at `i`; the most frequent kinds of values come first."""
     text = columns.text
     first = at(text, i)
     if first == QUOTE:
@@ -120,7 +120,7 @@ def _add_value(columns: Columns, name: Partial, name_hash: np.uint32, i: int) ->
 
 @inlined_kernel
 def _add_category(columns: Columns, name: Partial, start: int, stop: int) -> None:
-    """The category `name=text[start:stop]`."""
+    """Add the category `name=text[start:stop]`."""
     category = extended(extended_by_equals(name), columns.text, start, stop)
     add_feature(columns, finished(category), 1.0)
 
@@ -164,7 +164,7 @@ def _add_number(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -
 
 @inlined_kernel
 def _bucket(value: float) -> tuple[int, int]:
-    """Where feature_text.bucket_text(value) stands in _BUCKETS."""
+    """Return where feature_text.bucket_text(value) is in _BUCKETS."""
     # Beyond 2**53 the sum loses its 1, which moves no number across a power of two.
     index = 0 if value == 0.0 else math.frexp(np.floor(abs(value)) + 1.0)[1]
     start = _BUCKET_CELLS * (index if value >= 0.0 else _BUCKET_COUNT - index)

@@ -1,10 +1,10 @@
-"""The bodies of /predict and /update to columns, one pass over the bytes.
+"""Reads the bodies of /predict and /update into columns, in one pass over the bytes.
 
     {"features": {...}, "label": 1, "weight": 2, ...}   or {"examples": [{...}, ...]}
     {"features": {...}, "id": "a"}                      or {"context": {...}, "instances": [{...}, ...]}
 
-A body that is not entirely ordinary is refused: whatever may be wrong with it is for others to say.
-Positions and REFUSED as in json_scan.
+A body that is not entirely ordinary is left to the other reader, which reports what is wrong, if anything.
+Positions and REFUSED are those of scan.py.
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ from model_core.kernels.compiled import kernel
 from model_core.text.columns import Bytes, Floats, Integers
 
 _LAST_STAMP = 1 << 30
-_MANY = (KEY_EXAMPLES, KEY_CONTEXT | KEY_INSTANCES)  # of what the body's first key says so
+_MANY = (KEY_EXAMPLES, KEY_CONTEXT | KEY_INSTANCES)  # first keys of a body with a list, by row
 
 
 @kernel
@@ -99,7 +99,7 @@ def _begin(columns: Columns) -> None:
 
 @kernel
 def _begin_rows(columns: Columns) -> None:
-    """No rows and no context yet."""
+    """Begin without rows and without a context."""
     state = columns.state
     state[:FULL] = 0
     state[STAMP] += 1
@@ -121,7 +121,7 @@ def _first_key(text: Bytes, i: int) -> int:
 
 @kernel
 def _read_examples(columns: Columns, i: int, what: int) -> int:
-    """The rows of an object of which examples are the first and only field."""
+    """Read an object whose only field is `examples`."""
     text = columns.text
     _, i = read_key(text, after_blanks(text, i + 1))
     i = read_rows(columns, value_after_colon(text, i), what, columns.options[MOST_EXAMPLES])
@@ -132,7 +132,7 @@ def _read_examples(columns: Columns, i: int, what: int) -> int:
 
 @kernel
 def _read_instances(columns: Columns, i: int, what: int) -> int:
-    """The rows of an object of instances, with a context or without."""
+    """Read an object of `instances`, with a `context` or without."""
     text = columns.text
     found, start = 0, i
     i = after_blanks(text, i + 1)
@@ -145,7 +145,7 @@ def _read_instances(columns: Columns, i: int, what: int) -> int:
             i = _read_context(columns, i)
         else:
             start = i
-        # Instances that came before their context are read once more.
+        # Instances that came before their context are read again.
         if key == KEY_INSTANCES or (found and i != REFUSED):
             rows_end = read_rows(columns, start, what, columns.options[MOST_INSTANCES])
             i = rows_end if key == KEY_INSTANCES or rows_end == REFUSED else i

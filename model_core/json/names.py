@@ -1,7 +1,7 @@
-"""Names by their hashes: those that an object had already, and those known as text or number, compiled.
+"""Names by their hashes: those already seen in an object, and those known as text or as number.
 
-Both tables are hashed with open addressing and few probes; they know a name by its 32-bit hash alone.  Two
-names with one hash count as one, which asks the slow path once too often and is never wrong.
+Both tables use open addressing with few probes, and store only the 32-bit hash of a name. Two names with the
+same hash count as one, which sends a body to the other reader needlessly and is never wrong.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from model_core.kernels.compiled import inlined_kernel, kernel
 
 AS_TEXT, AS_NUMBER = 1, 2
 
-KNOWN_NAMES = 16384  # cells; with few probes, names are let go well before all are taken
+KNOWN_NAMES = 16384  # cells; with few probes, names are dropped well before all cells are taken
 _PROBES = 32
 _KIND_BITS, _HASH_BITS = 2, 32
 _KINDS = (1 << _KIND_BITS) - 1
@@ -19,10 +19,10 @@ _KINDS = (1 << _KIND_BITS) - 1
 
 @inlined_kernel
 def is_new(seen: NDArray[np.int64], name_hash: np.uint32, stamp: int, other_stamp: int) -> bool:
-    """Enter a name under `stamp`; False if it was there under either stamp, or there is no room.
+    """Enter a name under `stamp`; False if it is there under either stamp, or there is no room.
 
-    seen int64[power of two]: stamp and hash; what other stamps left behind is room. A positive stamp that
-    was not there before empties the table.
+    seen int64[power of two]: stamp and hash; entries of other stamps count as room, so that a new positive
+    stamp empties the table.
     """
     mask = seen.size - 1
     cell = np.int64(name_hash) & mask
@@ -40,7 +40,7 @@ def is_new(seen: NDArray[np.int64], name_hash: np.uint32, stamp: int, other_stam
 
 @inlined_kernel
 def is_known(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> bool:
-    """Whether a name was entered in this kind. True also where there is no room to enter it.
+    """Return whether a name was entered as this kind; also True if there is no room to enter it.
 
     kinds int64[KNOWN_NAMES]: hash and kinds, 0 for none.
     """
@@ -52,7 +52,7 @@ def is_known(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> bool:
 
 @kernel
 def enter(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> None:
-    """Know a name in this kind from now on, if there is room."""
+    """Enter a name as this kind, if there is room."""
     cell = _cell(kinds, name_hash)
     entry = kinds[np.uint64(cell)]
     if entry == 0 or entry >> _KIND_BITS == np.int64(name_hash):
@@ -61,7 +61,7 @@ def enter(kinds: NDArray[np.int64], name_hash: np.uint32, kind: int) -> None:
 
 @inlined_kernel
 def _cell(kinds: NDArray[np.int64], name_hash: np.uint32) -> np.int64:
-    """Where the name stands, or would; another's cell where there is no room."""
+    """Return the cell of a name, or the one it would get; another name's cell if there is no room."""
     mask = kinds.size - 1
     cell = np.int64(name_hash) & mask
     for _ in range(_PROBES):

@@ -1,11 +1,10 @@
-"""Requests of /predict and /update, straight from the bytes of their bodies to batches of hashed examples.
+"""RequestParser, the entry to the package: from the bytes of a body to a batch of hashed examples.
 
-A fast path for what is entirely ordinary: where it gives a batch, that is the one which a careful reading of
-the JSON and FeatureEncoder would give, bit for bit.  It gives none, and no reason, for everything that is
-wrong, and also for some of what is fine: strings with escapes, a name twice in an object, integers of more
-than 15 digits, numbers that take more than one rounding to read, leap seconds, and whatever brings a name
-that FeatureEncoder has not said to have met, as text or as number.  The last is so that it meets every name,
-and can report those of mixed kinds.
+A batch is, bit for bit, the one that the careful reader (pydantic and FeatureEncoder) would make. The parser
+returns None, without a reason, for everything that is wrong, and for some of what is right: strings with
+escapes, a name twice in an object, integers of more than 15 digits, numbers that take more than one rounding
+to read, leap seconds, and any name that FeatureEncoder has not yet reported as met, as text or as number. The
+last makes FeatureEncoder meet every name, so that it can report names of mixed kinds.
 """
 
 from collections.abc import Sequence
@@ -41,12 +40,12 @@ from model_core.text.parser import is_plain
 _NUMBER_KINDS = {"raw": RAW, "log": LOG, "bucket": BUCKET}
 _DEFAULT_LIMITS = Limits()
 _FIRST_FEATURES = 8192
-_MOST_FEATURES = 8192  # of an example that is still ordinary
-_KEPT_FEATURES = 1 << 18  # room that a parser keeps from one request to the next
+_MOST_FEATURES = 8192  # of an example; more are left to the careful reader
+_KEPT_FEATURES = 1 << 18  # room that is kept from one request to the next
 
 
 class ParsedUpdate(NamedTuple):
-    """The examples of a body, without event ids; `many`: whether they came as a list."""
+    """The examples of a body; `many`: whether they came as a list."""
 
     many: bool
     batch: ExampleBatch
@@ -75,22 +74,22 @@ class RequestParser:
         self._columns = _columns(contract, limits, max_examples, max_instances)
 
     def update(self, body: bytes) -> ParsedUpdate | None:
-        """The examples of an /update, or None."""
+        """Parse the body of an /update, or return None."""
         many = self._parse(body, AN_EXAMPLE)
         return None if many is None else ParsedUpdate(many, *self._taken(body))
 
     def predict(self, body: bytes) -> ParsedPredict | None:
-        """The instances of a /predict, or None."""
+        """Parse the body of a /predict, or return None."""
         many = self._parse(body, AN_INSTANCE)
         return None if many is None else ParsedPredict(many, *self._taken(body))
 
     def met(self, name: str, is_number: bool) -> None:
-        """From now on, bodies with this name as a text, or as a number, are ordinary."""
+        """Accept bodies with this name as a text, or as a number, from now on."""
         name_hash = np.uint32(murmur(name.encode(), int(self._columns.options[SEED])))
         enter(self._columns.kinds, name_hash, AS_NUMBER if is_number else AS_TEXT)
 
     def _parse(self, body: bytes, what: int) -> bool | None:
-        """Fill the columns; whether the body has many rows, or None."""
+        """Fill the columns; return whether the body has a list of rows, or None if it is not ordinary."""
         if not self._is_usable or not _is_utf8(body):
             return None
         text: Any = body + PADDING
@@ -101,7 +100,7 @@ class RequestParser:
             self._make_room(max(4 * self._columns.hashes.size, len(body) // 4))
 
     def _taken(self, body: bytes) -> tuple[ExampleBatch, Sequence[str | None] | None]:
-        """Copies of what the columns hold, and the ids."""
+        """Return copies of the columns, and the ids."""
         columns = self._columns
         stop, rows, start, has_values, has_weights, has_times, has_ids, *_ = columns.state.tolist()
         batch = ExampleBatch(
@@ -131,7 +130,7 @@ def warm_up() -> None:
 
 
 def _columns(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Columns:
-    """Empty ones; only pages that are touched cost memory."""
+    """Return empty columns; only pages that are touched cost memory."""
     rows = max(max_examples, max_instances, 1)
     options = _options(contract, limits, max_examples, max_instances)
     return Columns(

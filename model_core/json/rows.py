@@ -1,6 +1,6 @@
-"""One example or instance of a request to a row of the columns, compiled.
+"""Reads an example or an instance into a row of the columns.
 
-Positions and REFUSED as in json_scan.
+Positions and REFUSED are those of scan.py.
 """
 
 import numpy as np
@@ -66,7 +66,7 @@ _NEEDED = tuple(sum(_BITS[key] for key in fields.required) for fields in _ROWS)
 
 @kernel
 def read_key(text: Bytes, i: int) -> tuple[int, int]:
-    """(one bit for the key that begins at `i` with its quote, its end), or (0, REFUSED) for any other."""
+    """Return (bit of the key whose opening quote is at `i`, its end), or (0, REFUSED) for any other."""
     if at(text, i) != QUOTE:
         return 0, REFUSED
     for position in range(len(_KEYS)):
@@ -81,7 +81,7 @@ def read_key(text: Bytes, i: int) -> tuple[int, int]:
 
 @kernel
 def read_rows(columns: Columns, i: int, what: int, most: int) -> int:
-    """Add a row for each item of a list."""
+    """Add a row for each item of the list at `i`."""
     text = columns.text
     if i == REFUSED or at(text, i) != OPEN_LIST:
         return REFUSED
@@ -99,7 +99,7 @@ def read_rows(columns: Columns, i: int, what: int, most: int) -> int:
 
 @kernel
 def read_row(columns: Columns, i: int, what: int) -> int:
-    """Add the row that an object is; the context's features come before its own."""
+    """Add a row for the object at `i`; the context's features come before its own."""
     text = columns.text
     if at(text, i) != OPEN_OBJECT:
         return REFUSED
@@ -132,7 +132,7 @@ def read_row(columns: Columns, i: int, what: int) -> int:
 
 @inlined_kernel
 def _begin_row(columns: Columns) -> int:
-    """The row's first feature; the fields that it may lack are as if it lacked them."""
+    """Set the optional fields of a row to absent; return the index of its first feature."""
     state = columns.state
     row, first = state[ROWS], state[FEATURES]
     state[STAMP] += 1
@@ -145,7 +145,7 @@ def _begin_row(columns: Columns) -> int:
 
 @inlined_kernel
 def _end_row(columns: Columns, weight: float, rate: float) -> bool:
-    """False where the weight or the sample rate is out of bounds."""
+    """Complete a row; False if its weight or sample rate is out of bounds."""
     state, most = columns.state, columns.bounds[MOST_WEIGHT]
     row = state[ROWS]
     if not (0.0 <= weight <= most and 0.0 < rate <= 1.0 and rate * most >= 1.0):
@@ -160,7 +160,7 @@ def _end_row(columns: Columns, weight: float, rate: float) -> bool:
 
 @inlined_kernel
 def _read_factor(text: Bytes, i: int) -> tuple[int, float]:
-    """A number, or 1 for null."""
+    """Read a number, or null as 1."""
     if at(text, i) == ord("n"):
         return null_end(text, i), 1.0
     return read_number(text, i)
@@ -168,7 +168,7 @@ def _read_factor(text: Bytes, i: int) -> tuple[int, float]:
 
 @kernel
 def _read_field(columns: Columns, i: int, key: int) -> int:
-    """A label, an identifier or the time of an event into the row."""
+    """Read a label, an id or the time of an event into the row."""
     if key == _LABEL:
         return _read_label(columns, i)
     if at(columns.text, i) == ord("n"):

@@ -1,8 +1,8 @@
-"""The tokens of JSON as it is ordinarily written: one pass over the bytes, compiled.  (RFC 8259)
+"""The tokens of JSON as it is ordinarily written (RFC 8259).
 
-Everything here takes and returns positions in a text that ends with a zero byte and some padding; a position
-of REFUSED means that the text is not ordinary: not JSON, or JSON of a kind that is left to others, such as
-strings with escapes.  The text as a whole is known to be UTF-8.
+Every function takes and returns positions in a text that ends with a zero byte and some padding. A position
+of REFUSED means that the text is not ordinary: not JSON, or JSON that is left to the other reader, such as
+strings with escapes. The text as a whole is known to be UTF-8.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ def at(text: Bytes, i: int) -> int:
 
 @inlined_kernel
 def after_blanks(text: Bytes, i: int) -> int:
-    """The next position that is not white space."""
+    """Return the next position that is not white space."""
     while _IS_BLANK[at(text, i)]:
         i += 1
     return i
@@ -48,7 +48,7 @@ def after_blanks(text: Bytes, i: int) -> int:
 
 @inlined_kernel
 def text_end(text: Bytes, i: int) -> int:
-    """The closing quote of a string whose first character is at `i`."""
+    """Return the closing quote of a string whose first character is at `i`."""
     while not _ENDS_TEXT[at(text, i)]:
         i += 1
     return i if at(text, i) == QUOTE else REFUSED
@@ -56,7 +56,7 @@ def text_end(text: Bytes, i: int) -> int:
 
 @inlined_kernel
 def name_end(text: Bytes, i: int) -> int:
-    """The same for a string that has only characters that a feature's name may have."""
+    """Return the same for a string of characters that a feature's name may have."""
     while True:
         while not _ENDS_NAME[at(text, i)]:
             i += 1
@@ -69,14 +69,14 @@ def name_end(text: Bytes, i: int) -> int:
 
 @inlined_kernel
 def value_after_colon(text: Bytes, i: int) -> int:
-    """The start of the value whose name ends before `i`."""
+    """Return the start of the value whose name ends before `i`."""
     i = after_blanks(text, i)
     return after_blanks(text, i + 1) if at(text, i) == COLON else REFUSED
 
 
 @inlined_kernel
 def next_item(text: Bytes, i: int, close: int) -> int:
-    """What follows an item that ends before `i`: another one, or the closing bracket of them all."""
+    """Return what follows an item that ends before `i`: the next item, or the closing bracket."""
     i = after_blanks(text, i)
     if at(text, i) == COMMA:
         i = after_blanks(text, i + 1)
@@ -86,7 +86,7 @@ def next_item(text: Bytes, i: int, close: int) -> int:
 
 @inlined_kernel
 def boolean_end(text: Bytes, i: int) -> int:
-    """Where `true` or `false`, which begins at `i`, ends."""
+    """Return the end of `true` or `false`, which begins at `i`."""
     if block(text, uint64(i)) == _TRUE:
         return i + 4
     return i + 5 if at(text, i) == ord("f") and block(text, uint64(i + 1)) == _ALSE else REFUSED
@@ -99,7 +99,7 @@ def null_end(text: Bytes, i: int) -> int:
 
 @inlined_kernel
 def read_number(text: Bytes, i: int) -> tuple[int, float]:
-    """(where it ends, the number), -0 being 0 as for Python's int and -0.0 not."""
+    """Return (its end, the number); -0 is 0 as for Python's int, -0.0 is not."""
     negative = at(text, i) == MINUS
     first = i + negative
     i, whole = first, 0
@@ -121,7 +121,7 @@ def is_exponent(byte: int) -> bool:
 
 @kernel
 def _read_fraction(text: Bytes, start: int, i: int) -> tuple[int, float]:
-    """The number that begins at `start`, from its point or its exponent at `i` on."""
+    """Read the rest of the number that begins at `start`, from its point or exponent at `i`."""
     if at(text, i) == _POINT:
         point = i
         i = _digits_end(text, i + 1)

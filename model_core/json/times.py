@@ -1,6 +1,6 @@
-"""The time of an event, in seconds since 1970 or as RFC 3339, compiled.
+"""Reads the time of an event, in seconds since 1970 or as RFC 3339.
 
-Positions and REFUSED as in json_scan.
+Positions and REFUSED are those of scan.py.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _TWO_TO_52 = 2.0**52
 
 @kernel
 def read_time(text: Bytes, i: int) -> tuple[int, int]:
-    """(where it ends, milliseconds since 1970); leap seconds and lower-case letters are not ordinary."""
+    """Return (its end, milliseconds since 1970); leap seconds and lower-case letters are not ordinary."""
     if at(text, i) == QUOTE:
         return _read_date(text, i + 1)
     i, seconds = read_number(text, i)
@@ -58,7 +58,7 @@ def _number(text: Bytes, i: int, digits: int) -> int:
 
 @inlined_kernel
 def _day(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, or -1 for what is none or before it."""
+    """Return days since 1970-01-01, or -1 for a day before it or one that does not exist."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if year < 1970 or not 1 <= month <= 12:
         return -1
@@ -73,7 +73,7 @@ def _day(year: int, month: int, day: int) -> int:
 
 @inlined_kernel
 def _read_milliseconds(text: Bytes, i: int) -> tuple[int, int]:
-    """The first three digits of a fraction that may be there."""
+    """Read the first three digits of an optional fraction."""
     if at(text, i) != ord("."):
         return i, 0
     first, milliseconds, unit = i + 1, 0, 100
@@ -87,7 +87,7 @@ def _read_milliseconds(text: Bytes, i: int) -> tuple[int, int]:
 
 @inlined_kernel
 def _read_offset(text: Bytes, i: int) -> tuple[int, int]:
-    """The offset from UTC in minutes, and the closing quote."""
+    """Read the offset from UTC, in minutes, and the closing quote."""
     if i == REFUSED:
         return REFUSED, 0
     sign, offset = at(text, i), 0
