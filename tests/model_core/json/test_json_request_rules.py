@@ -1,4 +1,4 @@
-"""Requests that the kernel reads, and those that it leaves to others, rule by rule."""
+"""Requests that the kernel reads or leaves to the careful reader, rule by rule."""
 
 import json
 from datetime import date
@@ -113,7 +113,7 @@ def test_ordinary_features_are_read(text: str) -> None:
         '"a": 1}, "b": {',
     ],
 )
-def test_what_is_not_ordinary_is_left_to_others(text: str) -> None:
+def test_features_that_are_not_ordinary_are_left(text: str) -> None:
     assert features(text) is None
 
 
@@ -155,7 +155,7 @@ def test_what_is_not_ordinary_is_left_to_others(text: str) -> None:
         b'{"instances": [' + b",".join([b'{"features": {}}'] * (MOST_ROWS + 1)) + b"]}",
     ],
 )
-def test_predictions_of_another_shape_are_left_to_others(body: bytes) -> None:
+def test_predictions_of_another_shape_are_left(body: bytes) -> None:
     assert predict(body) is None
 
 
@@ -200,7 +200,7 @@ def test_predictions_of_another_shape_are_left_to_others(body: bytes) -> None:
         '"label": 1, "examples": []',
     ],
 )
-def test_examples_with_another_field_are_left_to_others(fields: str) -> None:
+def test_examples_with_other_fields_are_left(fields: str) -> None:
     assert update('{"features": {}, ' + fields + "}") is None
     assert update('{"examples": [{' + fields + ', "features": {}}]}') is None
 
@@ -222,7 +222,7 @@ def test_examples_with_another_field_are_left_to_others(fields: str) -> None:
         '"1970-01-01T00:00:00-00:01"',
     ],
 )
-def test_times_are_those_of_the_slow_way(time: str) -> None:
+def test_times_equal_those_of_the_careful_reader(time: str) -> None:
     assert update('{"label": 1, "features": {}, "event_time": ' + time + "}") is not None
 
 
@@ -231,7 +231,7 @@ def test_every_day_is_known(day: date) -> None:
     assert update(f'{{"label": 1, "features": {{}}, "event_time": "{day}T00:00:00Z"}}') is not None
 
 
-def test_a_context_stands_before_each_instance_wherever_it_is_written() -> None:
+def test_a_context_precedes_each_instance_wherever_it_is() -> None:
     context, instances = (
         '"context": {"a": 2, "b": "x"}',
         '"instances": [{"features": {"c": "y"}}, {"features": {}}]',
@@ -256,7 +256,7 @@ def test_lists_count_as_many_features_as_they_have_texts() -> None:
     assert predict(with_context % ', "y"', limits=limits) is None
 
 
-def test_many_more_features_than_there_is_room_for_at_first_are_read() -> None:
+def test_the_columns_grow_for_many_features() -> None:
     names = {f"n{i}": "x" for i in range(1000)}
     instances = [{"features": {"i": i}, "id": f"é{i}"} for i in range(1000)]
     body = json.dumps({"context": names, "instances": instances}, ensure_ascii=False).encode()
@@ -274,11 +274,11 @@ def test_many_more_features_than_there_is_room_for_at_first_are_read() -> None:
         HashContract(strict=True),
     ],
 )
-def test_contracts_that_look_at_names_are_left_to_others(contract: HashContract) -> None:
+def test_contracts_with_rules_for_names_are_left(contract: HashContract) -> None:
     assert predict('{"features": {"c": "x"}}', contract) is None
 
 
-def test_names_of_mixed_kinds_come_to_the_encoder_and_are_read_afterwards() -> None:
+def test_the_encoder_meets_names_of_mixed_kinds_first() -> None:
     parser = RequestParser(HashContract())
     encoder = FeatureEncoder(HashContract(), met=parser.met)
     for value in ("x", 1, "y", 2, None, ["z"], True):
@@ -289,7 +289,7 @@ def test_names_of_mixed_kinds_come_to_the_encoder_and_are_read_afterwards() -> N
     assert parser.predict(b'{"features": {"a": 1}}') is not None
 
 
-def test_a_name_in_a_body_that_was_refused_still_comes_to_the_encoder() -> None:
+def test_the_encoder_meets_names_of_refused_bodies_too() -> None:
     parser = RequestParser(HashContract())
     encoder = FeatureEncoder(HashContract(), met=parser.met)
     assert parser.predict(b'{"features": {"a": "x"}, "surprise": 1}') is None  # and pydantic refuses it, too
@@ -308,7 +308,7 @@ def test_names_beyond_those_that_are_tracked_are_read_at_once() -> None:
     assert sum(parsed is not None for parsed in new) > 200
 
 
-def test_names_with_one_hash_are_left_to_others() -> None:
+def test_names_with_the_same_hash_are_left() -> None:
     by_hash: dict[int, str] = {}
     for i in range(1_000_000):
         other = by_hash.setdefault(mmh3.hash(f"n{i}"), f"n{i}")
@@ -320,7 +320,7 @@ def test_names_with_one_hash_are_left_to_others() -> None:
     pytest.fail("no two names with one hash")
 
 
-def test_stamps_begin_anew_before_they_end() -> None:
+def test_stamps_restart_before_they_run_out() -> None:
     way = PredictWay(HashContract(), USUAL, MOST_ROWS)
     body = b'{"instances": [{"features": {"a": 1}}, {"features": {"a": 2}}]}'
     assert way.check(body)
@@ -330,7 +330,7 @@ def test_stamps_begin_anew_before_they_end() -> None:
     assert way.parser._columns.state[STAMP] < 100
 
 
-def test_results_are_not_touched_by_the_next_request() -> None:
+def test_results_do_not_change_with_the_next_request() -> None:
     parser = RequestParser(RAW)
     parser.met("a", True)
     bodies = [b'{"features": {"a": %d}, "label": %d, "weight": %d}' % (i, i % 2, i) for i in range(2, 6)]

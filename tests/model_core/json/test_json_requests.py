@@ -1,4 +1,4 @@
-"""Any request, ordinary or damaged: what the kernel reads is what the slow way reads."""
+"""For any request, ordinary or damaged, the kernel agrees with the careful reader."""
 
 import json
 import random
@@ -130,7 +130,7 @@ def bodies(draw: Any, way: Way) -> bytes:
 
 
 @given(st.data(), st.sampled_from(ROOMY))
-def test_ordinary_requests_are_read_as_the_slow_way_reads_them(data: st.DataObject, way: Way) -> None:
+def test_both_readers_agree_on_ordinary_requests(data: st.DataObject, way: Way) -> None:
     body = data.draw(bodies(way))
     slow = way.slow(body)
     assert slow is not None
@@ -138,12 +138,12 @@ def test_ordinary_requests_are_read_as_the_slow_way_reads_them(data: st.DataObje
 
 
 @given(st.data(), st.sampled_from(TIGHT))
-def test_tight_limits_forbid_the_same_to_both(data: st.DataObject, way: Way) -> None:
+def test_both_readers_agree_on_tight_limits(data: st.DataObject, way: Way) -> None:
     way.check(data.draw(bodies(way)))
 
 
 @given(st.data(), st.sampled_from(ROOMY + TIGHT), st.integers(1, 3))
-def test_damaged_requests_are_refused_or_read_as_the_slow_way_reads_them(
+def test_both_readers_agree_on_damaged_requests(
     data: st.DataObject, way: Way, times: int
 ) -> None:
     body = data.draw(bodies(way))
@@ -206,7 +206,7 @@ SEEDS = [
 
 
 @pytest.mark.parametrize("way", ROOMY + TIGHT, ids=lambda way: type(way).__name__)
-def test_many_damaged_requests_are_never_read_otherwise(way: Way) -> None:
+def test_both_readers_agree_on_many_damaged_requests(way: Way) -> None:
     rng = random.Random(7)
     taken = 0
     for _ in range(400):

@@ -41,7 +41,7 @@ def test_json_that_is_not_utf_8_is_refused(api: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["/predict", "/update"])
 @pytest.mark.parametrize("text", ["[]", "null", "3", '"text"', "true"])
-def test_a_body_that_is_no_object_is_refused(api: httpx.Client, path: str, text: str) -> None:
+def test_a_body_other_than_an_object_is_refused(api: httpx.Client, path: str, text: str) -> None:
     invalid(post(api, path, text), "", "wrong_type")
 
 
@@ -65,7 +65,7 @@ def test_a_body_that_is_no_object_is_refused(api: httpx.Client, path: str, text:
         ("/update", {"examples": [GOOD, GOOD | {"weight": "2"}]}, "examples[1].weight"),
     ],
 )
-def test_wrong_types_are_refused_where_they_stand(
+def test_a_wrong_type_is_reported_with_its_path(
     api: httpx.Client, path: str, body: dict[str, Any], where: str
 ) -> None:
     invalid(api.post(path, json=body), where, "wrong_type")
@@ -85,7 +85,7 @@ def test_wrong_types_are_refused_where_they_stand(
         ("/update", {"examples": [GOOD, GOOD | {"x": 1}]}, "examples[1].x"),
     ],
 )
-def test_unknown_fields_are_refused_where_they_stand(
+def test_an_unknown_field_is_reported_with_its_path(
     api: httpx.Client, path: str, body: dict[str, Any], where: str
 ) -> None:
     invalid(api.post(path, json=body), where, "unknown_field")
@@ -103,14 +103,14 @@ def test_unknown_fields_are_refused_where_they_stand(
         ("/update", {"examples": [GOOD, {"features": {}}]}, "examples[1].label"),
     ],
 )
-def test_missing_fields_are_named(api: httpx.Client, path: str, body: dict[str, Any], where: str) -> None:
+def test_a_missing_field_is_reported_with_its_path(api: httpx.Client, path: str, body: dict[str, Any], where: str) -> None:
     invalid(api.post(path, json=body), where, "required")
 
 
 @pytest.mark.parametrize(
     "number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e7", "-1000001", "9" * 400]
 )
-def test_a_feature_value_that_is_no_number_or_too_large_is_refused(api: httpx.Client, number: str) -> None:
+def test_a_value_that_is_not_finite_or_too_large_is_refused(api: httpx.Client, number: str) -> None:
     features = f'"features": {{"age": {number}}}'
     instances = f'{{"instances": [{{{features}}}]}}'
     invalid(post(api, "/predict", f"{{{features}}}"), "features.age", "out_of_range")
@@ -118,7 +118,7 @@ def test_a_feature_value_that_is_no_number_or_too_large_is_refused(api: httpx.Cl
     invalid(post(api, "/update", f'{{{features}, "label": 1}}'), "features.age", "out_of_range")
 
 
-def test_the_bound_of_a_value_is_named(api: httpx.Client) -> None:
+def test_the_error_names_the_bound_of_a_value(api: httpx.Client) -> None:
     reply = api.post("/predict", json={"features": {"age": 1000001}})
     assert "1e+06" in invalid(reply, "features.age", "out_of_range")
 
@@ -135,7 +135,7 @@ def test_a_sample_rate_out_of_bounds_is_refused(api: httpx.Client, number: str) 
     invalid(post(api, "/update", text), "sample_rate", "out_of_range")
 
 
-def test_the_bounds_of_weights_are_named(api: httpx.Client) -> None:
+def test_the_error_names_the_bounds_of_weights(api: httpx.Client) -> None:
     def refusal(**field: float) -> str:
         [name] = field
         return invalid(api.post("/update", json=GOOD | field), name, "out_of_range")
@@ -146,7 +146,7 @@ def test_the_bounds_of_weights_are_named(api: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("number", ['"NaN"', '"0.5"', '"Infinity"'])
-def test_numbers_are_not_taken_from_text(api: httpx.Client, number: str) -> None:
+def test_a_number_in_quotes_is_refused(api: httpx.Client, number: str) -> None:
     text = f'{{"features": {{}}, "label": 1, "weight": {number}}}'
     invalid(post(api, "/update", text), "weight", "wrong_type")
 
@@ -157,7 +157,7 @@ def test_labels_other_than_0_and_1_are_refused(api: httpx.Client, label: str) ->
     assert "0, 1, true or false" in invalid(reply, "label", "invalid_value")
 
 
-def test_a_label_of_minus_1_is_told_to_be_0(api: httpx.Client) -> None:
+def test_the_error_of_label_minus_1_suggests_0(api: httpx.Client) -> None:
     one, many = GOOD | {"label": -1}, {"examples": [GOOD, GOOD | {"label": -1}]}
     assert "use 0" in invalid(api.post("/update", json=one), "label", "invalid_value")
     assert "use 0" in invalid(api.post("/update", json=many), "examples[1].label", "invalid_value")
@@ -180,7 +180,7 @@ def test_feature_names_out_of_bounds_are_refused(api: httpx.Client, name: str, c
     assert error["code"] == code
 
 
-def test_too_many_features_are_refused_and_the_limit_is_named(api: httpx.Client) -> None:
+def test_too_many_features_are_refused_with_the_limit(api: httpx.Client) -> None:
     features = {f"f{i}": 1 for i in range(1025)}
     assert "1024" in invalid(api.post("/predict", json={"features": features}), "features", "too_many")
     split = {
@@ -198,12 +198,12 @@ def test_a_feature_both_in_context_and_instance_is_refused(api: httpx.Client) ->
     invalid(api.post("/predict", json=body), "instances[1].features.ad", "duplicate_name")
 
 
-def test_too_many_instances_are_refused_and_the_limit_is_named(api: httpx.Client) -> None:
+def test_too_many_instances_are_refused_with_the_limit(api: httpx.Client) -> None:
     body: dict[str, Any] = {"instances": [{"features": {}}] * 1001}
     assert "1000" in invalid(api.post("/predict", json=body), "instances", "too_many")
 
 
-def test_too_many_examples_are_refused_and_the_limit_is_named(api: httpx.Client) -> None:
+def test_too_many_examples_are_refused_with_the_limit(api: httpx.Client) -> None:
     reply = api.post("/update", json={"examples": [GOOD] * 10_001})
     assert "10000" in invalid(reply, "examples", "too_many")
 
@@ -233,7 +233,7 @@ def test_ids_are_bounded(api: httpx.Client, identifier: str) -> None:
         ([], "wrong_type"),
     ],
 )
-def test_event_times_that_are_none_are_refused(api: httpx.Client, event_time: object, code: str) -> None:
+def test_an_invalid_event_time_is_refused(api: httpx.Client, event_time: object, code: str) -> None:
     invalid(api.post("/update", json=GOOD | {"event_time": event_time}), "event_time", code)
 
 
@@ -242,7 +242,7 @@ def test_an_event_time_of_nan_is_refused(api: httpx.Client) -> None:
     invalid(reply, "event_time", "out_of_range")
 
 
-def test_one_bad_example_keeps_the_whole_request_from_being_learned(api: httpx.Client, model: str) -> None:
+def test_nothing_is_learned_if_one_example_is_bad(api: httpx.Client, model: str) -> None:
     reply = api.post(f"{model}/update", json={"examples": [GOOD] * 300 + [GOOD | {"label": 7}]})
     invalid(reply, "examples[300].label", "invalid_value")
     assert api.get(model).json()["t"] == 0
@@ -290,7 +290,7 @@ def test_a_bad_wait_is_refused(api: httpx.Client, flag: str) -> None:
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
-def test_other_content_types_are_refused_with_the_right_one_named(
+def test_other_content_types_are_refused(
     api: httpx.Client, content_type: str
 ) -> None:
     reply = api.post("/predict", content=json.dumps(GOOD), headers={"content-type": content_type})
@@ -301,7 +301,7 @@ def test_a_body_without_a_content_type_is_refused(api: httpx.Client) -> None:
     problem(api.post("/predict", content=b"{}"), 415, "unsupported_media_type")
 
 
-def test_long_names_do_not_come_back_whole(api: httpx.Client) -> None:
+def test_errors_shorten_long_names(api: httpx.Client) -> None:
     reply = api.post("/predict", json={"features": {"x" * 100_000: 1}})
     problem(reply, 422, "unprocessable")
     assert len(reply.content) < 2000

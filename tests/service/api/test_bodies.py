@@ -1,4 +1,4 @@
-"""Bodies of requests: how large, how slow, how many pieces; and whatever else HTTP may do."""
+"""Bodies of requests: size, speed, chunks, and connections that end early."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def in_pieces(body: bytes, size: int = 65536) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("sent", [lambda body: body, in_pieces], ids=["with-a-length", "in-chunks"])
-def test_a_body_may_be_as_large_as_the_limit_and_no_larger(
+def test_a_body_may_be_as_large_as_the_limit(
     api: httpx.Client, sent: Callable[[bytes], bytes | Iterator[bytes]]
 ) -> None:
     assert api.post("/predict", content=sent(padded(MIB)), headers=HEADERS).status_code == 200
@@ -40,12 +40,12 @@ def test_a_body_may_be_as_large_as_the_limit_and_no_larger(
     assert str(MIB) in document["detail"]
 
 
-def test_a_body_far_beyond_the_limit_is_refused_however_it_is_sent(api: httpx.Client) -> None:
+def test_a_body_far_beyond_the_limit_is_refused(api: httpx.Client) -> None:
     problem(api.post("/predict", content=padded(40 * MIB), headers=HEADERS), 413, "too_large")
     problem(api.post("/predict", content=in_pieces(padded(40 * MIB)), headers=HEADERS), 413, "too_large")
 
 
-def test_the_connection_is_good_for_more_after_a_body_that_was_too_large(api: httpx.Client) -> None:
+def test_a_connection_stays_usable_after_a_body_too_large(api: httpx.Client) -> None:
     for _ in range(3):
         problem(api.post("/predict", content=in_pieces(padded(3 * MIB)), headers=HEADERS), 413, "too_large")
         assert api.post("/predict", content=padded(100), headers=HEADERS).status_code == 200
@@ -59,7 +59,7 @@ def test_a_batch_update_may_be_larger(api: httpx.Client, model: str) -> None:
     problem(api.post(f"{model}/update", content=padded(16 * MIB + 1), headers=HEADERS), 413, "too_large")
 
 
-def test_a_specification_of_a_model_is_bounded_too(api: httpx.Client) -> None:
+def test_the_specification_of_a_model_is_bounded_too(api: httpx.Client) -> None:
     problem(api.put("/models/huge", content=in_pieces(padded(MIB + 1)), headers=HEADERS), 413, "too_large")
 
 
@@ -123,7 +123,7 @@ GONE = {"type": "http.disconnect"}
 
 
 @pytest.mark.parametrize("sent", [(), (SOME,), (SOME, SOME)])
-async def test_a_body_that_does_not_come_is_given_up_after_a_while(
+async def test_a_body_that_does_not_arrive_is_abandoned(
     sent: tuple[MutableMapping[str, Any], ...],
 ) -> None:
     connection = Connection(*sent)
@@ -133,7 +133,7 @@ async def test_a_body_that_does_not_come_is_given_up_after_a_while(
     assert json.loads(connection.replies[1]["body"])["code"] == "slow_body"
 
 
-async def test_a_slow_body_does_not_disturb_the_others() -> None:
+async def test_a_slow_body_does_not_delay_others() -> None:
     slow = asyncio.create_task(answer(Connection(SOME)))
     for _ in range(20):
         assert await answer(Connection(SOME, REST)) == 200
@@ -150,7 +150,7 @@ async def test_a_cancelled_request_stays_cancelled() -> None:
 
 
 @pytest.mark.parametrize("sent", [(GONE,), (SOME, GONE)])
-async def test_a_client_that_leaves_is_not_answered(sent: tuple[MutableMapping[str, Any], ...]) -> None:
+async def test_a_client_that_disconnects_is_not_answered(sent: tuple[MutableMapping[str, Any], ...]) -> None:
     connection = Connection(*sent)
     assert await answer(connection) == 499
     assert connection.replies == []

@@ -1,4 +1,4 @@
-"""Whatever is sent, the reply is never a failure of the server, and always JSON."""
+"""Arbitrary requests never make the server fail, and every reply is JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An id is a text like any other, whatever its characters; only what is no text is refused."""
+"""An id may be any text, with any characters; only other JSON types are refused."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_event_is_learned_once_under_any_text(api: httpx.Client, model: str, 
         ("impressions", b'{"ids": [%s]}'),
     ],
 )
-def test_what_is_no_text_of_json_is_no_id(
+def test_an_id_that_is_not_a_json_text_is_refused(
     api: httpx.Client, logging_model: str, verb: str, body: bytes, text: bytes
 ) -> None:
     headers = {"Content-Type": "application/json"}
@@ -89,13 +89,13 @@ def test_what_is_no_text_of_json_is_no_id(
 
 
 @pytest.mark.parametrize("tag", ["", "a%00", "%00", "good%0A", "a%7f", "%C2%85", "newest", "a" * 33, "%FF"])
-def test_a_tag_has_plain_signs_only(api: httpx.Client, model: str, tag: str) -> None:
+def test_a_tag_has_plain_characters_only(api: httpx.Client, model: str, tag: str) -> None:
     refused = api.post(f"{model}/snapshots?tag={tag}")
     assert "a tag is 1 to 32 of a-z, 0-9, - and _" in invalid(refused, "tag", "invalid_value")
 
 
 @pytest.mark.parametrize("name", ["a%00", "%00", "a%0A", "%FF", "a%7f", "%C2%85", "a%1f"])
-def test_a_model_an_alias_and_a_snapshot_have_no_control_characters_in_their_names(
+def test_names_have_no_control_characters(
     api: httpx.Client, model: str, name: str
 ) -> None:
     assert api.put(f"/models/{name}", json={}).status_code == 422

@@ -1,4 +1,4 @@
-"""The OpenAPI document: its examples work, and the service does what it says."""
+"""The OpenAPI document: it is complete, and its examples work."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_refusal_is_documented_as_a_problem(document: dict[str, Any]) -> N
                 assert response["content"] == {"application/problem+json": schema}
 
 
-def test_what_a_full_server_refuses_says_so(document: dict[str, Any]) -> None:
+def test_calls_that_a_full_server_refuses_document_429(document: dict[str, Any]) -> None:
     for path in ("/update", "/impressions"):
         assert "429" in document["paths"][path]["post"]["responses"], path
 
@@ -82,7 +82,7 @@ def test_every_example_of_a_body_works(api: httpx.Client, document: dict[str, An
     assert tried >= 10
 
 
-def test_the_documentation_can_be_read(api: httpx.Client) -> None:
+def test_the_documentation_page_is_served(api: httpx.Client) -> None:
     assert "swagger" in api.get("/docs").text
 
 

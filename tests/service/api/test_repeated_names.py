@@ -1,4 +1,4 @@
-"""A name that comes twice in one object is a mistake, of which nothing is learned."""
+"""A name that occurs twice in one object is an error, and nothing is learned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize(("path", "body", "where"), REPEATED)
-def test_a_name_that_comes_twice_is_refused_and_named(
+def test_a_repeated_name_is_reported_with_its_path(
     api: httpx.Client, path: str, body: str, where: str
 ) -> None:
     reply = api.post(path, content=body.encode(), headers={"content-type": "application/json"})
@@ -55,7 +55,7 @@ def test_a_name_that_comes_twice_is_refused_and_named(
         ),
     ],
 )
-def test_so_it_is_by_the_calls_about_models(
+def test_calls_about_models_report_it_too(
     api: httpx.Client, method: str, path: str, body: str, where: str
 ) -> None:
     headers = {"content-type": "application/json"}
@@ -64,7 +64,7 @@ def test_so_it_is_by_the_calls_about_models(
 
 
 @pytest.mark.parametrize("body", [body for _, body, _ in REPEATED])
-def test_the_kernel_reads_no_such_body(body: str) -> None:
+def test_the_kernel_does_not_read_such_a_body(body: str) -> None:
     for way in (PredictWay(HashContract(), Limits(), 10), UpdateWay(HashContract(), Limits(), 10)):
         assert way.fast(body.encode()) is None
 

@@ -1,4 +1,4 @@
-"""Who may call what, with which token."""
+"""Tokens: the calls that each allows, their file, and the addresses that need them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_token_allows_its_scopes_for_its_models(
         assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
 
 
-def test_every_route_says_what_it_asks_of_a_token(live_api: LiveApi) -> None:
+def test_every_route_declares_its_access(live_api: LiveApi) -> None:
     routes = [route for route in live_api.app.api.routes if isinstance(route, APIRoute)]
     assert len(routes) > 25
     for route in routes:
@@ -136,7 +136,7 @@ def test_every_route_says_what_it_asks_of_a_token(live_api: LiveApi) -> None:
         ("UPDATES", "GET", "/aliases/nobody", 404),
     ],
 )
-def test_what_a_route_asks_of_a_token_is_what_it_says(
+def test_a_route_enforces_the_access_that_it_declares(
     service: Client, token: str, method: str, path: str, status: int
 ) -> None:
     body = EXAMPLE if path == "/explain" else None
@@ -146,7 +146,7 @@ def test_what_a_route_asks_of_a_token_is_what_it_says(
 
 @pytest.mark.parametrize("path", ["/predict", "/update", f"/models/{MINE}/predict", "/no/such/path"])
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ftrl_wrong", "Basic !", "Digest x", "Bearer \xff"])
-def test_without_a_token_that_is_known_nothing_is_done(service: Client, path: str, given: str) -> None:
+def test_a_call_without_a_known_token_is_refused(service: Client, path: str, given: str) -> None:
     headers = [(b"Authorization", given.encode("latin-1"))] if given else []
     answer = service.post(path, json=EXAMPLE, headers=headers)
     problem(answer, 401, "unauthorized")
@@ -165,7 +165,7 @@ def test_a_browser_is_asked_for_a_token_and_sends_it_as_a_password(service: Clie
     assert service.post("/predict", json=EXAMPLE, headers=basic(PREDICTS)).status_code == 200
 
 
-def test_a_page_of_another_site_cannot_use_what_a_browser_remembers(service: Client) -> None:
+def test_a_page_of_another_site_cannot_use_basic_credentials(service: Client) -> None:
     def predict(origin: str) -> Response:
         return service.post("/predict", json=EXAMPLE, headers=basic(PREDICTS, Origin=origin))
 
@@ -175,7 +175,7 @@ def test_a_page_of_another_site_cannot_use_what_a_browser_remembers(service: Cli
     assert predict("http://[").status_code == 403
 
 
-def test_no_other_origin_is_let_in_by_headers(service: Client) -> None:
+def test_no_header_allows_another_origin(service: Client) -> None:
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
     for answer in (
         service.options("/predict", headers=headers),
@@ -184,7 +184,7 @@ def test_no_other_origin_is_let_in_by_headers(service: Client) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_the_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+def test_the_file_is_reloaded_unless_it_is_broken(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(line(PREDICTS, ["predict"]))
     tokens = TokenFile(file)
@@ -209,14 +209,14 @@ def test_the_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing
         (line(ADMIN, ["admin"])[:-2] + ', "password": "x"}', "must be an object of name"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_with_the_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "tokens"
     file.write_text("\n" + text if text == "{" else text)
     with pytest.raises(TokenFileError, match=said.replace("line 1", "line 2")):
         TokenFile(file)
 
 
-def test_a_token_is_made_once_and_its_line_holds_no_secret(tmp_path: Path) -> None:
+def test_a_token_is_shown_once_and_its_line_has_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     words = ("token", "create", "--scope", "predict,update", "--models", "a,b", "--name", "site")
     made = run(*words, "--file", str(file)).stdout.strip()
@@ -232,7 +232,7 @@ def test_a_token_is_made_once_and_its_line_holds_no_secret(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
 )
-def test_what_is_reachable_from_elsewhere_is_known(host: str, loopback: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
@@ -243,7 +243,7 @@ def test_listening_beyond_this_machine_without_tokens_is_refused() -> None:
     assert "FTRL_ALLOW_ANONYMOUS" in refused.stderr
 
 
-async def test_health_is_told_at_a_port_of_its_own_alone(
+async def test_health_is_only_on_its_own_port(
     make_settings: SettingsFactory, valkey: ServerProcess
 ) -> None:
     app = create_app(make_settings(valkey), run_learner=False, health_port=9000)
@@ -259,7 +259,7 @@ async def test_health_is_told_at_a_port_of_its_own_alone(
         assert (await health.post("/predict", json=EXAMPLE)).status_code == 404
 
 
-def test_no_password_of_redis_is_logged_or_told(tmp_path: Path) -> None:
+def test_no_redis_password_is_logged_or_shown(tmp_path: Path) -> None:
     url = f"redis://user:s3cret-word@127.0.0.1:{free_port()}/0"
     told = run("log", "show", "--log-level", "debug", FTRL_REDIS_URL=url, FTRL_DATA_DIR=str(tmp_path))
     assert told.returncode == 1

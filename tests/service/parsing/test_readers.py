@@ -1,4 +1,4 @@
-"""Files of examples in every format, and the two ways to read them."""
+"""Files of examples in every format, read as batches and as rows."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_vw_rows_are_the_features_of_their_json() -> None:
     assert rows[2] == Row(4, {"a": "y"}, 0)
 
 
-def test_a_row_that_the_contract_refuses_or_that_json_cannot_say_is_an_error() -> None:
+def test_a_row_that_cannot_be_sent_is_an_error() -> None:
     rows = rows_of(b"1 | a:1e7\n1 | a=x:2\n1 | a:1\n", "vw")
     assert [type(row) for row in rows] == [LineError, LineError, Row]
     assert "1e+06" in rows[0].reason
     assert "JSON" in rows[1].reason
 
 
-def test_no_bytes_hold_no_examples() -> None:
+def test_an_empty_file_has_no_examples() -> None:
     for file_format in ("vw", "libsvm", "csv", "tsv", "jsonl"):
         assert rows_of(b"", file_format) == []
         assert sum(len(chunk.batch) for chunk in chunks_of(b"", file_format)) == 0
@@ -112,7 +112,7 @@ def test_vw_chunks_of_any_size_give_the_same(chunk_bytes: int) -> None:
     assert whole[0].errors[0].line_number == 51
 
 
-def test_rows_come_in_chunks_of_the_size_asked_for() -> None:
+def test_rows_come_in_chunks_of_the_requested_size() -> None:
     data = b"".join(b'{"features": {}, "label": %d}\n' % (i % 2) for i in range(10)) + b"bad\n"
     chunks = chunks_of(data, "jsonl", chunk_rows=4)
     assert [len(chunk.batch) for chunk in chunks] == [4, 4, 2]
@@ -155,12 +155,12 @@ def test_declared_numbers_are_numbers_and_must_be() -> None:
     assert "1e+06" in rows[5].reason
 
 
-def test_an_empty_value_is_null_where_the_contract_wants_to_know() -> None:
+def test_an_empty_value_is_null_for_the_missing_indicator() -> None:
     rows = rows_of(b"label,a,b\n1,,x\n", "csv", contract=HashContract(missing="indicator"))
     assert rows == [Row(2, {"b": "x", "a": None}, 1)]
 
 
-def test_quoted_values_may_hold_newlines_and_line_numbers_stay_right() -> None:
+def test_newlines_in_quotes_keep_line_numbers_right() -> None:
     rows = rows_of(b'label,a\r\n1,"x\ny"\r\n\r\n0,"it""s"\r\n7,z\r\n', "csv")
     assert rows[:2] == [Row(2, {"a": "x\ny"}, 1), Row(5, {"a": 'it"s'}, 0)]
     assert rows[2].line_number == 6
@@ -194,7 +194,7 @@ def test_invalid_utf8_is_an_error_of_its_line() -> None:
         (b"label,\xff\n", "Unicode"),
     ],
 )
-def test_useless_columns_are_said_of_the_whole_file(data: bytes, says: str) -> None:
+def test_useless_columns_are_an_error_of_the_file(data: bytes, says: str) -> None:
     with pytest.raises(UnreadableFile, match="the file: ") as caught:
         rows_of(data, "csv")
     assert says in str(caught.value)
@@ -249,7 +249,7 @@ def test_compressed_files_are_decompressed(tmp_path: Path, suffix: str, compress
     assert sum(len(chunk.batch) for chunk in chunks) == 2000
 
 
-def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path) -> None:
+def test_progress_counts_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "clicks.vw"
     path.write_bytes(VW * 1000)
     progress = [
@@ -282,7 +282,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
     assert rows_of(b"\xef\xbb\xbf", "vw") == []
 
 
-def test_files_that_cannot_be_read_say_which_and_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_with_the_reason(tmp_path: Path) -> None:
     truncated, garbage = tmp_path / "a.gz", tmp_path / "b.xz"
     truncated.write_bytes(gzip.compress(os.urandom(5000))[:3000])
     garbage.write_bytes(b"not xz")
@@ -291,7 +291,7 @@ def test_files_that_cannot_be_read_say_which_and_why(tmp_path: Path) -> None:
             list(read_examples(path, "vw", CONTRACT, OPTIONS))
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
+def test_an_endless_line_is_refused_in_time() -> None:
     formats: list[Format] = ["vw", "jsonl"]
     for file_format in formats:
         source = TextSource(io.BytesIO(b"x" * 600_000), longest_line=1000)
@@ -314,7 +314,7 @@ class WatchedBytes(io.BytesIO):
         return super().read(count)
 
 
-def test_the_next_chunk_is_read_while_the_last_one_is_used() -> None:
+def test_the_next_chunk_is_read_ahead() -> None:
     source = WatchedBytes(b"1 | a\n" * 1000)
     chunks = read_examples(source, "vw", CONTRACT, OPTIONS, chunk_bytes=60)
     next(chunks)
@@ -323,7 +323,7 @@ def test_the_next_chunk_is_read_while_the_last_one_is_used() -> None:
     assert source.reads < 6
 
 
-def test_a_reader_can_be_left_half_way(tmp_path: Path) -> None:
+def test_a_reader_can_be_abandoned_half_way(tmp_path: Path) -> None:
     path = tmp_path / "clicks.vw"
     path.write_bytes(VW * 1000)
     threads = threading.active_count()
