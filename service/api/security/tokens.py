@@ -132,7 +132,7 @@ class TokenFile:
         try:
             self._grants = read_tokens(self._path)
         except TokenFileError as wrong:
-            log.error("tokens not reloaded, the previous ones stay valid: %s", wrong)  # noqa: TRY400  the message says it all
+            log.error("tokens not reloaded: %s", wrong)  # noqa: TRY400  the message says it all
         else:
             log.info("%s reloaded: %d tokens", self._path, len(self._grants))
 

@@ -19,7 +19,7 @@ _REQUEST: TypeAdapter[UpdateRequest] = TypeAdapter(UpdateRequest)
 
 
 def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row, Encoded] | LineError]:
-    """A row and its encoding, or why there is none, for each line that is not blank."""
+    """Yield a row and its encoding, or the error, for each line that is not blank."""
     for number, line in enumerate(source.lines(), 1):
         if line.isspace():
             continue

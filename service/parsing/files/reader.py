@@ -1,4 +1,4 @@
-"""Files of examples in any format: as batches for the kernels, or as rows for HTTP."""
+"""Reads files of examples in any format: as batches for the kernels, or as rows for HTTP."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Item = TypeVar("Item")
 
 
 class Chunk(NamedTuple):
-    """Consecutive good examples, the errors of the lines between them, and how far the file is read by now.
+    """Consecutive good examples, the errors of the lines between them, and the progress in the file.
 
-    bytes_read: of the file as it is stored, to be compared with TextSource.size.
+    bytes_read: of the file as it is stored, for comparison with TextSource.size.
     """
 
     batch: ExampleBatch
@@ -51,7 +51,7 @@ def read_examples(
     chunk_rows: int = CHUNK_ROWS,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Generator[Chunk, None, None]:
-    """The examples of a file, encoded. The next chunk is made in a thread while the last one is used.
+    """Yield the examples of a file, encoded; a thread prepares the next chunk while the last one is used.
 
     vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` lines.
     Raises UnreadableFile.
@@ -69,7 +69,7 @@ def read_examples(
 def read_rows(
     source: Source, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Generator[Row | LineError, None, None]:
-    """The examples of a file as rows that the contract accepts, each error in its place.
+    """Yield the examples of a file as rows that the contract accepts, and each error in its place.
 
     Raises UnreadableFile.
     """
@@ -161,7 +161,7 @@ def _text_rows(
 
 
 def _prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items, each made in a thread while the one before is used."""
+    """Yield the same items; a thread makes the next one while the last one is used."""
     following = _being_made(items)
     try:
         while (item := following.result()) is not None:
@@ -172,13 +172,13 @@ def _prefetched(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _being_made(items: Iterator[Item]) -> Future[Item | None]:
-    """The next item. No exit of the process waits for its thread: it may be reading an endless pipe."""
+    """Make the next item in a daemon thread: it may read an endless pipe, and must not delay the exit."""
     made: Future[Item | None] = Future()
 
     def make() -> None:
         try:
             made.set_result(next(items, None))
-        except BaseException as failure:  # noqa: BLE001  whoever asks for the result gets it
+        except BaseException as failure:  # noqa: BLE001  raised where the result is used
             made.set_exception(failure)
 
     Thread(target=make, name="reader", daemon=True).start()

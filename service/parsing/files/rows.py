@@ -1,4 +1,4 @@
-"""One example of a file, before it is encoded."""
+"""An example of a file before it is encoded, and the options for reading it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Source = str | Path | BinaryIO | TextSource
 
 
 class Row(NamedTuple):
-    """What an update request says of an example; `features` are as in its JSON."""
+    """An example as in an update request; `features` are those of its JSON."""
 
     line_number: int
     features: dict[str, Any]
@@ -27,13 +27,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file.
+    """Options for reading a file.
 
-    labels: "zero_one" or "minus_plus"; None takes what is usual: -1 and 1 in vw and libsvm, 0 and 1 in
-        tables. JSON lines have 0, 1, false or true.
+    labels: "zero_one" or "minus_plus"; None takes the default of the format, -1 and 1 in vw and libsvm, 0 and 1
+        in tables. JSON lines have 0, 1, false or true.
     namespaces: of vw, "ignore" or "prefix".
-    columns: the names of a table's columns; None takes the first line for them.
-    label_column, weight_column: of a table; ignored_columns: no features.
+    columns: the names of a table's columns; None reads them from the first line.
+    label_column, weight_column: of a table. ignored_columns: columns that are no features.
     """
 
     labels: Labels | None = None
@@ -45,6 +45,6 @@ class ReadOptions:
     limits: Limits = field(default_factory=Limits)
 
     def text_options(self, file_format: Format) -> TextOptions:
-        """What of this concerns single lines."""
+        """Return the options for single lines."""
         usual: Labels = "zero_one" if file_format in ("csv", "tsv") else "minus_plus"
         return TextOptions(self.labels or usual, self.namespaces, self.limits)

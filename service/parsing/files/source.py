@@ -1,4 +1,4 @@
-"""Files of examples: opened, decompressed, and aware of how far they are read."""
+"""Opens and decompresses files of examples, and tracks the progress of reading them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DECOMPRESSORS: dict[str, Callable[[BinaryIO], IO[bytes]]] = {
 
 
 class UnreadableFile(Exception):
-    """A file that cannot be read as a whole; no matter of single lines."""
+    """The file as a whole cannot be read, whatever its single lines are."""
 
 
 class TextSource:
     """Bytes of a path (`.gz`, `.xz` and `.bz2` decompressed), of `-` for standard input, or of an open file.
 
-    size: of the file as it is stored, in bytes; None where that is not known.
-    longest_line: in bytes; a file with a longer one is hardly text, and must not fill the memory.
+    size: of the file as it is stored, in bytes; None if unknown.
+    longest_line: in bytes; a file with a longer line is hardly text, and must not fill the memory.
     """
 
     def __init__(self, source: str | Path | BinaryIO, longest_line: int = _LONGEST_LINE) -> None:
@@ -58,11 +58,11 @@ class TextSource:
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes of the file, as it is stored, are behind us."""
+        """Bytes of the file, as it is stored, that were read."""
         return self._delivered if self.size is None else self._raw.tell()
 
     def read(self, count: int) -> bytes:
-        """At most `count` bytes of text, b"" at the end. Raises UnreadableFile."""
+        """Return at most `count` bytes of text, b"" at the end. Raises UnreadableFile."""
         try:
             data = self._text.read(count)
             if self._delivered == 0 and data.startswith(_BOM):
@@ -73,7 +73,7 @@ class TextSource:
         return data
 
     def lines(self) -> Iterator[bytes]:
-        """The lines, each with its newline. Raises UnreadableFile."""
+        """Yield the lines, each with its newline. Raises UnreadableFile."""
         rest = b""
         while data := self.read(_READ_BYTES):
             *whole, rest = (rest + data).split(b"\n")
@@ -84,13 +84,13 @@ class TextSource:
             yield rest
 
     def check_length(self, unfinished_line: bytes) -> None:
-        """Raise UnreadableFile where a line has grown beyond the longest allowed."""
+        """Raise UnreadableFile if a line is longer than the longest allowed."""
         if len(unfinished_line) > self._longest_line:
             raise UnreadableFile(f"{self.name}: a line of over {self._longest_line} bytes; is this text?")
 
     def _open(self, path: Path) -> BinaryIO:
         if path.suffix == ".zst":
-            raise UnreadableFile(f"{path}: zstd is not read here; pipe it: `zstd -dc {path} | ftrl replay -`")
+            raise UnreadableFile(f"{path}: zstd is not supported: pipe it, `zstd -dc {path} | ftrl replay -`")
         try:
             raw = path.open("rb")
         except OSError as error:
@@ -109,5 +109,5 @@ class TextSource:
 
 
 def _standard_input() -> BinaryIO:
-    """A reader of its own: Python cannot end while a thread waits in the one of `sys.stdin`."""
+    """Open a reader of its own: Python cannot exit while a thread waits in that of `sys.stdin`."""
     return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)

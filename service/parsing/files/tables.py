@@ -1,6 +1,6 @@
-"""CSV (RFC 4180) and TSV (no quotes) as rows of features.
+"""Reads CSV (RFC 4180) and TSV (no quotes) as rows of features.
 
-A value is text, so that `7` is the category `name=7`; in a column that the contract declares a number it is
+A value is text, so that `7` is the category `name=7`; in a column that the contract declares a number, it is
 a number. An empty value is missing.
 """
 
@@ -23,7 +23,7 @@ _MOST_COLUMNS = 100_000
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Names separated by commas; `I1-I13` stands for I1, I2, ... I13. Raises InvalidInput."""
+    """Split names separated by commas; `I1-I13` stands for I1, I2, ... I13. Raises InvalidInput."""
     names: list[str] = []
     for name in text.split(","):
         match = _RANGE.fullmatch(name)
@@ -39,7 +39,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 def table_rows(
     source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Iterator[Row | LineError]:
-    """A row, or why there is none, for each record. Raises UnreadableFile where the columns are no use."""
+    """Yield a row, or the error, for each record. Raises UnreadableFile if the columns cannot be used."""
     records = _records(source, file_format)
     names: Sequence[str] | None = options.columns
     if names is None:
@@ -56,7 +56,7 @@ def table_rows(
 
 
 def _records(source: TextSource, file_format: Format) -> Iterator[tuple[int, list[str] | str]]:
-    """The number of its first line, and the values of a record or what is wrong with it."""
+    """Yield the number of the first line of each record, and its values or what is wrong with it."""
     lines = (line.decode("utf-8", "surrogateescape") for line in source.lines())
     if file_format == "tsv":
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
@@ -76,7 +76,7 @@ def _records(source: TextSource, file_format: Format) -> Iterator[tuple[int, lis
 
 
 class _Table:
-    """The columns of a table, and what each is for."""
+    """The columns of a table: label, weight, features and ignored ones."""
 
     def __init__(
         self,
