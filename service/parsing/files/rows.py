@@ -29,8 +29,8 @@ class Row(NamedTuple):
 class ReadOptions:
     """Options for reading a file.
 
-    labels: "zero_one" or "minus_plus"; None takes the default of the format, -1 and 1 in vw and libsvm, 0 and 1
-        in tables. JSON lines have 0, 1, false or true.
+    labels: "zero_one" or "minus_plus"; None takes the default of the format: -1 and 1 in vw and libsvm, 0 and
+        1 in tables. JSON lines have 0, 1, false or true.
     namespaces: of vw, "ignore" or "prefix".
     columns: the names of a table's columns; None reads them from the first line.
     label_column, weight_column: of a table. ignored_columns: columns that are no features.

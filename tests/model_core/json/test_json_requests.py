@@ -143,9 +143,7 @@ def test_both_readers_agree_on_tight_limits(data: st.DataObject, way: Way) -> No
 
 
 @given(st.data(), st.sampled_from(ROOMY + TIGHT), st.integers(1, 3))
-def test_both_readers_agree_on_damaged_requests(
-    data: st.DataObject, way: Way, times: int
-) -> None:
+def test_both_readers_agree_on_damaged_requests(data: st.DataObject, way: Way, times: int) -> None:
     body = data.draw(bodies(way))
     rng = data.draw(st.randoms(use_true_random=False))
     for _ in range(times):

@@ -103,7 +103,9 @@ def test_an_unknown_field_is_reported_with_its_path(
         ("/update", {"examples": [GOOD, {"features": {}}]}, "examples[1].label"),
     ],
 )
-def test_a_missing_field_is_reported_with_its_path(api: httpx.Client, path: str, body: dict[str, Any], where: str) -> None:
+def test_a_missing_field_is_reported_with_its_path(
+    api: httpx.Client, path: str, body: dict[str, Any], where: str
+) -> None:
     invalid(api.post(path, json=body), where, "required")
 
 
@@ -290,9 +292,7 @@ def test_a_bad_wait_is_refused(api: httpx.Client, flag: str) -> None:
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
-def test_other_content_types_are_refused(
-    api: httpx.Client, content_type: str
-) -> None:
+def test_other_content_types_are_refused(api: httpx.Client, content_type: str) -> None:
     reply = api.post("/predict", content=json.dumps(GOOD), headers={"content-type": content_type})
     assert "application/json" in problem(reply, 415, "unsupported_media_type")["detail"]
 

@@ -95,9 +95,7 @@ def test_a_tag_has_plain_characters_only(api: httpx.Client, model: str, tag: str
 
 
 @pytest.mark.parametrize("name", ["a%00", "%00", "a%0A", "%FF", "a%7f", "%C2%85", "a%1f"])
-def test_names_have_no_control_characters(
-    api: httpx.Client, model: str, name: str
-) -> None:
+def test_names_have_no_control_characters(api: httpx.Client, model: str, name: str) -> None:
     assert api.put(f"/models/{name}", json={}).status_code == 422
     assert api.put(f"/aliases/{name}", json={"model": "default"}).status_code == 422
     assert api.post(f"/models/{name}/predict", json={"features": {}}).status_code == 422

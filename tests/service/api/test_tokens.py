@@ -243,9 +243,7 @@ def test_listening_beyond_this_machine_without_tokens_is_refused() -> None:
     assert "FTRL_ALLOW_ANONYMOUS" in refused.stderr
 
 
-async def test_health_is_only_on_its_own_port(
-    make_settings: SettingsFactory, valkey: ServerProcess
-) -> None:
+async def test_health_is_only_on_its_own_port(make_settings: SettingsFactory, valkey: ServerProcess) -> None:
     app = create_app(make_settings(valkey), run_learner=False, health_port=9000)
     async with (
         app.api.router.lifespan_context(app.api),
