@@ -48,6 +48,7 @@ def test_the_metrics_are_named_as_prometheus_wants_them() -> None:
     assert promtool("check", "metrics", text=metrics.render().decode()) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_minutes", [1, 10])
 def test_each_alert_fires_when_it_should_and_no_other_does(step_minutes: int, tmp_path: Path) -> None:
     tests = {
