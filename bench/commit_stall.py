@@ -13,7 +13,7 @@ from bench.filled_model import MODEL, created_model, fill
 from bench.learning_log import append, learn
 from bench.processes import beside, redis_server
 from bench.result import Options, Result
-from model_core.hashing.encoded import Encoded
+from model_core.hashing.encoder import Encoded
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.storage.embedded_binary import binary_path

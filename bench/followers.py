@@ -10,7 +10,7 @@ from bench.filled_model import MODEL, SETTINGS
 from bench.learning_log import append, learn
 from bench.processes import redis_server
 from bench.result import Options, Result
-from model_core.hashing.encoded import Encoded
+from model_core.hashing.encoder import Encoded
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.models.config.model import ModelConfig

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from bench.result import Options, Result, Target
 from lab.simulation.world import World
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoded import Encoded
-from model_core.hashing.encoder import FeatureEncoder
+from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.learning.state import ModelState
 from service.example_log.ids import is_sampled, packed_id
 from service.models.config.model import ModelConfig

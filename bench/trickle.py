@@ -12,7 +12,7 @@ import numpy as np
 import uvloop
 
 from bench.filled_model import SETTINGS
-from model_core.hashing.encoded import Encoded
+from model_core.hashing.encoder import Encoded
 from service.example_log.appender import Updates
 from service.example_log.incoming import NewExample, NewExamples
 from service.models.evaluation.slices import SliceName

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lab.experiments.datasets import Dataset
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.rounds import learn_batch

@@ -12,10 +12,14 @@ whatever the order in which the examples came.  The bucket at the clock is unfin
 one bucket shorter than their names.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.numerics import exp, log1p
 
 BINS_A_BLOCK = 16
 
@@ -28,6 +32,8 @@ PRESENT, WEIGHTED, CHANGED, STORED = 1, 2, 4, 8
 CLOCK, NEWEST, LATE, AHEAD = range(4)
 
 LOWEST, SPAN = -16.0, 32.0  # of the bins' log-odds
+
+_MILLISECONDS_A_MINUTE = 60_000
 
 
 class Buckets(NamedTuple):
@@ -63,3 +69,190 @@ def empty_buckets(bins: int, series: int = 1) -> Buckets:
         np.zeros((rows, bins // BINS_A_BLOCK + 1), np.uint8),
         np.array([EMPTY, EMPTY, 0, 0], np.int64),
     )
+
+
+class Seen(NamedTuple):
+    """What the buckets take in of an example."""
+
+    bin: int
+    label: int
+    weight: float
+    p: float
+    loss: float
+
+
+@kernel
+def add_examples(
+    bins: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.uint8],
+    clock: NDArray[np.int64],
+    margins: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    weights: NDArray[np.float64],
+    event_times: NDArray[np.int64],
+    log_time: int,
+) -> None:
+    """Add the examples of one log entry to series 0; those without a finite margin and weight are left out.
+
+    event_times int64[r] in milliseconds, -1 for none, or empty; log_time: of the entry, in milliseconds.
+    The first six are Buckets, one by one: taking a tuple of arrays apart costs more than adding an example.
+    """
+    b = Buckets(bins, counts, sums, starts, marks, clock)
+    for i in range(margins.size):
+        weight = weights[i] if weights.size else 1.0
+        if abs(margins[i]) < math.inf and 0.0 <= weight < math.inf:
+            seen = see(margins[i], labels[i], weight, b.weights.shape[1])
+            minute = advance_clock(b, event_times[i] if event_times.size else -1, log_time)
+            add_to_series(b, 0, minute, seen)
+
+
+@inlined_kernel
+def see(margin: float, label: int, weight: float, bins: int) -> Seen:
+    """The sigmoid and the log loss of numerics, bit for bit, from one exponential."""
+    e = exp(-abs(margin))
+    p = 1.0 / (1.0 + e) if margin >= 0.0 else e / (1.0 + e)
+    a = -margin if label else margin
+    loss = a + log1p(e) if a > 0.0 else log1p(e)
+    at = min(max((margin - LOWEST) * (bins / SPAN), 0.0), bins - 1.0)
+    return Seen(int(at), int(label), weight, p, loss)
+
+
+@inlined_kernel
+def advance_clock(b: Buckets, event_time: int, log_time: int) -> int:
+    """The minute in which an example counts.
+
+    That is its event's, if it has one, but nothing happens later than it is logged: a time in the future is a
+    wrong clock's, and must not push everything else out of the windows.
+    """
+    time = log_time
+    if event_time >= 0:
+        time = min(event_time, log_time)
+        b.clock[AHEAD] += event_time > log_time + _MILLISECONDS_A_MINUTE
+    minute = time // _MILLISECONDS_A_MINUTE
+    if minute > b.clock[CLOCK]:
+        leave_behind(b, minute)
+    b.clock[NEWEST] = max(b.clock[NEWEST], time)
+    b.clock[LATE] += minute // 60 <= b.clock[CLOCK] // 60 - HOURS
+    return minute
+
+
+@inlined_kernel
+def add_to_series(b: Buckets, first: int, minute: int, seen: Seen) -> None:
+    """Add one example to the series that begins at row `first`."""
+    _add(b, first + STREAM, seen)
+    bucket = bucket_of(b, first, minute)
+    if bucket >= 0:
+        _add(b, bucket, seen)
+
+
+@inlined_kernel
+def _add(b: Buckets, row: int, seen: Seen) -> None:
+    block, at, label, weight = seen.bin // BINS_A_BLOCK, seen.bin, seen.label, seen.weight
+    if weight != 1.0 and not b.marks[row, block] & WEIGHTED:
+        keep_counts(b, row, block)
+    b.weights[row, at, label] += weight
+    if b.marks[row, block] & WEIGHTED:
+        b.counts[row, at, label] += 1.0
+    b.marks[row, block] |= PRESENT | CHANGED
+    b.marks[row, -1] |= PRESENT | CHANGED
+    b.sums[row, 0] += weight
+    b.sums[row, 1] += weight * label
+    b.sums[row, 2] += weight * seen.p
+    b.sums[row, 3] += weight * seen.loss
+    b.sums[row, 4] += 1.0
+    b.sums[row, 5] += label
+    b.sums[row, 6] += seen.p
+    b.sums[row, 7] += seen.loss
+
+
+@inlined_kernel
+def bucket_of(b: Buckets, first: int, minute: int) -> int:
+    """The row of the shortest bucket that still takes examples of this minute, opened; or -1."""
+    clock = b.clock[CLOCK]
+    if minute > clock - MINUTES:
+        row, start = first + FIRST_MINUTE + minute % MINUTES, minute
+    elif minute // 5 > clock // 5 - FIVES:
+        row, start = first + FIRST_FIVE + minute // 5 % FIVES, minute // 5
+    elif minute // 60 > clock // 60 - HOURS:
+        row, start = first + FIRST_HOUR + minute // 60 % HOURS, minute // 60
+    else:
+        return -1
+    b.starts[row] = start
+    return row
+
+
+@kernel
+def leave_behind(b: Buckets, minute: int) -> None:
+    """Move the clock, and every bucket that no longer counts by itself into the longer one around it.
+
+    Hours go first: they make room for the fives, as these do for the minutes.
+    """
+    b.clock[CLOCK] = minute
+    for first in range(0, b.starts.size, BUCKETS):
+        for row in range(first + FIRST_HOUR, first + BUCKETS):
+            if b.starts[row] != EMPTY and b.starts[row] <= minute // 60 - HOURS:
+                clear(b, row)
+        for row in range(first + FIRST_FIVE, first + FIRST_HOUR):
+            if b.starts[row] != EMPTY and b.starts[row] <= minute // 5 - FIVES:
+                _carry(b, row, bucket_of(b, first, b.starts[row] * 5))
+        for row in range(first + FIRST_MINUTE, first + FIRST_FIVE):
+            if b.starts[row] != EMPTY and b.starts[row] <= minute - MINUTES:
+                _carry(b, row, bucket_of(b, first, b.starts[row]))
+
+
+@kernel
+def _carry(b: Buckets, row: int, into: int) -> None:
+    if into >= 0:
+        merge(b, row, into)
+    clear(b, row)
+
+
+@kernel
+def merge(b: Buckets, row: int, into: int) -> None:
+    """Add the bucket of one row to that of another."""
+    for block in range(b.marks.shape[1] - 1):
+        mark = b.marks[row, block]
+        if not mark & PRESENT:
+            continue
+        if mark & WEIGHTED and not b.marks[into, block] & WEIGHTED:
+            keep_counts(b, into, block)
+        counted = b.counts if mark & WEIGHTED else b.weights
+        for at in range(block * BINS_A_BLOCK, (block + 1) * BINS_A_BLOCK):
+            for label in range(2):
+                b.weights[into, at, label] += b.weights[row, at, label]
+                if b.marks[into, block] & WEIGHTED:
+                    b.counts[into, at, label] += counted[row, at, label]
+        b.marks[into, block] |= PRESENT | CHANGED
+    for j in range(b.sums.shape[1]):
+        b.sums[into, j] += b.sums[row, j]
+    b.marks[into, -1] |= PRESENT | CHANGED
+
+
+@kernel
+def keep_counts(b: Buckets, row: int, block: int) -> None:
+    """From now on the weights of this block are not its counts."""
+    for at in range(block * BINS_A_BLOCK, (block + 1) * BINS_A_BLOCK):
+        b.counts[row, at, 0] = b.weights[row, at, 0]
+        b.counts[row, at, 1] = b.weights[row, at, 1]
+    b.marks[row, block] |= WEIGHTED
+
+
+@kernel
+def clear(b: Buckets, row: int) -> None:
+    """Empty the bucket of a row."""
+    for block in range(b.marks.shape[1] - 1):
+        mark = b.marks[row, block]
+        if mark & PRESENT:
+            for at in range(block * BINS_A_BLOCK, (block + 1) * BINS_A_BLOCK):
+                for label in range(2):
+                    b.weights[row, at, label] = 0.0
+                    if mark & WEIGHTED:  # memory that was never written takes up no room
+                        b.counts[row, at, label] = 0.0
+    for j in range(b.sums.shape[1]):
+        b.sums[row, j] = 0.0
+    for block in range(b.marks.shape[1]):
+        b.marks[row, block] = CHANGED | STORED if b.marks[row, block] & STORED else 0
+    b.starts[row] = EMPTY

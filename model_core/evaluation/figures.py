@@ -3,17 +3,34 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_core.evaluation.buckets import LOWEST, SPAN
+from model_core.evaluation.buckets import (
+    BINS_A_BLOCK,
+    BUCKETS,
+    CLOCK,
+    EMPTY,
+    FIRST_FIVE,
+    FIRST_HOUR,
+    FIRST_MINUTE,
+    LOWEST,
+    PRESENT,
+    SPAN,
+    STREAM,
+    WEIGHTED,
+    Buckets,
+)
+from model_core.kernels.compiled import kernel
 
 Window = Literal["15m", "30m", "1h", "24h", "all"]
+WINDOWS: tuple[Window, ...] = get_args(Window)
 Weighting = Literal["weight", "none"]
 
 FEWEST_CLICKS = 50
+_FIVES_IN_HALF_AN_HOUR = 6
 
 # Finer where click rates are; each lies within half a bin of the log-odds at which the histogram is cut.
 RELIABILITY_EDGES = (
@@ -156,3 +173,36 @@ def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]
     edges = np.array(RELIABILITY_EDGES[1:-1])
     cuts = np.rint((np.log(edges / (1.0 - edges)) - LOWEST) / width).astype(np.int64)
     return middles, np.concatenate([[0], cuts])
+
+
+def histogram_of(b: Buckets, window: Window, weighting: Weighting, first: int = 0) -> Histogram:
+    """The window of the series that begins at row `first`."""
+    rows = [row for row in _rows_of(b, window, first) if b.marks[row, -1] & PRESENT]
+    bins = np.zeros(b.weights.shape[1:])
+    _add_bins(b, np.array(rows, np.int64), weighting == "weight", bins)
+    sums = b.sums[rows].sum(axis=0)
+    return Histogram(bins, *(sums[:4] if weighting == "weight" else sums[4:]).tolist(), *map(int, sums[4:6]))
+
+
+def _rows_of(b: Buckets, window: Window, first: int) -> list[int]:
+    if window == "all":
+        return [first + STREAM]
+    last = {"15m": FIRST_FIVE, "30m": FIRST_HOUR, "1h": FIRST_HOUR, "24h": BUCKETS}[window]
+    rows = [row for row in range(first + FIRST_MINUTE, first + last) if b.starts[row] != EMPTY]
+    if window == "30m":
+        newest = b.clock[CLOCK] // 5
+        rows = [r for r in rows if r < first + FIRST_FIVE or b.starts[r] > newest - _FIVES_IN_HALF_AN_HOUR]
+    return rows
+
+
+@kernel
+def _add_bins(b: Buckets, rows: NDArray[np.int64], weighted: bool, out: NDArray[np.float64]) -> None:
+    for row in rows:
+        for block in range(b.marks.shape[1] - 1):
+            mark = b.marks[row, block]
+            if not mark & PRESENT:
+                continue
+            source = b.counts if mark & WEIGHTED and not weighted else b.weights
+            for at in range(block * BINS_A_BLOCK, (block + 1) * BINS_A_BLOCK):
+                out[at, 0] += source[row, at, 0]
+                out[at, 1] += source[row, at, 1]

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.evaluation import layout
-from model_core.evaluation.buckets import AHEAD, LATE, NEWEST, WEIGHTED, empty_buckets
-from model_core.evaluation.figures import Figures, Weighting, Window, figures_of
-from model_core.evaluation.sums import add_examples
-from model_core.evaluation.windows import histogram_of
+from model_core.evaluation.buckets import AHEAD, LATE, NEWEST, WEIGHTED, add_examples, empty_buckets
+from model_core.evaluation.figures import Figures, Weighting, Window, figures_of, histogram_of
 from model_core.examples.batch import ExampleBatch
 
 BINS = 16_384

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from model_core.errors import FormatError
 from model_core.evaluation import layout
 from model_core.evaluation.buckets import BUCKETS, WEIGHTED, empty_buckets
-from model_core.evaluation.figures import Figures, Weighting, Window, figures_of
-from model_core.evaluation.slice_index import NOBODY, OTHER, Values, add_to_slices, index_values
-from model_core.evaluation.windows import histogram_of
+from model_core.evaluation.figures import Figures, Weighting, Window, figures_of, histogram_of
+from model_core.evaluation.slice_allocation import NOBODY, OTHER, Values, add_to_slices, index_values
 from model_core.examples.batch import ExampleBatch
 
 BINS = 512

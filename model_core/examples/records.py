@@ -17,8 +17,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.little_endian import read_f64, read_u32, read_u64, write_u32, write_u64
-
 VERSION = 1
 LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID, SERVED = 1, 2, 4, 8, 16, 32
 _KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID | SERVED
@@ -67,7 +65,7 @@ def _measure(buffer: NDArray[np.uint8], start: int) -> int:
     flags = int(buffer[start + 1])
     if flags & ~_KNOWN_FLAGS:
         return _UNKNOWN_FLAGS
-    size = _record_bytes(flags, int(read_u32(buffer, start + 2)))
+    size = _record_bytes(flags, int(_read_u32(buffer, start + 2)))
     return size if size <= buffer.size - start else _TRUNCATED
 
 
@@ -122,7 +120,7 @@ def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
     seen = 0
     for i in range(r):
         seen |= buffer[starts[i] + 1]
-        row_ptr[i + 1] = row_ptr[i] + read_u32(buffer, starts[i] + 2)
+        row_ptr[i + 1] = row_ptr[i] + _read_u32(buffer, starts[i] + 2)
     k = row_ptr[r]
     columns = Columns(
         row_ptr,
@@ -148,10 +146,10 @@ def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns)
     at = start + HEADER_BYTES
     columns.labels[i] = flags & LABEL
     if flags & WEIGHT:
-        columns.weights[i] = read_f64(buffer, at)
+        columns.weights[i] = _read_f64(buffer, at)
         at += 8
     if flags & EVENT_TIME:
-        columns.event_times[i] = np.uint64(read_u64(buffer, at)).view(np.int64)
+        columns.event_times[i] = np.uint64(_read_u64(buffer, at)).view(np.int64)
         at += 8
     if flags & EVENT_ID:
         columns.has_event_id[i] = True
@@ -160,15 +158,15 @@ def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns)
     if flags & SERVED:
         columns.is_served[i] = True
         columns.prediction_ids[i] = buffer[at : at + ID_BYTES]
-        columns.served_margins[i] = read_f64(buffer, at + ID_BYTES)
+        columns.served_margins[i] = _read_f64(buffer, at + ID_BYTES)
         at += ID_BYTES + 8
     first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
     for j in range(first, stop):
-        columns.hashes[j] = read_u32(buffer, at + 4 * (j - first))
+        columns.hashes[j] = _read_u32(buffer, at + 4 * (j - first))
     at += 4 * (stop - first)
     if flags & VALUES:
         for j in range(first, stop):
-            columns.values[j] = read_f64(buffer, at + 8 * (j - first))
+            columns.values[j] = _read_f64(buffer, at + 8 * (j - first))
 
 
 @njit(cache=True)
@@ -209,24 +207,57 @@ def _pack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -
     first, stop = columns.row_ptr[i], columns.row_ptr[i + 1]
     buffer[start] = VERSION
     buffer[start + 1] = flags
-    write_u32(buffer, start + 2, np.uint32(stop - first))
+    _write_u32(buffer, start + 2, np.uint32(stop - first))
     at = start + HEADER_BYTES
     if flags & WEIGHT:
-        write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
+        _write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
         at += 8
     if flags & EVENT_TIME:
-        write_u64(buffer, at, np.int64(columns.event_times[i]).view(np.uint64))
+        _write_u64(buffer, at, np.int64(columns.event_times[i]).view(np.uint64))
         at += 8
     if flags & EVENT_ID:
         buffer[at : at + ID_BYTES] = columns.event_ids[i]
         at += ID_BYTES
     if flags & SERVED:
         buffer[at : at + ID_BYTES] = columns.prediction_ids[i]
-        write_u64(buffer, at + ID_BYTES, np.float64(columns.served_margins[i]).view(np.uint64))
+        _write_u64(buffer, at + ID_BYTES, np.float64(columns.served_margins[i]).view(np.uint64))
         at += ID_BYTES + 8
     for j in range(first, stop):
-        write_u32(buffer, at + 4 * (j - first), columns.hashes[j])
+        _write_u32(buffer, at + 4 * (j - first), columns.hashes[j])
     at += 4 * (stop - first)
     if flags & VALUES:
         for j in range(first, stop):
-            write_u64(buffer, at + 8 * (j - first), np.float64(columns.values[j]).view(np.uint64))
+            _write_u64(buffer, at + 8 * (j - first), np.float64(columns.values[j]).view(np.uint64))
+
+
+@njit(cache=True)
+def _read_u32(buffer: NDArray[np.uint8], at: int) -> np.uint32:
+    word = np.uint32(0)
+    for byte in range(4):
+        word |= np.uint32(buffer[at + byte]) << np.uint32(8 * byte)
+    return word
+
+
+@njit(cache=True)
+def _read_u64(buffer: NDArray[np.uint8], at: int) -> np.uint64:
+    word = np.uint64(0)
+    for byte in range(8):
+        word |= np.uint64(buffer[at + byte]) << np.uint64(8 * byte)
+    return word
+
+
+@njit(cache=True)
+def _read_f64(buffer: NDArray[np.uint8], at: int) -> np.float64:
+    return np.uint64(_read_u64(buffer, at)).view(np.float64)
+
+
+@njit(cache=True)
+def _write_u32(buffer: NDArray[np.uint8], at: int, word: np.uint32) -> None:
+    for byte in range(4):
+        buffer[at + byte] = np.uint8((word >> np.uint32(8 * byte)) & np.uint32(0xFF))
+
+
+@njit(cache=True)
+def _write_u64(buffer: NDArray[np.uint8], at: int, word: np.uint64) -> None:
+    for byte in range(8):
+        buffer[at + byte] = np.uint8((word >> np.uint64(8 * byte)) & np.uint64(0xFF))

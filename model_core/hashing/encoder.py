@@ -11,6 +11,7 @@ share one loop, and names that were found valid are remembered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 # Not mmh3.hash: given a str with a lone surrogate it reads a null pointer and the process dies.
@@ -18,15 +19,53 @@ from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.errors import InvalidInput, Path
 from model_core.hashing.contract import HashContract, Limits, check_name, out_of_bounds, scale_of
-from model_core.hashing.crosses import Crosses
-from model_core.hashing.encoded import Context, Draft, Encoded
-from model_core.hashing.feature_text import Scaled, bucket_text, decimal_text, signed_log1p
+from model_core.hashing.feature_text import Crosses, Scaled, bucket_text, decimal_text, signed_log1p
 
 __all__ = ["Encoded", "FeatureEncoder", "Limits"]
 
 _REMEMBERED_NAMES = 8192
 _REPORTED_MIXED_NAMES = 1000
 _DEFAULT_LIMITS = Limits()
+
+
+class Encoded(NamedTuple):
+    """One example's features, the bias not among them.
+
+    hashes: 32-bit unsigned.  values: one for each hash, or None where all are 1.0.
+    """
+
+    hashes: list[int]
+    values: list[float] | None
+
+
+class Draft:
+    """An example under construction: hashes, and the values that are not 1 with their positions."""
+
+    __slots__ = ("hashes", "positions", "values")
+
+    def __init__(self, hashes: list[int], positions: list[int], values: list[float]) -> None:
+        self.hashes = hashes
+        self.positions = positions
+        self.values = values
+
+    def copy(self) -> "Draft":
+        return Draft(self.hashes.copy(), self.positions.copy(), self.values.copy())
+
+    def finish(self) -> Encoded:
+        if not self.positions:
+            return Encoded(self.hashes, None)
+        values = [1.0] * len(self.hashes)
+        for position, value in zip(self.positions, self.values, strict=True):
+            values[position] = value
+        return Encoded(self.hashes, values)
+
+
+class Context(NamedTuple):
+    """Features that several examples share, encoded: their names, and what their crosses are made of."""
+
+    names: AbstractSet[str]
+    draft: Draft
+    texts: Mapping[str, Sequence[str]]
 
 
 class _NumberRule(NamedTuple):

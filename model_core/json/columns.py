@@ -1,12 +1,12 @@
-"""The arguments that all kernels of the package share, and how a feature is added to them."""
+"""The arguments that all kernels of the package share, and how a context is added to them."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_core.hashing.columns import HAS_VALUES, SHARED_CELLS, Bytes, Floats, Integers, add_feature
 from model_core.kernels.compiled import inlined_kernel
-from model_core.text.columns import Bytes, Floats, Integers
 
 # Answers of a kernel.
 DONE, NOT_ORDINARY, NO_ROOM = 0, 1, 2
@@ -18,11 +18,10 @@ OPTION_CELLS = 7
 # Cells of `bounds`.
 SCALE, MOST_VALUE, MOST_WEIGHT = range(3)
 
-# Cells of `state`: how much of the columns is filled, how much of that is the context's, and which columns
-# are in use; whether room ran out; the stamps of a row's names and of the context's.
-FEATURES, ROWS, CONTEXT, HAS_VALUES, HAS_WEIGHTS, HAS_TIMES, HAS_IDS = range(7)
-FULL, STAMP, CONTEXT_STAMP = range(7, 10)
-STATE_CELLS = 10
+# Cells of `state` after those that all columns have: how much of them is the context's, and which columns are
+# in use; the stamps of a row's names and of the context's.
+CONTEXT, HAS_TIMES, HAS_IDS, STAMP, CONTEXT_STAMP = range(SHARED_CELLS, SHARED_CELLS + 5)
+STATE_CELLS = SHARED_CELLS + 5
 
 
 class Columns(NamedTuple):
@@ -49,24 +48,6 @@ class Columns(NamedTuple):
     ids: Integers
     seen: Integers
     kinds: Integers
-
-
-@inlined_kernel
-def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None:
-    """Add a feature to the row; the column of values is in use from the first value that is not 1."""
-    state, values = columns.state, columns.values
-    k = state[FEATURES]
-    if k == columns.hashes.size:
-        state[FULL] = 1
-        return
-    columns.hashes[k] = feature_hash
-    if state[HAS_VALUES]:
-        values[k] = value
-    elif value != 1.0:
-        values[:k] = 1.0
-        values[k] = value
-        state[HAS_VALUES] = 1
-    state[FEATURES] = k + 1
 
 
 @inlined_kernel

@@ -1,18 +1,14 @@
 """Reads an object of features into hashes and values, the same as FeatureEncoder makes of it.
 
-Only for contracts in which no name has a rule of its own (model_core.text.parser.is_plain). Positions and
+Only for contracts in which no name has a rule of its own (model_core.hashing.columns.is_plain). Positions and
 REFUSED are those of scan.py.
 """
 
-import math
-
 import numpy as np
 
-from model_core.hashing.feature_text import BUCKET_TEXTS
+from model_core.hashing.columns import FEATURES, FULL, SCALED, add_feature, number_feature
 from model_core.json.columns import (
     CONTEXT_STAMP,
-    FEATURES,
-    FULL,
     MISSING_INDICATOR,
     MOST_FEATURES,
     MOST_NAME_BYTES,
@@ -22,7 +18,6 @@ from model_core.json.columns import (
     SEED,
     STAMP,
     Columns,
-    add_feature,
 )
 from model_core.json.names import AS_NUMBER, AS_TEXT, is_known, is_new
 from model_core.json.scan import (
@@ -44,16 +39,6 @@ from model_core.json.scan import (
 )
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.murmur import Partial, begun, extended, extended_by_equals, finished
-from model_core.kernels.numerics import log1p
-from model_core.text.columns import BUCKET, LOG
-from model_core.text.columns import SCALE as SCALED
-
-_BUCKET_COUNT = len(BUCKET_TEXTS)
-_BUCKET_CELLS = 12  # the text of a bucket, room to read ahead, and its length
-_BUCKETS = np.frombuffer(
-    b"".join(text.encode().ljust(_BUCKET_CELLS - 1, b"\0") + bytes([len(text)]) for text in BUCKET_TEXTS),
-    np.uint8,
-)
 
 
 @kernel
@@ -148,24 +133,8 @@ def _add_number(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -
     most, kind = columns.bounds[MOST_VALUE], columns.options[NUMBER_KIND]
     if i == REFUSED or not -most <= value <= most or not is_known(columns.kinds, name_hash, AS_NUMBER):
         return REFUSED
-    if kind == BUCKET:
-        start, stop = _bucket(value)
-        name_hash = finished(extended(extended_by_equals(name), _BUCKETS, start, stop))
-        value = 1.0
-    elif kind == LOG:
-        value = log1p(value) if value >= 0.0 else -log1p(-value)
-    elif kind == SCALED:
-        value *= columns.bounds[SCALE]
-        if not -most <= value <= most:
-            return REFUSED
-    add_feature(columns, name_hash, value)
+    feature_hash, value = number_feature(name, kind, columns.bounds[SCALE], value)
+    if kind == SCALED and not -most <= value <= most:
+        return REFUSED
+    add_feature(columns, feature_hash, value)
     return i
-
-
-@inlined_kernel
-def _bucket(value: float) -> tuple[int, int]:
-    """Return where feature_text.bucket_text(value) is in _BUCKETS."""
-    # Beyond 2**53 the sum loses its 1, which moves no number across a power of two.
-    index = 0 if value == 0.0 else math.frexp(np.floor(abs(value)) + 1.0)[1]
-    start = _BUCKET_CELLS * (index if value >= 0.0 else _BUCKET_COUNT - index)
-    return start, start + _BUCKETS[start + _BUCKET_CELLS - 1]

@@ -10,12 +10,11 @@ Positions and REFUSED are those of scan.py.
 import numpy as np
 from numpy.typing import NDArray
 
+from model_core.hashing.columns import FEATURES, FULL, Bytes, Floats, Integers
 from model_core.json.columns import (
     CONTEXT,
     CONTEXT_STAMP,
     DONE,
-    FEATURES,
-    FULL,
     MOST_EXAMPLES,
     MOST_INSTANCES,
     NO_ROOM,
@@ -43,7 +42,6 @@ from model_core.json.scan import (
     value_after_colon,
 )
 from model_core.kernels.compiled import kernel
-from model_core.text.columns import Bytes, Floats, Integers
 
 _LAST_STAMP = 1 << 30
 _MANY = (KEY_EXAMPLES, KEY_CONTEXT | KEY_INSTANCES)  # first keys of a body with a list, by row
@@ -93,7 +91,6 @@ def _begin(columns: Columns) -> None:
     if state[STAMP] >= _LAST_STAMP:
         columns.seen[:] = 0
         state[STAMP] = 0
-    state[FULL] = 0
     _begin_rows(columns)
 
 
@@ -101,7 +98,7 @@ def _begin(columns: Columns) -> None:
 def _begin_rows(columns: Columns) -> None:
     """Begin without rows and without a context."""
     state = columns.state
-    state[:FULL] = 0
+    state[:STAMP] = 0
     state[STAMP] += 1
     state[CONTEXT_STAMP] = state[STAMP]
     columns.row_ptr[0] = 0

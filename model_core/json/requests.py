@@ -14,9 +14,21 @@ import numpy as np
 from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.examples.batch import NO_FLOATS, NO_INTEGERS, ExampleBatch
+from model_core.hashing.columns import (
+    FEATURES,
+    HAS_VALUES,
+    HAS_WEIGHTS,
+    ROWS,
+    Integers,
+    is_plain,
+    number_kind,
+)
 from model_core.hashing.contract import HashContract, Limits, scale_of
 from model_core.json.columns import (
+    CONTEXT,
     DONE,
+    HAS_IDS,
+    HAS_TIMES,
     MISSING_INDICATOR,
     MOST_EXAMPLES,
     MOST_FEATURES,
@@ -33,11 +45,7 @@ from model_core.json.kernel import parse
 from model_core.json.names import AS_NUMBER, AS_TEXT, KNOWN_NAMES, enter
 from model_core.json.rows import AN_EXAMPLE, AN_INSTANCE
 from model_core.json.scan import PADDING
-from model_core.text.columns import BUCKET, LOG, RAW, Integers
-from model_core.text.columns import SCALE as SCALED
-from model_core.text.parser import is_plain
 
-_NUMBER_KINDS = {"raw": RAW, "log": LOG, "bucket": BUCKET}
 _DEFAULT_LIMITS = Limits()
 _FIRST_FEATURES = 8192
 _MOST_FEATURES = 8192  # of an example; more are left to the careful reader
@@ -102,18 +110,19 @@ class RequestParser:
     def _taken(self, body: bytes) -> tuple[ExampleBatch, Sequence[str | None] | None]:
         """Return copies of the columns, and the ids."""
         columns = self._columns
-        stop, rows, start, has_values, has_weights, has_times, has_ids, *_ = columns.state.tolist()
+        state = columns.state.tolist()
+        start, stop, rows = state[CONTEXT], state[FEATURES], state[ROWS]
         batch = ExampleBatch(
             columns.row_ptr[: rows + 1].copy(),
             columns.hashes[start:stop].copy(),
-            columns.values[start:stop].copy() if has_values else NO_FLOATS,
+            columns.values[start:stop].copy() if state[HAS_VALUES] else NO_FLOATS,
             columns.labels[:rows].copy(),
-            columns.weights[:rows].copy() if has_weights else NO_FLOATS,
-            columns.times[:rows].copy() if has_times else NO_INTEGERS,
+            columns.weights[:rows].copy() if state[HAS_WEIGHTS] else NO_FLOATS,
+            columns.times[:rows].copy() if state[HAS_TIMES] else NO_INTEGERS,
         )
         if columns.hashes.size > _KEPT_FEATURES:
             self._make_room(_FIRST_FEATURES)
-        return batch, _texts(body, columns.ids[:rows].tolist()) if has_ids else None
+        return batch, _texts(body, columns.ids[:rows].tolist()) if state[HAS_IDS] else None
 
     def _make_room(self, features: int) -> None:
         self._columns = self._columns._replace(
@@ -154,9 +163,7 @@ def _columns(contract: HashContract, limits: Limits, max_examples: int, max_inst
 def _options(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Integers:
     options = np.zeros(OPTION_CELLS, np.int64)
     options[SEED] = contract.seed
-    options[NUMBER_KIND] = (
-        SCALED if scale_of(contract.numeric) is not None else _NUMBER_KINDS[str(contract.numeric)]
-    )
+    options[NUMBER_KIND] = number_kind(contract)
     options[MISSING_INDICATOR] = contract.missing == "indicator"
     options[MOST_NAME_BYTES] = limits.name_bytes
     options[MOST_FEATURES] = min(limits.features_per_example, _MOST_FEATURES)

@@ -6,18 +6,8 @@ Positions and REFUSED are those of scan.py.
 import numpy as np
 
 from model_core.examples.records import NO_TIME
-from model_core.json.columns import (
-    CONTEXT,
-    FEATURES,
-    HAS_IDS,
-    HAS_TIMES,
-    HAS_WEIGHTS,
-    MOST_WEIGHT,
-    ROWS,
-    STAMP,
-    Columns,
-    add_context,
-)
+from model_core.hashing.columns import FEATURES, HAS_WEIGHTS, ROWS, Bytes
+from model_core.json.columns import CONTEXT, HAS_IDS, HAS_TIMES, MOST_WEIGHT, STAMP, Columns, add_context
 from model_core.json.features import read_features
 from model_core.json.fields import (
     EXAMPLE,
@@ -45,7 +35,6 @@ from model_core.json.scan import (
 )
 from model_core.json.times import read_time
 from model_core.kernels.compiled import inlined_kernel, kernel
-from model_core.text.columns import Bytes
 
 _READ = (EXAMPLE, INSTANCE, INSTANCES, EXAMPLES)  # in the order in which keys are compared
 _KEYS = tuple(dict.fromkeys(key for fields in _READ for key in fields.names if key not in READ_APART))

@@ -8,10 +8,10 @@ strings with escapes. The text as a whole is known to be UTF-8.
 import numpy as np
 from numpy import uint64
 
+from model_core.hashing.columns import Bytes
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.murmur import block
 from model_core.kernels.number_text import EXACT, scan_number
-from model_core.text.columns import Bytes
 
 REFUSED = -1
 PADDING = b"\0" * 8

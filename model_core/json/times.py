@@ -6,10 +6,10 @@ Positions and REFUSED are those of scan.py.
 import numpy as np
 
 from model_core.examples.records import NO_TIME
+from model_core.hashing.columns import Bytes
 from model_core.json.fields import LAST_SECOND
 from model_core.json.scan import MINUS, QUOTE, REFUSED, at, read_number
 from model_core.kernels.compiled import inlined_kernel, kernel
-from model_core.text.columns import Bytes
 
 _PATTERN = np.frombuffer(b"dddd-dd-ddTdd:dd:dd", np.uint8)
 _OFFSET = np.frombuffer(b"dd:dd", np.uint8)

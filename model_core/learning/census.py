@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.state import SEEN, ModelState
-from model_core.learning.updates.coefficients import Coefficients, coefficients
-from model_core.learning.updates.coordinate import curvature, prox, psi_in_force
+from model_core.learning.update import Coefficients, coefficients, curvature, prox, psi_in_force
 
 SLOTS_A_STEP = 65_536
 

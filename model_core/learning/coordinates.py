@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.prefetch import prefetch_row
-from model_core.learning.updates.coefficients import Coefficients
+from model_core.kernels.compiled import prefetch_row
+from model_core.learning.update import Coefficients
 
 
 class Features(NamedTuple):

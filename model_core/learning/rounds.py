@@ -9,7 +9,6 @@ The result of a batch is, bit for bit, that of its examples one by one: nothing 
 the state, and every sum has one order.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
-from model_core.kernels.numerics import log_losses, residual, sigmoid, sigmoids
+from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
 from model_core.learning.coordinates import (
     Features,
     Scratch,
@@ -28,18 +27,8 @@ from model_core.learning.coordinates import (
 )
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.state import CHANGED, SEEN, ModelState
-from model_core.learning.updates.coefficients import Coefficients, coefficients
-from model_core.learning.updates.coordinate import (
-    Psi,
-    curvature,
-    prox,
-    psi_in_force,
-    psi_of_coordinate,
-    psi_of_round,
-    state_of_point,
-)
-from model_core.learning.updates.families import keeps_gradients, linear
-from model_core.learning.updates.implicit import implicit_residual
+from model_core.learning.step import read_margin, step
+from model_core.learning.update import Coefficients, coefficients, psi_in_force
 
 
 class Learned(NamedTuple):
@@ -129,7 +118,7 @@ def _predict(
     for i in range(out.size):
         prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, c, s)
-        margin = _read(rows, c, psi, s, k)
+        margin = read_margin(rows, c, psi, s, k)
         out[i] = sigmoid(margin) if as_probability else margin
     return out
 
@@ -161,10 +150,10 @@ def _learn(
         k = gather(features, i, size, c, s)
         if c.dense:
             k = gather_untouched(marks, i, s, k)
-        margins[i] = _read(rows, c, psi, s, k)
+        margins[i] = read_margin(rows, c, psi, s, k)
         psi_next = psi_in_force(c, t)
         weight = weights[i] if weights.size else 1.0
-        if _step(c, t, psi_next, s, k, margins[i], labels[i], weight):
+        if step(c, t, psi_next, s, k, margins[i], labels[i], weight):
             changes, features_seen = _store(rows, marks, changed, changes, features_seen, s, k)
         else:
             skipped[i] = 1
@@ -196,45 +185,3 @@ def _store(
                 changes += 1
             marks[slot] = SEEN | CHANGED
     return changes, features_seen
-
-
-@njit(cache=True, error_model="numpy")
-def _read(rows: NDArray[np.float64], c: Coefficients, psi: Psi, s: Scratch, k: int) -> float:
-    """The margin; leaves state, curvature and weight of every coordinate in s."""
-    for j in range(k):
-        s.z[j] = rows[s.slots[j], 0]
-        s.n[j] = rows[s.slots[j], 1]
-    for j in range(k):
-        s.q[j] = curvature(c, psi, s.n[j])
-        s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
-    margin = c.offset
-    for j in range(k):
-        margin += s.theta[j] * s.x[j]
-    return margin
-
-
-@njit(cache=True, error_model="numpy")
-def _step(
-    c: Coefficients, t: int, psi_next: Psi, s: Scratch, k: int, margin: float, label: int, weight: float
-) -> bool:
-    """Round t for the coordinates in s: fills s.z_new and s.n_new, and says whether all of it is finite."""
-    psi = psi_of_round(c, t)
-    r = weight * residual(margin, label)
-    for j in range(k):
-        g = r * s.theta[j]
-        s.n_new[j] = s.n[j] + g * g
-        s.q_new[j] = curvature(c, psi, s.n_new[j])
-        own = psi_of_coordinate(c, psi, j)
-        s.z_new[j] = linear(c.family, s.z[j], s.x[j], s.q[j], s.q_new[j], own.l2)
-    if c.implicit:
-        r = implicit_residual(c, psi, s, k, label, weight)
-    finite = weight >= 0.0 and abs(margin) < math.inf
-    for j in range(k):
-        s.z_new[j] += r * s.theta[j]
-        finite &= abs(s.z_new[j]) < math.inf and s.n_new[j] < math.inf
-    if not keeps_gradients(c.family):
-        for j in range(k):
-            x = prox(s.z_new[j], s.q_new[j], psi_of_coordinate(c, psi, j))
-            s.z_new[j] = state_of_point(x, s.q_new[j], psi_of_coordinate(c, psi_next, j))
-            finite &= abs(s.z_new[j]) < math.inf
-    return finite

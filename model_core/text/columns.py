@@ -1,32 +1,32 @@
-"""What the kernels of all text formats share: where they write, and how a number becomes a feature.
+"""Columns, labels, numbers and the ends of lines: the part that the kernels of both text formats share.
 
-Kernels return codes of text_problems and note the bytes at fault in `state`.
+Kernels return the codes of `problems` and record the bytes at fault in `state`.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_core.hashing.columns import (
+    FEATURES,
+    ROWS,
+    SHARED_CELLS,
+    Bytes,
+    Floats,
+    Integers,
+    add_feature,
+    number_feature,
+)
 from model_core.kernels.compiled import inlined_kernel, kernel
-from model_core.kernels.murmur import murmur3_32
+from model_core.kernels.murmur import begun, extended
 from model_core.kernels.number_text import EXACT, HARD, scan_number
-from model_core.kernels.numerics import log1p
 from model_core.text.problems import BLANK_LINE, CONTROL_CHARACTER, NOT_A_NUMBER, NOT_UTF8, OK
 
-Bytes = NDArray[np.uint8]
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-RAW, LOG, SCALE, BUCKET = 0, 1, 2, 3
-
-# Cells of `state`: how much of the columns is filled, where the last fault is, the next known number, and how
-# many bytes at the start of scratch go before each name.
-FEATURES, ROWS, PROBLEMS, HARD_NUMBERS, HAS_VALUES, HAS_WEIGHTS, FAULT_START, FAULT_STOP, CURSOR, PREFIX = (
-    range(10)
-)
-STATE_CELLS = 10
+# Cells of `state` after those that all columns have: how much of the columns is filled, where the last fault
+# is, the next known number, and how many bytes at the start of scratch precede each name.
+PROBLEMS, HARD_NUMBERS, FAULT_START, FAULT_STOP, CURSOR, PREFIX = range(SHARED_CELLS, SHARED_CELLS + 6)
+STATE_CELLS = SHARED_CELLS + 6
 
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 
@@ -46,7 +46,7 @@ class KernelOptions(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What a kernel reads and writes; room for the worst case, of which only touched pages cost memory.
+    """The text, and room for the worst case of what it may hold; only pages that are touched cost memory.
 
     text uint8: whole lines, then padding.  state int64: the cells above.  scratch uint8: to build names in.
     hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels uint8[r], weights
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
 @kernel
 def fail(state: Integers, code: int, start: int, stop: int) -> int:
-    """Note where the fault is, and return the code."""
+    """Record where the fault is, and return the code."""
     state[FAULT_START] = start
     state[FAULT_STOP] = stop
     return code
@@ -79,13 +79,13 @@ def fail(state: Integers, code: int, start: int, stop: int) -> int:
 
 @inlined_kernel
 def at_line_end(text: Bytes, i: int) -> bool:
-    """At a newline, or at the return of a CRLF."""
+    """Test for a newline, or the carriage return of a CRLF."""
     return bool(text[i] == _NEWLINE or (text[i] == _RETURN and text[i + 1] == _NEWLINE))
 
 
 @kernel
 def check_characters(text: Bytes, i: int, state: Integers) -> int:
-    """Whether a line is UTF-8 without C1 control characters; for lines that are not ASCII.  (RFC 3629)"""
+    """Check that a line is UTF-8 without C1 control characters; for lines that are not ASCII.  (RFC 3629)"""
     while text[i] != _NEWLINE:
         lead = text[i]
         if lead < 0x80:
@@ -109,7 +109,7 @@ def check_characters(text: Bytes, i: int, state: Integers) -> int:
 
 @inlined_kernel
 def read_number(columns: Columns, start: int, stop: int) -> tuple[int, float]:
-    """(code, number); a hard number that is not known yet is noted, and 0 for now."""
+    """Return (code, number); a hard number that is not known yet is recorded, and reads as 0."""
     status, value = scan_number(columns.text, start, stop)
     if status == EXACT:
         return OK, value
@@ -133,7 +133,7 @@ def _known_number(columns: Columns, status: int, start: int, stop: int) -> tuple
 
 @kernel
 def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) -> bool:
-    """The label into the columns' next row; False unless it is one of the two numbers."""
+    """Store the label of the next row; False unless it is one of the two numbers."""
     code, label = read_number(columns, start, stop)
     if code != OK or (label != 1.0 and label != (-1.0 if options.minus_plus else 0.0)):
         return False
@@ -143,7 +143,7 @@ def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) 
 
 @inlined_kernel
 def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int) -> int:
-    """Keep the row, or take back its features and note the problem; returns the start of the next line."""
+    """Complete the row, or remove its features and record the problem; return the start of the next line."""
     text, state = columns.text, columns.state
     if code == OK:
         columns.row_ends[state[ROWS]] = state[FEATURES]
@@ -161,21 +161,6 @@ def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int)
 
 
 @inlined_kernel
-def add_feature(columns: Columns, feature_hash: np.uint32, value: float) -> None:
-    """One more feature of the row; the column of values begins with the first that is not 1."""
-    state, values = columns.state, columns.values
-    k = state[FEATURES]
-    columns.hashes[k] = feature_hash
-    if state[HAS_VALUES]:
-        values[k] = value
-    elif value != 1.0:
-        values[:k] = 1.0
-        values[k] = value
-        state[HAS_VALUES] = 1
-    state[FEATURES] = k + 1
-
-
-@inlined_kernel
 def add_number(
     columns: Columns,
     options: KernelOptions,
@@ -185,42 +170,17 @@ def add_number(
     value: float,
     factor: float,
 ) -> bool:
-    """The feature of a number by its transform, times `factor`; False where it is out of bounds.
+    """Add the feature of a number by its transform, times `factor`; False if it is out of bounds.
 
     Its name is name[start:stop], where `name` is the text, or the scratch with start 0.
     """
     limit = options.value_limit
     if not -limit <= value <= limit:
         return False
-    if options.number_kind == BUCKET:
-        stop = _write_bucket(name, start, stop, value, columns.scratch)
-        name, start, value = columns.scratch, 0, 1.0
-    elif options.number_kind == LOG:
-        value = log1p(value) if value >= 0.0 else -log1p(-value)
-    elif options.number_kind == SCALE:
-        value *= options.number_scale
+    hashed = extended(begun(options.seed), name, start, stop)
+    feature_hash, value = number_feature(hashed, options.number_kind, options.number_scale, value)
     if not -limit <= value <= limit:
         return False
     value *= factor
-    add_feature(columns, murmur3_32(name, start, stop, options.seed), value)
+    add_feature(columns, feature_hash, value)
     return -limit <= value <= limit
-
-
-@kernel
-def _write_bucket(name: Bytes, start: int, stop: int, value: float, scratch: Bytes) -> int:
-    """Write `name=` and feature_text.bucket_text(value) into scratch; returns where they end."""
-    end = stop - start
-    for j in range(end):
-        scratch[j] = name[start + j]
-    scratch[end] = ord("=")
-    if value == 0.0:
-        scratch[end + 1] = ord("0")
-        return end + 2
-    scratch[end + 1] = ord("+") if value > 0.0 else ord("-")
-    # Beyond 2**53 the sum loses its 1, which moves no number across a power of two.
-    bucket = math.frexp(np.floor(abs(value)) + 1.0)[1] - 1
-    digits = 1 if bucket < 10 else 2 if bucket < 100 else 3 if bucket < 1000 else 4
-    for j in range(digits):
-        scratch[end + 1 + digits - j] = ord("0") + bucket % 10
-        bucket //= 10
-    return end + 2 + digits

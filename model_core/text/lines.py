@@ -1,6 +1,6 @@
-"""One line of text to names and values: the way for contracts that the kernels do not know, and for HTTP.
+"""One line of text to names and values, for contracts that are not plain and for conversion to JSON.
 
-The grammar is that of vw_kernel and libsvm_kernel; the tests hold them together.
+The grammars are those of `grammars`; tests compare the two.
 """
 
 import re
@@ -17,7 +17,7 @@ from model_core.text.problems import LineProblem, TextOptions
 _WORD = re.compile("[^ \t]+")
 _C0 = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _C1 = re.compile("[\x80-\x9f]")
-_MOST_INTEGER_CHARACTERS = 100
+_MAX_INTEGER_CHARACTERS = 100
 
 
 class TextRow(NamedTuple):
@@ -29,7 +29,7 @@ class TextRow(NamedTuple):
 
 
 def read_vw_line(line: bytes, options: TextOptions) -> TextRow | None:
-    """The row of a line of Vowpal Wabbit text without its newline, None for a blank one; or LineProblem."""
+    """Read a line of Vowpal Wabbit text without its newline; None for a blank one.  Raises LineProblem."""
     text = _decoded(line)
     _refuse_control_characters(text)
     if not _WORD.search(text):
@@ -46,7 +46,7 @@ def read_vw_line(line: bytes, options: TextOptions) -> TextRow | None:
 
 
 def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
-    """The row of a libsvm line without its newline, None for a blank one or a comment; or LineProblem."""
+    """Read a libsvm line without its newline; None for a blank one or a comment.  Raises LineProblem."""
     text = _decoded(line).partition("#")[0]
     _refuse_control_characters(text)
     words = _WORD.findall(text)
@@ -57,7 +57,7 @@ def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
 
 
 def features_of(pairs: Iterable[tuple[str, Any]], contract: HashContract) -> dict[str, Any]:
-    """The pairs as the JSON object that encodes to the same features; InvalidInput where there is none."""
+    """Build the JSON object that encodes to the same features.  Raises InvalidInput if there is none."""
     features: dict[str, Any] = {}
     for name, value in pairs:
         plain = _without_scale(name, value, contract) if isinstance(value, Scaled) else value
@@ -111,7 +111,7 @@ def _read_header(header: str, options: TextOptions) -> tuple[int, float]:
 
 
 def read_label(word: str, options: TextOptions) -> int:
-    """0 or 1, or LineProblem."""
+    """Read a label: 0 or 1.  Raises LineProblem."""
     value = float(word) if DECIMAL.fullmatch(word) else None
     if value == 1.0:
         return 1
@@ -121,7 +121,7 @@ def read_label(word: str, options: TextOptions) -> int:
 
 
 def read_weight(word: str, options: TextOptions) -> float:
-    """An importance weight, or LineProblem."""
+    """Read an importance weight.  Raises LineProblem."""
     weight = float(word) if DECIMAL.fullmatch(word) else -1.0
     if not 0.0 <= weight <= options.limits.weight:
         raise LineProblem(problems.BAD_WEIGHT, word)
@@ -129,7 +129,7 @@ def read_weight(word: str, options: TextOptions) -> float:
 
 
 def _read_namespace(namespace: str, options: TextOptions) -> tuple[str, float, list[str]]:
-    """The prefix of its names, its factor and its words."""
+    """Return the prefix of its names, its factor and its words."""
     words = _WORD.findall(namespace)
     if not words or namespace[0] in " \t":
         return "", 1.0, words
@@ -179,8 +179,8 @@ def _read_index(word: str, options: TextOptions) -> tuple[str, float]:
 
 
 def read_number(word: str) -> float:
-    """An int where it is written as one: a number that is a category keeps all its digits."""
-    if len(word) <= _MOST_INTEGER_CHARACTERS and INTEGER.fullmatch(word):
+    """Read a number, as an int if it is written as one: a category keeps all digits.  Raises LineProblem."""
+    if len(word) <= _MAX_INTEGER_CHARACTERS and INTEGER.fullmatch(word):
         return int(word)
     if not DECIMAL.fullmatch(word):
         raise LineProblem(problems.NOT_A_NUMBER, word)

@@ -14,22 +14,9 @@ import numpy as np
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import NO_FLOATS, ExampleBatch
+from model_core.hashing.columns import FEATURES, HAS_VALUES, HAS_WEIGHTS, ROWS, is_plain, number_kind
 from model_core.hashing.contract import HashContract, scale_of
-from model_core.text.columns import (
-    BUCKET,
-    FEATURES,
-    HARD_NUMBERS,
-    HAS_VALUES,
-    HAS_WEIGHTS,
-    LOG,
-    PROBLEMS,
-    RAW,
-    ROWS,
-    SCALE,
-    STATE_CELLS,
-    Columns,
-    KernelOptions,
-)
+from model_core.text.columns import HARD_NUMBERS, PROBLEMS, STATE_CELLS, Columns, KernelOptions
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
 
 if TYPE_CHECKING:
@@ -37,14 +24,13 @@ if TYPE_CHECKING:
     from model_core.text.lines import TextRow
 
 _PADDING = 8
-_NUMBER_KINDS = {"raw": RAW, "log": LOG, "bucket": BUCKET}
 _DEFAULT_OPTIONS = TextOptions()
 
 TextFormat = Literal["vw", "libsvm"]
 
 
 class Parsed(NamedTuple):
-    """What a chunk held: the examples of its good lines, and an error for each bad one.
+    """The examples of the good lines of a chunk, and an error for each bad one.
 
     lines: how many lines were consumed; blank lines and comments count, but are neither example nor error.
     """
@@ -127,23 +113,19 @@ class TextParser:
 
 
 def vw_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
-    """A parser of Vowpal Wabbit text; the grammar stands in vw."""
+    """Build a parser of Vowpal Wabbit text; `grammars` has its grammar."""
     return TextParser(contract, options, "vw")
 
 
 def libsvm_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
-    """A parser of libsvm text; the grammar stands in libsvm."""
+    """Build a parser of libsvm text; `grammars` has its grammar."""
     return TextParser(contract, options, "libsvm")
 
 
 def _kernel_of(text_format: TextFormat) -> Callable[..., None]:
-    if text_format == "vw":
-        from model_core.text.vw import parse_lines as parse_vw_lines
+    from model_core.text.grammars import parse_libsvm_lines, parse_vw_lines
 
-        return parse_vw_lines
-    from model_core.text.libsvm import parse_lines as parse_libsvm_lines
-
-    return parse_libsvm_lines
+    return parse_vw_lines if text_format == "vw" else parse_libsvm_lines
 
 
 def _line_reader_of(text_format: TextFormat) -> Callable[[bytes, TextOptions], TextRow | None]:
@@ -153,7 +135,7 @@ def _line_reader_of(text_format: TextFormat) -> Callable[[bytes, TextOptions], T
 
 
 def warm_up(text_format: TextFormat) -> None:
-    """Compile every kernel of a format, or load it from the cache."""
+    """Compile the kernels of a format, or load them from the cache."""
     if text_format == "vw":
         parse_vw(b"1 |f a=b x:2\n", HashContract())
     else:
@@ -167,7 +149,7 @@ def parse_vw(
     first_line: int = 1,
     final: bool = True,
 ) -> Parsed:
-    """One chunk of Vowpal Wabbit text; a parser that is kept remembers names."""
+    """Parse one chunk of Vowpal Wabbit text; for many, a TextParser remembers names."""
     return vw_parser(contract, options).parse(data, first_line, final)
 
 
@@ -178,25 +160,16 @@ def parse_libsvm(
     first_line: int = 1,
     final: bool = True,
 ) -> Parsed:
-    """One chunk of libsvm text."""
+    """Parse one chunk of libsvm text."""
     return libsvm_parser(contract, options).parse(data, first_line, final)
 
 
-def is_plain(contract: HashContract) -> bool:
-    """Whether names alone decide nothing, so that the kernels can hash words as they stand.
-
-    Text has no nulls, so that `missing` does not matter where there are no crosses.
-    """
-    return not (contract.types or contract.transforms or contract.crosses or contract.strict)
-
-
 def _kernel_options(contract: HashContract, options: TextOptions) -> KernelOptions:
-    scale = scale_of(contract.numeric)
     limits = options.limits
     return KernelOptions(
         seed=contract.seed,
-        number_kind=SCALE if scale is not None else _NUMBER_KINDS[str(contract.numeric)],
-        number_scale=scale or 0.0,
+        number_kind=number_kind(contract),
+        number_scale=scale_of(contract.numeric) or 0.0,
         prefix_names=options.namespaces == "prefix",
         minus_plus=options.labels == "minus_plus",
         value_limit=float(limits.value_magnitude),
@@ -207,7 +180,7 @@ def _kernel_options(contract: HashContract, options: TextOptions) -> KernelOptio
 
 
 def _columns(data: bytes, size: int, lines: int) -> Columns:
-    """The text and room for what is made of it: a feature takes two bytes, and a hard number four."""
+    """Allocate columns for a text: a feature takes at least two bytes, and a hard number four."""
     text = np.empty(size + _PADDING, np.uint8)
     text[:size] = np.frombuffer(data, np.uint8, size)
     text[size:] = ord("\n")
@@ -228,7 +201,7 @@ def _columns(data: bytes, size: int, lines: int) -> Columns:
 
 
 def _with_hard_numbers(columns: Columns) -> Columns:
-    """The numbers that the kernel left to float() now known, by ascending position."""
+    """Add the numbers that the kernel left to float(), by ascending position."""
     spans = columns.hard_numbers[: columns.state[HARD_NUMBERS]]
     read = [float(columns.text[start:stop].tobytes()) for start, stop in spans.tolist()]
     starts = np.concatenate([columns.known_starts, spans[:, 0]])

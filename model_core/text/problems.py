@@ -1,4 +1,4 @@
-"""What can be wrong with a line of text; the codes that kernels return, and the words for them."""
+"""Problems of a line of text: the codes that kernels return, and their messages."""
 
 from typing import Literal, NamedTuple
 
@@ -14,11 +14,11 @@ NO_NAME, LONG_NAME, EQUALS_IN_NAMESPACE = 9, 10, 11
 NOT_A_NUMBER, OUT_OF_BOUNDS, TOO_MANY_FEATURES = 12, 13, 14
 BAD_INDEX, NO_VALUE = 15, 16
 
-_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 class TextOptions(NamedTuple):
-    """How to read lines of text.
+    """Options for reading lines of text.
 
     labels: "minus_plus" takes 1 for a click and -1 for none, "zero_one" 1 and 0; any other is an error.
     namespaces: "prefix" puts `f^` before each name in the Vowpal Wabbit namespace f; "ignore" does not.
@@ -30,14 +30,14 @@ class TextOptions(NamedTuple):
 
 
 class LineError(NamedTuple):
-    """A line that was left out, counted from 1, and why."""
+    """A line that was skipped, counted from 1, and the reason."""
 
     line_number: int
     reason: str
 
 
 class LineProblem(ValueError):
-    """One of the codes, with the word that is at fault."""
+    """A problem by its code, with the word at fault."""
 
     def __init__(self, code: int, word: str = "") -> None:
         super().__init__(code, word)
@@ -46,10 +46,10 @@ class LineProblem(ValueError):
 
 
 def explain(code: int, word: str, options: TextOptions) -> str:
-    """The reason to give a person; `word` is the part of the line that is at fault."""
+    """Return the message for a code; `word` is the part of the line at fault."""
     limits, bound = options.limits, options.limits.value_magnitude
     negative = "-1" if options.labels == "minus_plus" else "0"
-    shown = repr(word if len(word) <= _SHOWN else word[: _SHOWN - 3] + "...")
+    shown = repr(word if len(word) <= _MAX_SHOWN else word[: _MAX_SHOWN - 3] + "...")
     return {
         NO_BAR: "no '|' before the features",
         NO_LABEL: "no label (a word that touches the first '|' is a tag)",

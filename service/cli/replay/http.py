@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.cli.http_client import Refused, ServiceClient

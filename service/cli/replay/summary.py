@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from model_core.evaluation.exact import Measures, summarize
+from model_core.evaluation.measures import Measures, summarize
 from model_core.kernels.numerics import log_losses
 from model_core.text.problems import LineError
 from service.errors import CommandFailure

@@ -20,7 +20,7 @@ from model_core.hashing.contract import HashContract, Limits
 from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
-from model_core.learning.updates.coefficients import Coefficients, coefficients
+from model_core.learning.update import Coefficients, coefficients
 from service.errors import ContractMismatch
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings import Settings

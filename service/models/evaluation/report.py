@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 from pydantic_core import to_json
 
-from model_core.evaluation.figures import Figures, Weighting
+from model_core.evaluation.figures import WINDOWS, Figures, Weighting
 from model_core.evaluation.online import OnlineEvaluation
-from model_core.evaluation.windows import WINDOWS
 from model_core.learning.census import Census
 from service.models.evaluation.state import Evaluations
 

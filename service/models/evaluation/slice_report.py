@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
-from model_core.evaluation.figures import Figures, Window
+from model_core.evaluation.figures import WINDOWS, Figures, Window
 from model_core.evaluation.slices import SlicedEvaluation
-from model_core.evaluation.windows import WINDOWS
 from service.models.evaluation.report import bare
 from service.models.evaluation.state import Evaluations
 

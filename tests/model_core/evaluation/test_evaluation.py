@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_core.evaluation.exact import auc, summarize
+from model_core.evaluation.measures import auc, summarize
 
 streams = st.lists(
     st.tuples(

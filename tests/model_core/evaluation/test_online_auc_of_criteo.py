@@ -5,7 +5,7 @@ import lzma
 import numpy as np
 import pytest
 
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import FeatureEncoder

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_core.evaluation.exact import auc as exact_auc
-from model_core.evaluation.exact import summarize
-from model_core.evaluation.figures import auc_of_bins
+from model_core.evaluation.figures import WINDOWS, auc_of_bins
+from model_core.evaluation.measures import auc as exact_auc
+from model_core.evaluation.measures import summarize
 from model_core.evaluation.online import OnlineEvaluation
-from model_core.evaluation.windows import WINDOWS
 from tests.support.streams import MINUTE, Stream, evaluated, random_stream
 
 seeds = st.integers(0, 2**32)

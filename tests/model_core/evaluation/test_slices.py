@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_core.errors import FormatError
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from model_core.evaluation.slices import Slice, SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
 from tests.support.streams import MINUTE

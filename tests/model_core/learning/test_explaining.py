@@ -16,7 +16,7 @@ from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperpa
 from model_core.learning.rounds import learn_batch, predict_batch, probabilities_with
 from model_core.learning.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.learning.state import ModelState
-from model_core.learning.updates.coefficients import coefficients
+from model_core.learning.update import coefficients
 
 LIMITS = Limits()
 served_hypers = st.builds(

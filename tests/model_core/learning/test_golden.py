@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from model_core.examples.batch import ExampleBatch
 from model_core.kernels.numerics import residual, sigmoid
 from model_core.learning.hyperparameters import Hyperparameters

@@ -17,7 +17,7 @@ from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperpa
 from model_core.learning.rounds import learn_batch, predict_batch, probabilities_with, warm_up
 from model_core.learning.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.learning.state import ModelState
-from model_core.learning.updates.coefficients import coefficients
+from model_core.learning.update import coefficients
 
 BITS = 4
 
@@ -224,7 +224,7 @@ from model_core.learning.rounds import learn_batch
 from model_core.kernels.numerics import log_losses
 from model_core.learning.schedules import InvSqrt
 from model_core.learning.state import ModelState
-from model_core.learning.updates.coefficients import coefficients
+from model_core.learning.update import coefficients
 
 rng = np.random.default_rng(7)
 r, k = 3000, 20

@@ -9,13 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_core.errors import InvalidInput
+from model_core.hashing.columns import is_plain
 from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.text.lines import features_of, read_libsvm_line, read_vw_line
 from model_core.text.parser import (
     Parsed,
     TextParser,
-    is_plain,
     libsvm_parser,
     parse_libsvm,
     parse_vw,

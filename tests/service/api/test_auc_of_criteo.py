@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from model_core.evaluation.exact import summarize
+from model_core.evaluation.measures import summarize
 from tests.support.shared_data import shared_file
 from tests.support.waiting import wait_until
 

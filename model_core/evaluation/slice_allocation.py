@@ -11,9 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_core.evaluation.buckets import BUCKETS, PRESENT, Buckets
-from model_core.evaluation.rollover import clear, merge
-from model_core.evaluation.sums import add_to_series, advance_clock, see
+from model_core.evaluation.buckets import (
+    BUCKETS,
+    PRESENT,
+    Buckets,
+    add_to_series,
+    advance_clock,
+    clear,
+    merge,
+    see,
+)
 from model_core.kernels.compiled import inlined_kernel, kernel
 
 OTHER = 0

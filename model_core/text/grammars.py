@@ -1,4 +1,6 @@
-"""Vowpal Wabbit text to columns, one pass over the bytes.
+"""Vowpal Wabbit and libsvm (svmlight) text to columns, one pass over the bytes.
+
+Vowpal Wabbit:
 
     label [weight] ['tag]|namespace[:factor] word word ... |namespace ...
 
@@ -9,21 +11,23 @@
 
 The factor of a namespace multiplies the value that a feature has in the end.  A `|` always begins a
 namespace, the first `:` of a word its number.
+
+libsvm:
+
+    label index:value index:value ... # comment
+
+A feature's name is the text of its index, without leading zeros: what JSON writes as {"12": 0.5}.
 """
 
 import numpy as np
 
+from model_core.hashing.columns import FEATURES, HAS_WEIGHTS, ROWS, Bytes, add_feature
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.murmur import murmur3_32
 from model_core.text.columns import (
-    FEATURES,
-    HAS_WEIGHTS,
     PREFIX,
-    ROWS,
-    Bytes,
     Columns,
     KernelOptions,
-    add_feature,
     add_number,
     at_line_end,
     check_characters,
@@ -33,6 +37,7 @@ from model_core.text.columns import (
     read_number,
 )
 from model_core.text.problems import (
+    BAD_INDEX,
     BAD_LABEL,
     BAD_WEIGHT,
     BLANK_LINE,
@@ -43,23 +48,32 @@ from model_core.text.problems import (
     NO_BAR,
     NO_LABEL,
     NO_NAME,
+    NO_VALUE,
     OK,
     OUT_OF_BOUNDS,
     TOO_MANY_FEATURES,
 )
 
-_WORD, _COLON, _BLANK, _BAR, _CONTROL = 0, 1, 2, 3, 4
-_CLASSES = np.zeros(256, np.uint8)
-_CLASSES[:32] = _CONTROL
-_CLASSES[127] = _CONTROL
-_CLASSES[[ord(" "), ord("\t")]] = _BLANK
-_CLASSES[ord("|")] = _BAR
-_CLASSES[ord(":")] = _COLON
+# Classes of bytes.  A word of Vowpal Wabbit text ends where the class is above _COLON, one of libsvm text
+# where it is not _WORD.
+_WORD, _COLON, _BLANK, _BAR, _COMMENT, _CONTROL = range(6)
 _EQUALS, _QUOTE, _CARET = ord("="), ord("'"), ord("^")
 
 
+def _classes(special: dict[str, int]) -> Bytes:
+    classes = np.zeros(256, np.uint8)
+    classes[:32] = classes[127] = _CONTROL
+    for character, kind in ({" ": _BLANK, "\t": _BLANK} | special).items():
+        classes[ord(character)] = kind
+    return classes
+
+
+_VW_CLASSES = _classes({"|": _BAR, ":": _COLON})
+_LIBSVM_CLASSES = _classes({"#": _COMMENT})
+
+
 @kernel
-def parse_lines(
+def parse_vw_lines(
     columns: Columns, options: KernelOptions, i: int, stop: int, line: int, is_ascii: bool
 ) -> None:
     """Parse text[i:stop], whole lines that count from `line`; bad ones leave nothing but a problem."""
@@ -67,19 +81,33 @@ def parse_lines(
         first_feature = columns.state[FEATURES]
         code = OK if is_ascii else check_characters(columns.text, i, columns.state)
         if code == OK:
-            code, i = _line(columns, options, i)
+            code, i = _vw_line(columns, options, i)
         i = end_line(columns, i, code, line, first_feature)
         line += 1
 
 
 @kernel
-def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
-    """(code, where it was found); this and all below take and return positions `i` in the text."""
+def parse_libsvm_lines(
+    columns: Columns, options: KernelOptions, i: int, stop: int, line: int, is_ascii: bool
+) -> None:
+    """Parse text[i:stop] likewise; a kernel of its own, so that each format compiles without the other."""
+    while i < stop:
+        first_feature = columns.state[FEATURES]
+        code = OK if is_ascii else check_characters(columns.text, i, columns.state)
+        if code == OK:
+            code, i = _libsvm_line(columns, options, i)
+        i = end_line(columns, i, code, line, first_feature)
+        line += 1
+
+
+@kernel
+def _vw_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
+    """Return (code, where it was found); all readers here take and return positions `i` in the text."""
     text, state = columns.text, columns.state
     code, i = _header(columns, options, i)
     first, factor = state[FEATURES], 1.0
     while code == OK:
-        kind = _CLASSES[text[i]]
+        kind = _VW_CLASSES[text[i]]
         if kind <= _COLON:
             code, i = _feature(columns, options, i, factor)
         elif kind == _BLANK:
@@ -96,15 +124,15 @@ def _line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
 
 @kernel
 def _header(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
-    """Label and weight into the columns' next row; ends at the first bar."""
+    """Store label and weight of the next row; ends at the first bar."""
     text, state = columns.text, columns.state
     starts, stops, words, last = (i, i, i), (i, i, i), 0, i
-    while _CLASSES[text[i]] != _BAR:
+    while _VW_CLASSES[text[i]] != _BAR:
         if at_line_end(text, i):
             return (NO_BAR if words else BLANK_LINE), i
-        if _CLASSES[text[i]] == _CONTROL:
+        if _VW_CLASSES[text[i]] == _CONTROL:
             return fail(state, CONTROL_CHARACTER, i, i + 1), i
-        if _CLASSES[text[i]] == _BLANK:
+        if _VW_CLASSES[text[i]] == _BLANK:
             i += 1
             continue
         last, i = i, _word_end(columns, i)
@@ -112,7 +140,7 @@ def _header(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]
             starts, stops = (starts[1], starts[2], last), (stops[1], stops[2], i)
         words += 1
     first = 3 - min(words, 3)
-    if words and (text[last] == _QUOTE or _CLASSES[text[i - 1]] != _BLANK):
+    if words and (text[last] == _QUOTE or _VW_CLASSES[text[i - 1]] != _BLANK):
         words -= 1
     if words == 0:
         return NO_LABEL, i
@@ -137,15 +165,15 @@ def _weight(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
 
 @kernel
 def _namespace(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int, float]:
-    """(code, i, factor) of what follows a bar; the prefix of its names goes to scratch."""
+    """Return (code, i, factor) of the text after a bar; the prefix of its names goes to scratch."""
     text, state = columns.text, columns.state
     start, code, factor = i, OK, 1.0
-    while _CLASSES[text[i]] == _WORD:
+    while _VW_CLASSES[text[i]] == _WORD:
         i += 1
     state[PREFIX] = 0
     if options.prefix_names and i > start:
         code = _prefix(columns, options, start, i)
-    if code == OK and _CLASSES[text[i]] == _COLON:
+    if code == OK and _VW_CLASSES[text[i]] == _COLON:
         start = i + 1
         i = _word_end(columns, start)
         code, factor = read_number(columns, start, i)
@@ -156,7 +184,7 @@ def _namespace(columns: Columns, options: KernelOptions, i: int) -> tuple[int, i
 
 @kernel
 def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
-    """Put a namespace and `^` before the names that follow."""
+    """Set the prefix of the names that follow: the namespace and `^`."""
     state = columns.state
     if stop - start + 1 > options.name_limit:
         return fail(state, LONG_NAME, start, stop)
@@ -171,7 +199,7 @@ def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
 
 @kernel
 def _word_end(columns: Columns, i: int) -> int:
-    while _CLASSES[columns.text[i]] <= _COLON:
+    while _VW_CLASSES[columns.text[i]] <= _COLON:
         i += 1
     return i
 
@@ -179,13 +207,13 @@ def _word_end(columns: Columns, i: int) -> int:
 @inlined_kernel
 def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
     text, start = columns.text, i
-    while _CLASSES[text[i]] == _WORD:
+    while _VW_CLASSES[text[i]] == _WORD:
         i += 1
     if i - start + columns.state[PREFIX] > options.name_limit or text[start] == _EQUALS or i == start:
         code = _check_name(columns, options, start, i)
         if code != OK:
             return code, i
-    if _CLASSES[text[i]] == _COLON:
+    if _VW_CLASSES[text[i]] == _COLON:
         return _valued_feature(columns, options, start, i, factor)
     name, first, stop = _full_name(columns, start, i)
     add_feature(columns, murmur3_32(name, first, stop, options.seed), factor)
@@ -194,7 +222,7 @@ def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) ->
 
 @kernel
 def _check_name(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
-    """The name of a word, up to its first `=`."""
+    """Check the name of a word, which ends at its first `=`."""
     end = start
     while end < stop and columns.text[end] != _EQUALS:
         end += 1
@@ -227,10 +255,64 @@ def _valued_feature(
 
 @kernel
 def _full_name(columns: Columns, start: int, stop: int) -> tuple[Bytes, int, int]:
-    """Where the bytes of text[start:stop] stand with the prefix before them: (buffer, start, stop)."""
+    """Return (buffer, start, stop) of the name text[start:stop] with its prefix."""
     prefix = columns.state[PREFIX]
     if prefix == 0:
         return columns.text, start, stop
     for j in range(start, stop):
         columns.scratch[prefix + j - start] = columns.text[j]
     return columns.scratch, 0, prefix + stop - start
+
+
+@kernel
+def _libsvm_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
+    """Return (code, where it was found)."""
+    text, state = columns.text, columns.state
+    words, code = 0, OK
+    columns.weights[state[ROWS]] = 1.0
+    while code == OK:
+        kind = _LIBSVM_CLASSES[text[i]]
+        if kind == _BLANK:
+            i += 1
+        elif kind == _COMMENT or at_line_end(text, i):
+            return (OK if words else BLANK_LINE), i
+        elif kind == _CONTROL:
+            return fail(state, CONTROL_CHARACTER, i, i + 1), i
+        else:
+            start = i
+            while _LIBSVM_CLASSES[text[i]] == _WORD:
+                i += 1
+            code = _libsvm_word(columns, options, start, i, words)
+            words += 1
+    return code, i
+
+
+@inlined_kernel
+def _libsvm_word(columns: Columns, options: KernelOptions, start: int, stop: int, words_before: int) -> int:
+    if words_before == 0:
+        fine = read_label(columns, options, start, stop)
+        return OK if fine else fail(columns.state, BAD_LABEL, start, stop)
+    if words_before > options.feature_limit:
+        return TOO_MANY_FEATURES
+    return _libsvm_feature(columns, options, start, stop)
+
+
+@inlined_kernel
+def _libsvm_feature(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
+    text, state = columns.text, columns.state
+    colon = start
+    while colon < stop and ord("0") <= text[colon] <= ord("9"):
+        colon += 1
+    if colon == start or (colon < stop and text[colon] != ord(":")):
+        return fail(state, BAD_INDEX, start, stop)
+    if colon == stop:
+        return fail(state, NO_VALUE, start, stop)
+    name = start
+    while name < colon - 1 and text[name] == ord("0"):
+        name += 1
+    if colon - name > options.name_limit:
+        return fail(state, LONG_NAME, start, stop)
+    code, value = read_number(columns, colon + 1, stop)
+    if code == OK and not add_number(columns, options, text, name, colon, value, 1.0):
+        return fail(state, OUT_OF_BOUNDS, start, stop)
+    return code

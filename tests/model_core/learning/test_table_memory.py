@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_core.kernels.table_memory import FULL_FROM, TableMemory
-from model_core.learning.state import ModelState
+from model_core.learning.state import FULL_FROM, ModelState, TableMemory
 
 BITS = 22
 FULL_BYTES = 17 * 2**BITS

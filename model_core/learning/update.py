@@ -1,0 +1,166 @@
+"""The unified update of one coordinate: its coefficients, its learning rate, the four families, the prox.
+
+On round t every coordinate of the example takes
+
+    z'      = linear(z, x) + r theta
+    x_{t+1} = prox(z', Q_{1:t}, Psi weighted by A_t (ftrl, rda) or by alpha_t (comid, aogd))
+
+What is kept is z' where the penalties of all past rounds stay in force (ftrl, rda).  Where only the point
+counts (comid, aogd) it is the z that the same reading turns into x_{t+1}: one routine reads all four, and
+weights that no example touches shrink as they should.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+from numba import njit
+
+from model_core.learning.hyperparameters import (
+    AdaptiveRate,
+    GammaRate,
+    Hyperparameters,
+    Rate,
+    moves_untouched_weights,
+)
+from model_core.learning.schedules import ScheduleTerms, alpha_at, alpha_sum
+
+FTRL, RDA, COMID, AOGD = range(4)
+_FAMILIES = {"ftrl": FTRL, "rda": RDA, "comid": COMID, "aogd": AOGD}
+
+
+class Coefficients(NamedTuple):
+    """What of a model's configuration enters the arithmetic.
+
+    All three learning rates are one expression of n and t,
+
+        Q_{1:t} = max(floor + growth sqrt(2 t), (beta + sqrt(n_t)) inverse_alpha),
+
+    with growth = 0 (adaptive, gamma), beta = 0 (gamma) or inverse_alpha = 0 (scalar).
+    box is inf where there is none.  bias: is there a bias feature; it bears no penalty and no box.
+    offset: a constant of the margin.  dense: every coordinate takes part in every round.
+    """
+
+    family: int
+    implicit: bool
+    inverse_alpha: float
+    beta: float
+    floor: float
+    growth: float
+    l1: float
+    l2: float
+    psi_l2: float
+    box: float
+    bias: bool
+    offset: float
+    dense: bool
+    schedule: ScheduleTerms
+
+
+@lru_cache(maxsize=1024)
+def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficients:
+    return Coefficients(
+        _FAMILIES[hyper.family],
+        hyper.update == "implicit",
+        *_rate_terms(hyper.rate),
+        float(hyper.l1),
+        float(hyper.l2),
+        float(hyper.psi_l2),
+        math.inf if hyper.box is None else float(hyper.box),
+        bool(bias),
+        float(offset),
+        moves_untouched_weights(hyper),
+        hyper.schedule.terms(),
+    )
+
+
+def _rate_terms(rate: Rate) -> tuple[float, float, float, float]:
+    """inverse_alpha, beta, floor, growth."""
+    if isinstance(rate, AdaptiveRate):
+        return 1.0 / rate.alpha, float(rate.beta), 0.0, 0.0
+    if isinstance(rate, GammaRate):
+        return 1.0 / rate.gamma, 0.0, float(rate.floor), 0.0
+    return 0.0, 0.0, 0.0, rate.factor * rate.G / rate.D
+
+
+@njit(cache=True)
+def keeps_gradients(family: int) -> bool:
+    """Is the state a sum of gradients (ftrl, rda), and not a point (comid, aogd)?"""
+    return family in (FTRL, RDA)
+
+
+@njit(cache=True)
+def linear(family: int, z: float, x: float, q_old: float, q_new: float, l2: float) -> float:
+    """z^-, the linear coefficient before the gradient; q_old, q_new: Q_{1:t-1}, Q_{1:t}."""
+    if family == FTRL:
+        return z - (q_new - q_old) * x
+    if family == RDA:
+        return z
+    if family == COMID:
+        return -(q_new + l2) * x
+    return -(q_old + l2) * x
+
+
+class Psi(NamedTuple):
+    """The penalties of a coordinate, with their weights: L |x|_1 + ((l2 + psi_l2) / 2) |x|^2 on |x| <= box.
+
+    floor: the least Q_{1:t} of the round.
+    """
+
+    floor: float
+    L: float
+    l2: float
+    psi_l2: float
+    box: float
+
+
+@njit(cache=True)
+def psi_in_force(c: Coefficients, t: int) -> Psi:
+    """What a weight is read with after t completed rounds: A_t Psi."""
+    return _psi(c, t, alpha_sum(c.schedule, t))
+
+
+@njit(cache=True)
+def psi_of_round(c: Coefficients, t: int) -> Psi:
+    """What x_{t+1} is found with: A_t Psi where past penalties stay in force (ftrl, rda), or alpha_t Psi."""
+    return _psi(c, t, alpha_sum(c.schedule, t) if keeps_gradients(c.family) else alpha_at(c.schedule, t))
+
+
+@njit(cache=True)
+def _psi(c: Coefficients, t: int, alpha: float) -> Psi:
+    return Psi(c.floor + c.growth * math.sqrt(2.0 * t), c.l1 * alpha, c.l2, c.psi_l2 * alpha, c.box)
+
+
+@njit(cache=True)
+def without_penalty(psi: Psi) -> Psi:
+    """What the bias is read and updated with."""
+    return Psi(psi.floor, 0.0, 0.0, 0.0, math.inf)
+
+
+@njit(cache=True)
+def psi_of_coordinate(c: Coefficients, psi: Psi, j: int) -> Psi:
+    """Coordinate 0 of an example is the bias, where there is one."""
+    return without_penalty(psi) if c.bias and j == 0 else psi
+
+
+@njit(cache=True)
+def curvature(c: Coefficients, psi: Psi, n: float) -> float:
+    """Q_{1:t}, the inverse learning rate of a coordinate."""
+    return max(psi.floor, (c.beta + math.sqrt(n)) * c.inverse_alpha)
+
+
+@njit(cache=True)
+def prox(z: float, q: float, psi: Psi) -> float:
+    """argmin of z x + (q / 2) x^2 + psi(x); 0 where nothing is known of the coordinate (q = 0, so z = 0)."""
+    excess = abs(z) - psi.L
+    total = q + psi.l2 + psi.psi_l2
+    if excess <= 0.0 or total == 0.0:
+        return 0.0
+    x = min(excess / total, psi.box)
+    return -x if z > 0.0 else x
+
+
+@njit(cache=True)
+def state_of_point(x: float, q: float, psi: Psi) -> float:
+    """The z that prox(z, q, psi) turns into x."""
+    return -math.copysign((q + psi.l2 + psi.psi_l2) * abs(x) + psi.L, x) if x != 0.0 else 0.0

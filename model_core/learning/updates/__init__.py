@@ -1,1 +1,0 @@
-"""The unified update: one coordinate, four families, the implicit step."""
