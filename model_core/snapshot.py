@@ -37,7 +37,7 @@ Read = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class SnapshotHeader:
-    """What a snapshot says of itself.
+    """The description that a snapshot holds of itself.
 
     incarnation, generation, commit, mark: the revision, of which older snapshots have no mark; applied,
     applied_number: the last log entry that was learned, and how many log examples; t: rounds; skipped:

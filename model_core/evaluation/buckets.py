@@ -72,7 +72,7 @@ def empty_buckets(bins: int, series: int = 1) -> Buckets:
 
 
 class Seen(NamedTuple):
-    """What the buckets take in of an example."""
+    """An example as the buckets add it."""
 
     bin: int
     label: int
@@ -233,7 +233,7 @@ def merge(b: Buckets, row: int, into: int) -> None:
 
 @kernel
 def keep_counts(b: Buckets, row: int, block: int) -> None:
-    """From now on the weights of this block are not its counts."""
+    """Separate the counts of a block from its weights."""
     for at in range(block * BINS_A_BLOCK, (block + 1) * BINS_A_BLOCK):
         b.counts[row, at, 0] = b.weights[row, at, 0]
         b.counts[row, at, 1] = b.weights[row, at, 1]

@@ -1,4 +1,4 @@
-"""Figures of a window, from its histogram and sums."""
+"""Figures of a window, from the histogram and sums that its buckets add up to."""
 
 import math
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Auc(NamedTuple):
 
 
 class ReliabilityRow(NamedTuple):
-    """What came of the predictions from `low` to `high`; examples and rates under the figures' weighting."""
+    """The outcome of predictions from `low` to `high`; examples and rates under the figures' weighting."""
 
     low: float
     high: float
@@ -73,7 +73,7 @@ class ReliabilityRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """How good the predictions of a window were.
+    """The quality of the predictions of a window.
 
     examples, clicks: their numbers, whatever they weigh.  The others count an example by its weight, or once
     with weighting `none`.  They are None before the window holds 50 clicks, and where they are undefined.
@@ -126,7 +126,7 @@ def figures_of(
 
 
 def auc_of_bins(bins: NDArray[np.float64], examples: int) -> Auc:
-    """From bins float64[bins, 2] of so many non-clicks and clicks, in ascending order of the prediction.
+    """Estimate the AUC from bins float64[bins, 2] of non-clicks and clicks, by ascending prediction.
 
     Pairs within a bin count half, so the error is at most half of their weight.  The bound also covers the
     rounding of the sums.  NaN where one class is missing.

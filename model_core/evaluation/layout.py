@@ -43,14 +43,14 @@ _NOT_KEPT = 15
 
 
 class Changes(NamedTuple):
-    """What to store: fields to write, and fields to delete."""
+    """The fields to write, and the fields to delete."""
 
     written: dict[bytes, bytes]
     deleted: list[bytes]
 
 
 def take_changes(b: Buckets) -> Changes:
-    """What changed since it was last taken; from then on it counts as stored."""
+    """Take the changes since the last call; from then on they count as stored."""
     to_write, to_delete, data, bounds = _take_changed_fields(*b)
     written = _fields(to_write, data, bounds)
     if written:
@@ -128,8 +128,9 @@ def _take_changed_fields(
     marks: NDArray[np.uint8],
     clock: NDArray[np.int64],
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint8], NDArray[np.int64]]:
-    """Of Buckets, one by one: places uint16[k, 2] of what is to be written and of what is to be deleted, then
-    the k fields and their bounds int64[k + 1].
+    """Return places uint16[k, 2] to write, places to delete, the k fields and their bounds int64[k + 1].
+
+    Takes the fields of Buckets one by one.
     """
     b = Buckets(bins, counts, sums, starts, marks, clock)
     to_write, to_delete = _take_changed_places(b)
@@ -171,7 +172,10 @@ def _take_changed_places(b: Buckets) -> tuple[NDArray[np.uint16], NDArray[np.uin
 def _pack_fields(
     b: Buckets, places: NDArray[np.uint16], out: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> None:
-    """The k fields of places uint16[k, 2] to out uint8[k * _LARGEST_FIELD], bounded by starts int64[k + 1]."""
+    """Write the fields of places uint16[k, 2] to out uint8[k * _LARGEST_FIELD].
+
+    starts int64[k + 1]: their bounds, filled here.
+    """
     end = 0
     for i in range(places.shape[0]):
         row, block = int(places[i, 0]), int(places[i, 1])
@@ -186,7 +190,7 @@ def _pack_fields(
 def _unpack_fields(
     b: Buckets, places: NDArray[np.uint16], data: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> int:
-    """Read what pack_fields wrote into empty buckets.  The number of the first damaged field, or -1."""
+    """Read what _pack_fields wrote into empty buckets.  The number of the first damaged field, or -1."""
     for i in range(places.shape[0]):
         row, block, at, end = int(places[i, 0]), int(places[i, 1]), starts[i], starts[i + 1]
         if row >= b.marks.shape[0] or block >= b.marks.shape[1]:
@@ -252,7 +256,7 @@ def _unpack_block(b: Buckets, row: int, block: int, data: NDArray[np.uint8], at:
 def _pack_column(
     bins: NDArray[np.float64], row: int, first: int, label: int, out: NDArray[np.uint8], at: int
 ) -> tuple[int, int]:
-    """How many bytes each number takes, and where the next column begins."""
+    """Return the bytes that each number takes, and the start of the next column."""
     width = _width(bins, row, first, label)
     for j in range(first, first + BINS_A_BLOCK if width else first):
         number = bins[row, j, label]
@@ -285,7 +289,7 @@ def _unpack_column(
     at: int,
     end: int,
 ) -> int:
-    """Where the next column begins, or -1: this one, or one before it, is damaged."""
+    """Return the start of the next column, or -1: this one, or one before it, is damaged."""
     if at < 0 or at + width * BINS_A_BLOCK > end or width not in (0, 1, 2, 4, 8):
         return -1
     for j in range(first, first + BINS_A_BLOCK if width else first):

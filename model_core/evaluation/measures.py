@@ -1,4 +1,4 @@
-"""How good predictions were: exact measures from the margins that were predicted before each update.
+"""Exact measures of the quality of predictions, from the margins predicted before each update.
 
 Each measure comes plain, one example one vote, and weighted by importance.  None where it is undefined.
 """
@@ -89,7 +89,7 @@ def _plain_auc(margins: NDArray[np.float64], labels: NDArray[np.uint8]) -> float
 
 
 def _sorted_sigmoids(margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In place."""
+    """Replace margins by their sigmoids, sorted, in place."""
     for start in range(0, margins.size, BLOCK_ROWS):
         margins[start : start + BLOCK_ROWS] = sigmoids(margins[start : start + BLOCK_ROWS])
     margins.sort()

@@ -14,7 +14,7 @@ BINS = 16_384
 
 
 class OnlineEvaluation:
-    """How good a stream of predictions is: all of it, and its last 15 minutes, half hour, hour and day.
+    """The quality of a stream of predictions: all of it, and its last 15 minutes, half hour, hour and day.
 
     Its state is a function of the examples in their order, whatever the batches, and all_fields or the fields
     of every take_changes hold it exactly.  Predictions of different sources need one each.
@@ -25,13 +25,13 @@ class OnlineEvaluation:
 
     @classmethod
     def from_fields(cls, fields: Mapping[bytes, bytes], bins: int = BINS) -> "OnlineEvaluation":
-        """What was stored; of no fields at all, a new one.  Raises FormatError."""
+        """Restore a stored evaluation; from no fields, a new one.  Raises FormatError."""
         evaluation = cls(bins)
         layout.restore(evaluation._buckets, fields)
         return evaluation
 
     def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
-        """Take in predictions, as margins float64[r], and what came of them: examples of one log entry.
+        """Add predictions, as margins float64[r], with their labels: the examples of one log entry.
 
         log_time: the entry's, in milliseconds since the epoch.  An example counts at its event time, but not
         later than it was logged; without one, at the log time.  If it is a day older than the newest, it
@@ -60,17 +60,17 @@ class OnlineEvaluation:
 
     @property
     def weighted(self) -> bool:
-        """Had any example a weight other than 1?  Otherwise figures are the same under both weightings."""
+        """True if any example had a weight other than 1; otherwise both weightings give the same figures."""
         return bool((self._buckets.marks[:, :-1] & WEIGHTED).any())
 
     @property
     def late(self) -> int:
-        """How many examples were older than a day when they came."""
+        """The number of examples that were older than a day when they arrived."""
         return int(self._buckets.clock[LATE])
 
     @property
     def ahead(self) -> int:
-        """How many examples claimed an event more than a minute later than they were logged."""
+        """The number of examples that claimed an event more than a minute after they were logged."""
         return int(self._buckets.clock[AHEAD])
 
 

@@ -1,8 +1,8 @@
-"""Adding examples to the slices that they belong to, and deciding which slices there are.
+"""Allocation of slices to the most frequent values of features, and their examples.
 
 Each sliced feature has a series of buckets for `other`, then one for each of its most frequent values.  A
-value that is met takes a free series; where there is none, it takes that of the least frequent value once it
-is twice as frequent, whose past then counts as `other`.
+value that occurs takes a free series.  If there is none, it takes the series of the least frequent value once
+it is twice as frequent; the past of that value then counts as `other`.
 """
 
 import math
@@ -24,7 +24,7 @@ from model_core.evaluation.buckets import (
 from model_core.kernels.compiled import inlined_kernel, kernel
 
 OTHER = 0
-NOBODY = -1
+NO_VALUE = -1
 
 
 class Values(NamedTuple):
@@ -33,7 +33,7 @@ class Values(NamedTuple):
     hashes uint32[v]: of the category; features uint8[v]: which feature it is a value of.
     counts int64[v]: how many examples had it.  series int64[v]: its own series, or OTHER.
     changed uint8[v]: 1 where counts or series changed since they were stored.
-    holders int64[s]: which value has the series, or NOBODY.
+    holders int64[s]: the value that has the series, or NO_VALUE.
     table int64[2^m]: open addressing, hash << 16 | value + 1, or 0.
     """
 
@@ -96,7 +96,7 @@ def add_to_slices(
         in_slice = 0  # a bit for each feature
         for j in range(row_ptr[i], row_ptr[i + 1]):
             v = _find(values, hashes[j])
-            if v != NOBODY and not _repeats(hashes, row_ptr[i], j):
+            if v != NO_VALUE and not _repeats(hashes, row_ptr[i], j):
                 _count(b, values, sliced, v)
                 if values.series[v] != OTHER:
                     add_to_series(b, values.series[v] * BUCKETS, minute, seen)
@@ -108,7 +108,7 @@ def add_to_slices(
 
 @inlined_kernel
 def first_series(values: Values, sliced: int, feature: int) -> int:
-    """That of the feature's `other`; its slices follow."""
+    """Return the series of the feature's `other`; those of its values follow."""
     return feature * (values.holders.size // sliced)
 
 
@@ -122,13 +122,13 @@ def _place(table: NDArray[np.int64], wanted: int) -> int:
 
 @inlined_kernel
 def _find(values: Values, wanted: int) -> int:
-    """The value with this hash, or NOBODY."""
+    """Find the value with this hash, or NO_VALUE."""
     return (values.table[_place(values.table, wanted)] & 0xFFFF) - 1
 
 
 @inlined_kernel
 def _repeats(hashes: NDArray[np.uint32], first: int, j: int) -> bool:
-    """Does the example have this feature already?"""
+    """Test whether the example has this feature already."""
     earlier = first
     while earlier < j and hashes[earlier] != hashes[j]:
         earlier += 1
@@ -148,7 +148,7 @@ def _seek_series(b: Buckets, values: Values, other: int, sliced: int, v: int) ->
     rarest = other
     for series in range(other + 1, other + values.holders.size // sliced):
         holder = values.holders[series]
-        if holder == NOBODY:
+        if holder == NO_VALUE:
             values.holders[series], values.series[v] = v, series
             return
         if rarest == other or values.counts[holder] < values.counts[values.holders[rarest]]:

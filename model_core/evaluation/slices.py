@@ -1,7 +1,8 @@
 """The running evaluation of one source of predictions, by the values of some features.
 
 The log holds hashes alone, so a slice goes by the 32-bit hash of its category, `name=value`.  Which hashes
-are values of a sliced feature has to be told before the first example that has one; names are not known here.
+are values of a sliced feature must be registered before the first example that has one; names are not known
+here.
 """
 
 import struct
@@ -15,7 +16,7 @@ from model_core.errors import FormatError
 from model_core.evaluation import layout
 from model_core.evaluation.buckets import BUCKETS, WEIGHTED, empty_buckets
 from model_core.evaluation.figures import Figures, Weighting, Window, figures_of, histogram_of
-from model_core.evaluation.slice_allocation import NOBODY, OTHER, Values, add_to_slices, index_values
+from model_core.evaluation.slice_allocation import NO_VALUE, OTHER, Values, add_to_slices, index_values
 from model_core.examples.batch import ExampleBatch
 
 BINS = 512
@@ -59,7 +60,7 @@ class SlicedEvaluation:
     def from_fields(
         cls, fields: Mapping[bytes, bytes], features: int, most: int = 20, bins: int = BINS
     ) -> "SlicedEvaluation":
-        """What was stored; of no fields at all, a new one.  Raises FormatError."""
+        """Restore a stored evaluation; from no fields, a new one.  Raises FormatError."""
         evaluation = cls(features, most, bins)
         of_values = [name for name in fields if name[:1] == _VALUE_LETTER and len(name) == _NAME.size]
         layout.restore(evaluation._buckets, {name: fields[name] for name in fields.keys() - set(of_values)})
@@ -68,7 +69,7 @@ class SlicedEvaluation:
         return evaluation
 
     def know(self, categories: Mapping[int, int]) -> None:
-        """Hashes of categories that are values of the sliced feature of that number; the known ones stay."""
+        """Register hashes of categories as values of the sliced feature of that number; known ones stay."""
         v = self._values
         known = set(v.hashes.tolist())
         added = [(h, f, 0, OTHER, 0) for h, f in categories.items() if h not in known and f < self._features]
@@ -82,7 +83,7 @@ class SlicedEvaluation:
         self._values = _values(np.concatenate([rows, np.array(added, _VALUES)]), self._series)
 
     def add(self, margins: NDArray[np.float64], examples: ExampleBatch, log_time: int) -> None:
-        """As OnlineEvaluation.add."""
+        """Add the examples of one log entry, as OnlineEvaluation.add does."""
         b, v, e = self._buckets, self._values, examples
         buckets = (b.weights, b.counts, b.sums, b.starts, b.marks, b.clock)
         values = (v.hashes, v.features, v.counts, v.series, v.changed, v.holders, v.table)
@@ -103,28 +104,28 @@ class SlicedEvaluation:
 
     @property
     def most_slices(self) -> int:
-        """How many there can be; slices are numbered from 0, the rest of each feature before its values."""
+        """The maximum number of slices, numbered from 0, the rest of each feature before its values."""
         return self._series
 
     def slice_of(self, number: int) -> tuple[int, int | None] | None:
-        """Which feature, and the hash of which category or None for all other examples; None: it is free."""
+        """Return feature and hash of the category, None for all other examples; None if it is free."""
         each, v = self._series // self._features, int(self._values.holders[number])
-        if v == NOBODY:
+        if v == NO_VALUE:
             return (number // each, None) if number % each == 0 else None
         return number // each, int(self._values.hashes[v])
 
     def weighted(self, number: int) -> bool:
-        """Had any example of the slice a weight other than 1?"""
+        """Test whether any example of the slice had a weight other than 1."""
         marks = self._buckets.marks[number * BUCKETS : (number + 1) * BUCKETS, :-1]
         return bool((marks & WEIGHTED).any())
 
     def figures_of(self, number: int, window: Window, weighting: Weighting = "weight") -> Figures:
-        """Of one slice, without reliability."""
+        """Return the figures of one slice, without reliability."""
         histogram = histogram_of(self._buckets, window, weighting, number * BUCKETS)
         return figures_of(window, weighting, histogram, with_reliability=False)
 
     def figures(self, window: Window, weighting: Weighting = "weight") -> list[Slice]:
-        """For each feature first the rest, then the values with slices of their own, in no order."""
+        """Return the slices: for each feature the rest, then its values with slices, in no order."""
         found = ((number, self.slice_of(number)) for number in range(self._series))
         return [Slice(*of, self.figures_of(number, window, weighting)) for number, of in found if of]
 
@@ -158,7 +159,7 @@ def _values(rows: NDArray[np.void], series: int) -> Values:
         rows["count"].copy(),
         rows["series"].copy(),
         rows["changed"].copy(),
-        np.full(series, NOBODY, np.int64),
+        np.full(series, NO_VALUE, np.int64),
         np.zeros(room, np.int64),
     )
     index_values(values)

@@ -99,7 +99,7 @@ def check_records(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> tuple
 
 
 def explain(problem: int, record: bytes) -> str:
-    """What is wrong with `record`, for a problem code of find_records or check_records."""
+    """Describe the problem with `record`, for a code of find_records or check_records."""
     if problem == _WRONG_VERSION:
         return f"has version {record[0]}, this code reads version {VERSION}"
     if problem == _UNKNOWN_FLAGS:

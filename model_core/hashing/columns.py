@@ -49,7 +49,7 @@ class FeatureColumns(Protocol):
 
 
 def is_plain(contract: HashContract) -> bool:
-    """Whether the kernels can hash names and texts as they stand.
+    """Test whether the kernels can hash names and texts as they stand.
 
     `missing` is not among the conditions: text has no nulls, and the JSON reader knows both of its settings.
     """

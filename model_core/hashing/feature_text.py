@@ -28,7 +28,7 @@ class Scaled(NamedTuple):
 
 
 def escaped(text: str) -> str:
-    """With a backslash before each separator and each backslash, so that joined texts stay distinct."""
+    """Put a backslash before each separator and each backslash, so that joined texts stay distinct."""
     return _TO_ESCAPE.sub(r"\\\1", text)
 
 
@@ -79,7 +79,7 @@ class Crosses:
         return texts
 
     def count(self, texts: Mapping[str, Sequence[str]]) -> int:
-        """How many categories there are to be, before any is made."""
+        """Count the categories before any is made."""
         return sum(prod(len(texts.get(name, ())) for name in names) for _, names in self._crosses)
 
     def categories(self, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:

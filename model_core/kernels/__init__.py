@@ -1,1 +1,1 @@
-"""What compiled kernels are made of."""
+"""Compilation of kernels, and the functions that they share: numbers, text and hashes."""

@@ -1,4 +1,4 @@
-"""How kernels that only work on their caller's arrays are compiled, and the one instruction that numba lacks.
+"""Compilation of kernels that only work on their caller's arrays, and the one instruction that numba lacks.
 
 All that relies on parts of numba that its documentation does not promise stands here: the option `_nrt`, and
 `numba.core.cgutils` for the code of prefetch_row.

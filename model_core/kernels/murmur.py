@@ -38,13 +38,13 @@ def murmur3_32(buffer: NDArray[np.uint8], start: int, stop: int, seed: int) -> n
 
 @inlined_kernel
 def begun(seed: int) -> Partial:
-    """Of no bytes yet."""
+    """Begin the hash of a text, with no bytes yet."""
     return Partial(uint32(seed), uint64(0), uint64(0), uint64(0))
 
 
 @inlined_kernel
 def extended(partial: Partial, buffer: NDArray[np.uint8], start: int, stop: int) -> Partial:
-    """With buffer[start:stop] at its end; READ_AHEAD more bytes must follow `stop` in the buffer."""
+    """Append buffer[start:stop]; READ_AHEAD more bytes must follow `stop` in the buffer."""
     mixed, pending, bits, length = partial
     i, more = uint64(start), uint64(stop - start)
     tail = i + (more & ~_THREE)
@@ -61,7 +61,7 @@ def extended(partial: Partial, buffer: NDArray[np.uint8], start: int, stop: int)
 
 @inlined_kernel
 def extended_by_equals(partial: Partial) -> Partial:
-    """With `=` at its end."""
+    """Append `=`."""
     mixed, pending, bits, length = partial
     return _without_full_block(mixed, pending | (_EQUALS << bits), bits + _EIGHT, length + uint64(1))
 

@@ -25,7 +25,7 @@ _SPLITTER = 134217729.0  # 2**27 + 1
 
 @kernel
 def scan_number(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, float]:
-    """(EXACT, the number in text[start:stop]), (HARD, 0) where only float() can tell, or (MALFORMED, 0)."""
+    """Return (EXACT, the number in text[start:stop]), (HARD, 0) if it needs float(), or (MALFORMED, 0)."""
     i = start
     negative = i < stop and text[i] == ord("-")
     if negative or (i < stop and text[i] == ord("+")):
@@ -69,7 +69,7 @@ def _scan_digits(
 
 @kernel
 def _scan_exponent(text: NDArray[np.uint8], i: int, stop: int) -> tuple[int, int]:
-    """Where the exponent ends, or -1 where it has no digits, and its value, cut at a million."""
+    """Return the end of the exponent, or -1 if it has no digits, and its value, cut at a million."""
     negative = i < stop and text[i] == ord("-")
     if negative or (i < stop and text[i] == ord("+")):
         i += 1

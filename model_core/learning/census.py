@@ -1,4 +1,4 @@
-"""What a model's state looks like: density, load, norms; counted a stretch of slots at a time."""
+"""A census of a model's state: density, load, norms; counted a range of slots at a time."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SEEN, _NONZERO, _BROKEN, _SQUARES, _LARGEST, _GRADIENTS = range(6)
 
 @dataclass(frozen=True)
 class Census:
-    """Of the features of a model; its bias counts only where it is not finite.
+    """Totals over the features of a model; its bias counts only if it is not finite.
 
     t: rounds completed when the count ended.
     features_seen: slots in use.  nonzero: those whose weight is not 0.  nonfinite: those whose z or n is no
@@ -59,7 +59,7 @@ class Census:
 
 
 class CensusTaker:
-    """Counts a model's features, `slots_a_step` slots a call, so that nobody waits for the whole.
+    """Counts a model's features, `slots_a_step` slots a call, so that no caller waits for the whole.
 
     Each slot is read as of the call that reaches it: its weight after the rounds completed by then, under
     whatever schedule, although rounds may have made it zero without touching it.
@@ -72,7 +72,7 @@ class CensusTaker:
         self._totals: NDArray[np.float64] = np.zeros(6)
 
     def step(self, state: ModelState, hyper: Hyperparameters) -> Census | None:
-        """The census, at the step that completes it.  Begins anew when the state is another object."""
+        """The census, at the step that completes it.  Starts again if the state is another object."""
         if state is not self._state:
             self._begin(state)
         stop = min(self._next + self._slots_a_step, state.size)
@@ -91,7 +91,7 @@ class CensusTaker:
 
 
 def take_census(state: ModelState, hyper: Hyperparameters) -> Census:
-    """Of the whole state at once."""
+    """Take the census of the whole state at once."""
     census = CensusTaker(state.size).step(state, hyper)
     assert census is not None
     return census

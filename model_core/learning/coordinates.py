@@ -1,4 +1,4 @@
-"""From one example of a batch to its coordinates: slots, each once, with the value of its features."""
+"""The coordinates of one example of a batch: slots, each once, with the value of its features."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Why a model predicts what it does: the part that each feature has in the margin."""
+"""Explanation of a prediction: the part of each feature in the margin."""
 
 import math
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def naming_encoder(contract: HashContract, limits: Limits) -> FeatureEncoder:
 def explain(
     state: ModelState, hyper: Hyperparameters, contract: HashContract, encoded: Encoded
 ) -> Explanation:
-    """What one example's prediction is made of at the state's t; `encoded` by a naming_encoder."""
+    """Explain the prediction for one example at the state's t; `encoded` by a naming_encoder."""
     parts = _parts(state, hyper, contract, encoded)
     coordinates = _coordinates(parts)
     batch = ExampleBatch.from_encoded([encoded])

@@ -1,4 +1,4 @@
-"""What a model has learned: two numbers per feature, and the number of rounds."""
+"""The state of a model: two numbers per feature, the number of rounds, and the memory that holds them."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ from model_core.learning.update import (
 
 SEEN, CHANGED = 1, 2
 AHEAD = 16
-"""How many slots ahead memory is asked for a row: writing rows in random order is waiting for them."""
+"""Slots between a row that is prefetched and the row in use: access in random order waits for memory."""
 
 FULL_FROM = 1024
 """Slots for each feature seen, below which large pages pay: a fifth of the small ones is in use by then."""
@@ -59,7 +59,7 @@ class ModelState:
         return cls(bits)
 
     def use_large_pages(self) -> None:
-        """For who is about to learn much: memory is touched in fewer, larger pieces."""
+        """Prepare for much learning: memory is touched in fewer, larger pieces."""
         self._memory.use_large_pages()
 
     @property
@@ -107,7 +107,7 @@ class ModelState:
         return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
 
     def nonzero(self, hyper: Hyperparameters) -> int:
-        """How many features have a weight other than 0 after t rounds, without the bias.  Reads every row."""
+        """Count the features with a non-zero weight after t rounds, without the bias.  Reads every row."""
         return _count_nonzero(self.rows, self.marks, coefficients(hyper, False, 0.0), self.t)
 
     def density(self, hyper: Hyperparameters) -> float:
@@ -143,13 +143,13 @@ class TableMemory:
         self.marks: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, length, 16 * length)
 
     def use_large_pages(self) -> None:
-        """For who is about to fill it: what is touched from now on."""
+        """Use large pages for memory that is touched from now on, before it is filled."""
         self._large = True
         if sys.platform == "linux":
             self._advise(mmap.MADV_HUGEPAGE)
 
     def settle(self, features_seen: int) -> None:
-        """To be called as features come: changes to large pages once, which copies what is in use."""
+        """Change to large pages once there are enough features, which copies the memory in use."""
         if not self._large and features_seen * FULL_FROM >= self._slots:
             self.use_large_pages()
             if sys.platform == "linux":

@@ -30,7 +30,7 @@ _FAMILIES = {"ftrl": FTRL, "rda": RDA, "comid": COMID, "aogd": AOGD}
 
 
 class Coefficients(NamedTuple):
-    """What of a model's configuration enters the arithmetic.
+    """The hyperparameters as the kernels take them: plain numbers, built once per model.
 
     All three learning rates are one expression of n and t,
 
@@ -59,6 +59,7 @@ class Coefficients(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficients:
+    """Convert hyperparameters; `bias` and `offset` come from the model's hash contract."""
     return Coefficients(
         _FAMILIES[hyper.family],
         hyper.update == "implicit",
@@ -85,7 +86,7 @@ def _rate_terms(rate: Rate) -> tuple[float, float, float, float]:
 
 @njit(cache=True)
 def keeps_gradients(family: int) -> bool:
-    """Is the state a sum of gradients (ftrl, rda), and not a point (comid, aogd)?"""
+    """Test whether the state is a sum of gradients (ftrl, rda), and not a point (comid, aogd)."""
     return family in (FTRL, RDA)
 
 
@@ -116,13 +117,13 @@ class Psi(NamedTuple):
 
 @njit(cache=True)
 def psi_in_force(c: Coefficients, t: int) -> Psi:
-    """What a weight is read with after t completed rounds: A_t Psi."""
+    """Penalties to read a weight with after t completed rounds: A_t Psi."""
     return _psi(c, t, alpha_sum(c.schedule, t))
 
 
 @njit(cache=True)
 def psi_of_round(c: Coefficients, t: int) -> Psi:
-    """What x_{t+1} is found with: A_t Psi where past penalties stay in force (ftrl, rda), or alpha_t Psi."""
+    """Penalties to find x_{t+1} with: A_t Psi where past ones stay in force (ftrl, rda), or alpha_t Psi."""
     return _psi(c, t, alpha_sum(c.schedule, t) if keeps_gradients(c.family) else alpha_at(c.schedule, t))
 
 
@@ -133,7 +134,7 @@ def _psi(c: Coefficients, t: int, alpha: float) -> Psi:
 
 @njit(cache=True)
 def without_penalty(psi: Psi) -> Psi:
-    """What the bias is read and updated with."""
+    """Remove the penalties, as for the bias."""
     return Psi(psi.floor, 0.0, 0.0, 0.0, math.inf)
 
 
