@@ -18,7 +18,7 @@ def test_a_path_reads_like_an_expression(path: tuple[str | int, ...], rendered: 
     assert render_path(path) == rendered
 
 
-def test_the_message_of_invalid_input_names_the_path_and_the_detail() -> None:
+def test_the_message_of_invalid_input_has_path_and_detail() -> None:
     assert str(InvalidInput(("features", "age"), "NaN is not a value")) == "features.age: NaN is not a value"
     assert str(InvalidInput((), "not an object")) == "not an object"
 

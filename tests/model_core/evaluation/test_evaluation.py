@@ -68,7 +68,7 @@ def test_one_class_has_no_auc_and_no_normalized_entropy():
     assert summary.plain.calibration_ratio is not None
 
 
-def test_predicting_the_click_rate_has_normalized_entropy_and_calibration_one():
+def test_predicting_the_click_rate_scores_one():
     labels = np.array([1, 0, 0, 0], np.uint8)
     summary = summarize(np.full(4, math.log(0.25 / 0.75)), labels, density=0.5)
     assert summary.plain.normalized_entropy == pytest.approx(1)

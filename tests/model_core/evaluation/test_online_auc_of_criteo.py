@@ -44,7 +44,7 @@ def _value(name, text):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("window", "minutes"), [("all", 10**6), ("24h", 24 * 60), ("1h", 60)])
-def test_the_auc_of_real_clicks_is_within_a_bound_of_half_a_thousandth(criteo, window, minutes):
+def test_the_auc_of_real_clicks_is_within_0_0005(criteo, window, minutes):
     clock = criteo.log_times[-1] // MINUTE
     unit = {"all": 1, "24h": 60, "1h": 5}[window]
     kept = criteo.log_times // MINUTE // unit > clock // unit - minutes // unit

@@ -64,7 +64,7 @@ def test_the_exact_auc_of_every_window_lies_within_the_bound(seed, click_rate):
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=20))
-def test_ties_count_one_half_and_the_bound_is_half_the_pairs_that_share_a_bin(bins):
+def test_ties_count_half_and_bound_the_error(bins):
     counts = np.array(bins, np.float64)
     auc = auc_of_bins(counts, 0)
     pairs = [(i, j, counts[i, 1] * counts[j, 0]) for i in range(len(bins)) for j in range(len(bins))]
@@ -77,7 +77,7 @@ def test_ties_count_one_half_and_the_bound_is_half_the_pairs_that_share_a_bin(bi
     assert auc.error_bound == pytest.approx(sum(0.5 * n for i, j, n in pairs if i == j) / total)
 
 
-def test_few_thresholds_are_far_off_at_a_low_click_rate_and_these_bins_are_not():
+def test_bins_are_accurate_at_a_low_click_rate():
     # Predictions of a good model where 1.5 % click: nearly all are below 0.1, the first of ten thresholds.
     rng = np.random.default_rng(7)
     labels = (rng.random(50_000) < 0.015).astype(np.uint8)
@@ -111,7 +111,7 @@ def test_one_class_alone_has_no_auc_and_no_normalized_entropy():
     assert figures.log_loss is not None
 
 
-def test_clicks_of_weight_zero_leave_weighted_figures_undefined_and_plain_ones_alone():
+def test_clicks_of_weight_zero_leave_weighted_figures_undefined():
     weights = np.array([0.0, 1.0] * 60)
     evaluation = evaluated(stream_of(np.tile([1.0, -1.0], 60), [1, 0] * 60, weights))
     assert evaluation.figures("all").auc is None
@@ -126,7 +126,7 @@ def test_an_event_of_the_future_counts_when_it_was_logged():
     assert (slightly.newest, slightly.ahead) == (90_000, 0)
 
 
-def test_an_event_older_than_a_day_counts_in_the_whole_stream_alone():
+def test_an_event_older_than_a_day_counts_only_in_the_stream():
     times = np.array([3000 * MINUTE, 3000 * MINUTE - 25 * 60 * MINUTE])
     evaluation = evaluated(stream_of([0.0, 0.0], [1, 0], times=times, log_time=10**10))
     assert evaluation.late == 1
@@ -144,7 +144,7 @@ def test_examples_that_learning_skips_do_not_count():
 
 
 @pytest.mark.parametrize(("clicks", "tolerance"), [(100, 0.3), (900, 0.1), (10_000, 0.05)])
-def test_calibration_may_be_off_as_far_as_chance_explains_and_always_a_little(clicks, tolerance):
+def test_the_calibration_tolerance_follows_the_number_of_clicks(clicks, tolerance):
     labels = np.zeros(10 * clicks)
     labels[::10] = 1
     margin = math.log(0.12 / 0.88)

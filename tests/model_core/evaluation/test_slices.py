@@ -115,7 +115,7 @@ def test_commits_and_restarts_leave_the_same_bytes(seed, cuts):
     }
 
 
-def test_values_that_become_known_on_the_way_leave_the_same_bytes():
+def test_values_registered_later_leave_the_same_bytes():
     stream = example_stream(3)
     whole, evaluation = new(), new({})
     add(whole, stream)

@@ -81,7 +81,7 @@ def test_strictness_and_prior_leave_the_fingerprint_alone() -> None:
     assert HashContract(strict=True, prior_probability=0.002).fingerprint == HashContract().fingerprint
 
 
-def test_the_fingerprint_does_not_depend_on_the_order_of_names_or_on_1_against_1_0() -> None:
+def test_the_fingerprint_ignores_order_and_number_format() -> None:
     one = HashContract.from_json({"types": {"a": "number", "b": "category"}, "numeric": {"scale": 1}})
     other = HashContract.from_json({"types": {"b": "category", "a": "number"}, "numeric": {"scale": 1.0}})
     assert one.fingerprint == other.fingerprint

@@ -153,7 +153,7 @@ def test_the_log_transform_is_odd_and_close_to_log1p(v: float) -> None:
         (2**255, str(2**255)),
     ],
 )
-def test_a_number_declared_a_category_is_its_shortest_decimal_text(value: float, text: str) -> None:
+def test_a_number_declared_a_category_is_its_shortest_decimal(value: float, text: str) -> None:
     assert encode({"id": value}, types={"id": "category"}) == ([h(f"id={text}")], None)
 
 
@@ -163,7 +163,7 @@ def test_the_decimal_text_of_a_number_reads_back_as_the_number(v: float) -> None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(2**300)])
-def test_no_category_is_made_of_numbers_without_digits_or_with_absurdly_many(value: float) -> None:
+def test_infinite_and_absurdly_long_numbers_make_no_category(value: float) -> None:
     assert refusal({"id": value}, types={"id": "category"}).path == ("features", "id")
 
 
@@ -171,9 +171,7 @@ def test_no_category_is_made_of_numbers_without_digits_or_with_absurdly_many(val
     "value", [math.nan, math.inf, -math.inf, 1000001, -1e6 - 1e-9, 1e300, 10**400, -(10**400)]
 )
 @pytest.mark.parametrize("numeric", ["bucket", "log", "raw", {"scale": 0.0}])
-def test_numbers_beyond_a_million_or_not_finite_are_refused_with_the_bound(
-    value: float, numeric: Any
-) -> None:
+def test_numbers_out_of_bounds_are_refused_with_the_bound(value: float, numeric: Any) -> None:
     refused = refusal({"n": value}, numeric=numeric)
     assert refused.path == ("features", "n")
     assert "1e+06" in refused.detail or "NaN" in refused.detail
@@ -252,7 +250,7 @@ def test_lists_multiply_out_in_crosses() -> None:
 @pytest.mark.parametrize(
     ("numeric", "text"), [("bucket", "+3"), ("raw", "7.5"), ("log", "7.5"), ({"scale": 2.0}, "7.5")]
 )
-def test_a_number_takes_part_in_crosses_by_its_bucket_or_decimal_text(numeric: Any, text: str) -> None:
+def test_a_number_is_crossed_by_its_bucket_or_decimal_text(numeric: Any, text: str) -> None:
     encoded = encode({"n": 7.5, "b": "x"}, numeric=numeric, crosses=[["n", "b"]])
     assert encoded.hashes[2:] == [h(f"n^b={text}\x1fx")]
 
@@ -269,7 +267,7 @@ def test_a_missing_member_makes_no_cross() -> None:
     assert encode({"a": "x", "b": []}, crosses=crosses) == ([h("a=x")], None)
 
 
-def test_with_an_indicator_null_takes_part_in_crosses_as_empty_text() -> None:
+def test_with_an_indicator_null_is_crossed_as_empty_text() -> None:
     crosses = [["a", "b"]]
     encoded = encode({"a": "x", "b": None}, crosses=crosses, missing="indicator")
     assert encoded == ([h("a=x"), h("b="), h("a^b=x\x1f")], None)
@@ -335,7 +333,7 @@ def test_what_an_encoder_remembers_is_bounded() -> None:
     assert flooded.encode({"n0.0": "x", "n0.1": 2}) == ([h("n0.0=x"), h("n0.1")], [1.0, 2.0])
 
 
-def test_the_context_comes_first_then_the_instance_then_the_crosses() -> None:
+def test_the_order_is_context_instance_crosses() -> None:
     ranking = encoder(crosses=[["user", "ad"]], numeric="raw")
     encoded = ranking.encode_instances({"user": "u", "age": 3}, [{"ad": "x"}, {"ad": "y", "bid": 2.0}, {}])
     assert encoded == [
@@ -346,7 +344,7 @@ def test_the_context_comes_first_then_the_instance_then_the_crosses() -> None:
 
 
 @given(FEATURES, st.lists(FEATURES, max_size=3))
-def test_an_instance_encodes_as_context_and_instance_together_would(
+def test_context_and_instance_encode_as_one_example(
     context: dict[str, Any], instances: list[dict[str, Any]]
 ) -> None:
     instances = [{name: v for name, v in features.items() if name not in context} for features in instances]
@@ -360,7 +358,7 @@ def test_an_instance_encodes_as_context_and_instance_together_would(
         assert apart == together
 
 
-def test_a_name_in_context_and_instance_is_refused_at_the_instance() -> None:
+def test_a_name_in_context_and_instance_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         encoder().encode_instances({"a": "x"}, [{"b": "y"}, {"b": "y", "a": "z"}])
     assert caught.value.path == ("instances", 1, "features", "a")
@@ -376,7 +374,7 @@ def test_errors_in_context_and_instances_name_their_place() -> None:
 
 
 @given(FEATURES)
-def test_encoding_twice_gives_the_same_and_pairs_give_what_a_dict_gives(features: dict[str, Any]) -> None:
+def test_encoding_is_repeatable_and_pairs_equal_a_dict(features: dict[str, Any]) -> None:
     twice = encoder(numeric="log", missing="indicator")
     first = twice.encode(features)
     assert twice.encode(features) == first

@@ -44,7 +44,7 @@ def test_a_number_is_exactly_what_float_reads_or_left_to_float(text: str) -> Non
 
 
 @given(st.floats(1e-5, 1e6) | st.floats(-1e6, -1e-5))
-def test_the_shortest_text_of_an_ordinary_float_is_nearly_always_read_exactly(value: float) -> None:
+def test_the_shortest_text_of_a_float_is_nearly_always_exact(value: float) -> None:
     status, read = scan(repr(value))
     assert status == HARD or same_bits(read, value)
 

@@ -84,7 +84,7 @@ def test_log1p_at_its_edges():
 
 
 @given(finite)
-def test_sigmoid_is_a_probability_and_residual_keeps_the_digits_of_its_complement(margin):
+def test_sigmoid_is_a_probability_and_residual_is_precise(margin):
     p = numerics.sigmoid(margin)
     assert 0.0 <= p <= 1.0
     assert numerics.residual(margin, 0) == p
@@ -93,7 +93,7 @@ def test_sigmoid_is_a_probability_and_residual_keeps_the_digits_of_its_complemen
         assert numerics.residual(margin, 1) < 0.0
 
 
-def test_the_residual_of_a_confident_and_right_prediction_is_not_rounded_away():
+def test_the_residual_of_a_confident_prediction_is_not_zero():
     assert numerics.residual(50.0, 1) == pytest.approx(-math.exp(-50), rel=1e-15)
 
 
@@ -104,7 +104,7 @@ def test_log_loss_comes_from_the_margin_and_is_finite(margin, label):
     assert numerics.log_loss(margin, label) == pytest.approx(want, rel=1e-15, abs=0)
 
 
-def test_the_machine_code_holds_no_fused_multiply_add_and_no_call_of_libm():
+def test_the_machine_code_has_no_fma_and_no_call_of_libm():
     for kernel in (numerics.log_losses, numerics.sigmoids, rounds._learn):
         kernel_of_this_test: Any = njit(
             kernel.py_func, error_model="numpy"

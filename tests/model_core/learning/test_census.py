@@ -30,7 +30,7 @@ def pass_rounds(state, hyper, rounds):
 
 
 @given(st.integers(1, 1100), st.sampled_from([Once(), Constant(), InvSqrt()]))
-def test_a_census_in_steps_is_the_whole_one_and_agrees_with_the_state(slots_a_step, schedule):
+def test_a_census_in_steps_equals_a_whole_one_and_the_state(slots_a_step, schedule):
     hyper = Hyperparameters(schedule=schedule, l1=0.3 if isinstance(schedule, Once) else 0.002)
     state = learned(hyper)
     taker, census, steps = CensusTaker(slots_a_step), None, 0
@@ -69,7 +69,7 @@ def test_each_stretch_is_read_at_the_rounds_completed_by_then():
     assert census.nonzero == first_half > 0
 
 
-def test_a_census_begins_anew_with_another_state():
+def test_a_census_starts_again_with_another_state():
     hyper = Hyperparameters()
     taker = CensusTaker(600)
     assert taker.step(learned(hyper, seed=1), hyper) is None

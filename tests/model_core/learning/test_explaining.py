@@ -73,7 +73,7 @@ def trained(hyper: Hyperparameters, contract: HashContract, rows: list[Any]) -> 
 
 @settings(max_examples=300)
 @given(served_hypers, contracts, st.lists(examples, max_size=8), feature_objects, feature_objects)
-def test_an_explanation_adds_up_to_the_prediction_to_the_last_bit(
+def test_an_explanation_adds_up_to_the_prediction_bit_for_bit(
     hyper: Hyperparameters, contract: HashContract, rows: list[Any], context: dict[str, Any], own: Any
 ) -> None:
     own = {name: value for name, value in own.items() if name not in context}
@@ -164,7 +164,7 @@ def test_features_that_share_a_slot_are_reported_and_add_up() -> None:
     )
 
 
-def test_the_uncertainty_is_the_sum_of_learning_rates_and_falls_with_what_is_learned() -> None:
+def test_the_uncertainty_sums_learning_rates_and_falls() -> None:
     """Adaptive, alpha 0.1, beta 1: 0.1 / (1 + sqrt(n)) for the bias and for each of the two features."""
     features = {"a": "x", "b": "y"}
     assert explained(features).uncertainty == pytest.approx(0.3, rel=1e-15)
@@ -173,7 +173,7 @@ def test_the_uncertainty_is_the_sum_of_learning_rates_and_falls_with_what_is_lea
     assert explained({"a": "x", "b": "new"}, state).uncertainty == pytest.approx(0.2 / 1.5 + 0.1, rel=1e-15)
 
 
-def test_the_uncertainty_bounds_how_far_one_example_of_weight_one_moves_the_margin() -> None:
+def test_the_uncertainty_bounds_the_move_of_the_margin() -> None:
     """Without penalty: sum of g theta / Q', with |g| <= |theta|, Q' >= Q and categories of value 1."""
     hyper, contract = Hyperparameters(l1=0.0), HashContract(bits=10)
     features = {"a": "x", "tags": ["p", "q"], "b": True}
@@ -191,7 +191,7 @@ def test_the_uncertainty_bounds_how_far_one_example_of_weight_one_moves_the_marg
         assert 0.0 < abs(after.margin - before.margin) <= before.uncertainty
 
 
-def test_a_learning_rate_without_bound_is_infinite_until_something_is_learned() -> None:
+def test_an_unbounded_learning_rate_starts_infinite() -> None:
     hyper, contract = Hyperparameters(rate=AdaptiveRate(0.1, 0.0)), HashContract(bits=10)
     encoded = naming_encoder(contract, LIMITS).encode({"a": "x"})
     assert explain(ModelState.empty(10), hyper, contract, encoded).uncertainty == math.inf
@@ -199,7 +199,7 @@ def test_a_learning_rate_without_bound_is_infinite_until_something_is_learned() 
     assert explain(state, hyper, contract, encoded).uncertainty == pytest.approx(0.2 / 0.5, rel=1e-15)
 
 
-def test_a_feature_whose_value_is_zero_has_no_part_in_anything() -> None:
+def test_a_feature_of_value_zero_contributes_nothing() -> None:
     explanation = explained({"n": 0, "m": 2}, numeric="raw", bias=False)
     assert [(part.name, part.value, part.contribution) for part in explanation.parts] == [
         ("n", 0.0, 0.0),

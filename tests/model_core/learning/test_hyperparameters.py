@@ -42,7 +42,7 @@ documents = st.fixed_dictionaries(
 
 
 @given(documents)
-def test_every_mathematically_sound_document_goes_in_and_comes_out_unchanged(document):
+def test_every_sound_document_makes_the_round_trip(document):
     hyper = Hyperparameters.from_json(json.loads(json.dumps(document)))
     assert hyper.to_json() == document
     assert Hyperparameters.from_json(hyper.to_json()) == hyper
@@ -59,7 +59,7 @@ def test_what_is_left_out_takes_its_default():
 
 
 @pytest.mark.parametrize(("family", "factor"), [("ftrl", 1.0), ("comid", 1.0), ("rda", 2.0), ("aogd", 2.0)])
-def test_the_scalar_rates_factor_defaults_to_that_of_the_familys_bound(family, factor):
+def test_the_factor_of_the_scalar_rate_depends_on_the_family(family, factor):
     hyper = Hyperparameters.from_json({"family": family, "rate": {"kind": "scalar", "G": 1, "D": 2}})
     assert hyper.rate == ScalarRate(1.0, 2.0, factor)
 
@@ -109,7 +109,7 @@ def test_the_scalar_rates_factor_defaults_to_that_of_the_familys_bound(family, f
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_path_and_what_is_allowed(document, message):
+def test_an_error_names_the_path_and_the_allowed_values(document, message):
     with pytest.raises(InvalidInput, match=message):
         Hyperparameters.from_json(document)
 
@@ -130,7 +130,7 @@ SLOW = OverT(1000)
         (Hyperparameters("aogd", "implicit"), "schedule once with family aogd"),
     ],
 )
-def test_what_is_not_local_to_a_feature_is_refused_with_the_reason(hyper, reason):
+def test_updates_that_are_not_local_are_refused_with_a_reason(hyper, reason):
     assert reason in (refusal(hyper) or "")
 
 

@@ -158,7 +158,7 @@ def test_the_offset_is_the_first_prediction_and_no_weight():
 
 
 @given(example_lists(st.floats(-10, 10)), hypers, st.booleans())
-def test_the_progressive_prediction_is_what_predict_answers_before_the_update(rows, hyper, bias):
+def test_the_progressive_prediction_equals_predict_before_it(rows, hyper, bias):
     state = ModelState.empty(BITS)
     for i in range(len(rows)):
         one = batch_of(rows).slice(i, i + 1)
@@ -256,7 +256,7 @@ def digests(**environment) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_cpu_without_fused_multiply_add_and_vectors_gets_the_same_bits():
+def test_a_cpu_without_fma_and_vectors_gets_the_same_bits():
     here = digests()
     # glibc took the names with _Usable until 2.32.
     tunables = (
@@ -266,7 +266,7 @@ def test_a_cpu_without_fused_multiply_add_and_vectors_gets_the_same_bits():
     assert digests(GLIBC_TUNABLES=tunables, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == here
 
 
-def test_warming_up_leaves_nothing_to_compile():
+def test_after_the_warm_up_nothing_is_compiled():
     from model_core.examples import records
     from model_core.learning import rounds, state
 
@@ -287,7 +287,7 @@ def test_warming_up_leaves_nothing_to_compile():
     assert [len(kernel.signatures) for kernel in kernels] == compiled
 
 
-def test_features_that_cancel_leave_no_trace_where_untouched_weights_move():
+def test_features_that_cancel_change_nothing_in_dense_rounds():
     hyper = Hyperparameters.from_json({"family": "comid", "schedule": {"kind": "constant"}, "psi_l2": 0.1})
     states = [ModelState.empty(4), ModelState.empty(4)]
     plain = ([5, 9], [1.0, 1.0])

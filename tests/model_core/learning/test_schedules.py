@@ -42,7 +42,7 @@ def test_the_sums_are_those_of_the_weights(schedule, alpha):
 
 
 @pytest.mark.parametrize("schedule", ALL, ids=lambda s: type(s).__name__)
-def test_weights_are_neither_negative_nor_increasing_and_sums_do_not_fall(schedule):
+def test_alphas_are_monotone_and_sums_do_not_fall(schedule):
     terms = schedule.terms()
     alphas = [alpha_at(terms, t) for t in range(1, 300)]
     assert min(alphas) >= 0

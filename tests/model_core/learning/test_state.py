@@ -56,7 +56,7 @@ def test_features_seen_counts_slots_without_the_bias(rows):
     assert state.seen_slots().tolist()[-1] == state.size
 
 
-def test_all_features_change_together_where_every_round_moves_them():
+def test_dense_rounds_change_all_features_together():
     state = ModelState.empty(14)
     dense = Hyperparameters(rate=ScalarRate(1.0, 1.0), l1=0.0)
     learn(state, [[h] for h in range(5000)], dense)
@@ -65,7 +65,7 @@ def test_all_features_change_together_where_every_round_moves_them():
     assert len(set(state.take_changed()[0].tolist())) == 5001
 
 
-def test_the_digest_tells_states_apart():
+def test_different_states_have_different_digests():
     state = ModelState.empty(BITS)
     digests = [state.digest()]
     learn(state, [[1]])
@@ -89,7 +89,7 @@ def test_density_is_the_share_of_seen_features_with_a_weight():
     assert state.density(hyper) == 0.5
 
 
-def test_untouched_weights_shrink_to_zero_under_a_growing_schedule():
+def test_untouched_weights_shrink_under_a_growing_schedule():
     hyper = Hyperparameters(schedule=Constant(), l1=0.02)
     state = ModelState.empty(BITS)
     learn(state, [[1]], hyper, bias=False)
@@ -113,7 +113,7 @@ def test_the_bias_weight_is_read_without_penalty():
     assert state.nonzero(hyper) == 0
 
 
-def test_the_list_of_changes_grows_to_the_size_of_the_model_at_most():
+def test_the_list_of_changes_is_at_most_the_size_of_the_model():
     state = ModelState.empty(12)
     learn(state, [list(range(4096))] * 3)
     assert state.changed.size == state.marks.size

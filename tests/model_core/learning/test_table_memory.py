@@ -40,7 +40,7 @@ def test_a_model_of_few_features_takes_little_memory() -> None:
     assert resident_bytes() - before < FULL_BYTES / 10
 
 
-def test_what_was_learned_stays_when_the_tables_change_to_large_pages() -> None:
+def test_the_state_survives_the_change_to_large_pages() -> None:
     slots = scattered(2**BITS // FULL_FROM + 100)
     rows = np.arange(2.0 * slots.size).reshape(-1, 2)
     state = ModelState.empty(BITS)

@@ -192,7 +192,7 @@ def advantage(step: Round) -> float:
 @pytest.mark.parametrize("family", ["ftrl", "comid"])
 @settings(max_examples=40)
 @given(seeds, rates)
-def test_an_implicit_step_is_better_by_delta_than_its_first_order_bound(
+def test_an_implicit_step_beats_its_first_order_bound_by_delta(
     family: Family, seed: int, rate: AdaptiveRate
 ) -> None:
     """Lemma 11, with delta as it should read: >= 0, and > 0 exactly where the two gradients differ."""
@@ -210,9 +210,7 @@ def test_an_implicit_step_is_better_by_delta_than_its_first_order_bound(
 @pytest.mark.parametrize("update", UPDATES)
 @settings(max_examples=40)
 @given(seeds, rates)
-def test_the_regret_against_any_point_is_within_the_bound_of_theorem_2(
-    update: Update, seed: int, rate: AdaptiveRate
-) -> None:
+def test_the_regret_is_within_the_bound_of_theorem_2(update: Update, seed: int, rate: AdaptiveRate) -> None:
     """Regret(x) <= sum_t of 1/2 |x - x_t|^2 weighted by Q_t, + 1/2 g_t Q_{1:t}^-1 g_t - delta_t."""
     problem = random_problem(seed)
     rounds = played(Hyperparameters("ftrl", update, rate, l1=0.0), problem)
@@ -232,7 +230,7 @@ def test_the_regret_against_any_point_is_within_the_bound_of_theorem_2(
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0, 10.0, 1e3, 1e6])
-def test_a_first_order_step_may_overshoot_and_an_implicit_one_never_does(rate: float) -> None:
+def test_a_first_order_step_may_overshoot_an_implicit_one_not(rate: float) -> None:
     """The paper's example, with log loss: one feature, one click, x_1 = 0, any learning rate."""
     problem = Problem(np.eye(1, COORDINATES), [1], [1.0])
     first_order = Hyperparameters(rate=GammaRate(1e6, 1.0 / rate), l1=0.0)

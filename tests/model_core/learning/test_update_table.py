@@ -93,7 +93,7 @@ schedules = [Constant(), OverT(20), Once(), InvSqrt(), Xiao(2.0), Custom((1.0, 0
     st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.0, 0.1)]),
     st.sampled_from([None, 0.25]),
 )
-def test_the_kernels_do_what_the_table_says(family, update, rows, rate, schedule, l1, ridges, box):
+def test_the_kernels_follow_the_table_of_updates(family, update, rows, rate, schedule, l1, ridges, box):
     hyper = Hyperparameters(family, update, rate, schedule, l1, ridges[0], ridges[1], box)
     theta = np.array([row for row, _, _ in rows])
     labels, weights = [y for _, y, _ in rows], [c for *_, c in rows]

@@ -64,7 +64,7 @@ def test_the_documented_line_gives_the_features_of_its_json() -> None:
     assert vw("1 0.5 'tag |f age:0.3 C1=68fd1e64\n") == [(encoded.hashes, encoded.values, 1, 0.5)]
 
 
-def test_words_are_categories_bare_features_numbers_and_weighted_categories() -> None:
+def test_words_are_categories_bare_features_or_numbers() -> None:
     assert vw("1 | C1=a rare age:2.5 C1=b:3 x==y\n") == [
         ([h("C1=a"), h("rare"), h("age"), h("C1=b"), h("x==y")], [1.0, 1.0, 2.5, 3.0, 1.0], 1, 1.0)
     ]
@@ -90,7 +90,7 @@ def test_values_begin_with_the_first_that_is_not_1() -> None:
         ("zero_one", "1.00000000000000000000000", 1),
     ],
 )
-def test_labels_mean_what_the_option_says(labels: Any, word: str, label: int) -> None:
+def test_labels_are_read_by_the_option(labels: Any, word: str, label: int) -> None:
     assert vw(f"{word} | a\n", options=TextOptions(labels=labels)) == [([h("a")], [1.0], label, 1.0)]
 
 
@@ -267,7 +267,7 @@ def test_a_chunk_stops_at_its_last_newline() -> None:
     assert parse_vw(b"x\ny\n", RAW, first_line=10).errors[1].line_number == 11
 
 
-def test_a_bad_line_leaves_nothing_behind() -> None:
+def test_a_bad_line_adds_no_features() -> None:
     parsed = parse_vw(b"1 5 | a:2 b c:x\n1 | d\n", RAW)
     assert rows(parsed) == [([h("d")], [1.0], 1, 1.0)]
 
@@ -335,7 +335,7 @@ def test_libsvm_counts_features_too() -> None:
     assert "more than 2" in parsed.errors[0].reason
 
 
-def test_types_transforms_and_crosses_reach_text_as_they_reach_json() -> None:
+def test_types_transforms_and_crosses_apply_as_in_json() -> None:
     contract = HashContract(
         types={"id": "category", "n": "number"},
         transforms={"n": "raw"},
@@ -497,7 +497,7 @@ def test_repeated_texts_become_a_list_and_bare_words_raw_numbers() -> None:
         (b"1 | a:1 a=x", "raw", "a"),
     ],
 )
-def test_what_json_cannot_say_is_refused_by_name(line: bytes, numeric: Any, name: str) -> None:
+def test_features_without_a_json_form_are_refused_by_name(line: bytes, numeric: Any, name: str) -> None:
     row = read_vw_line(line, OPTIONS)
     assert row is not None
     with pytest.raises(InvalidInput) as caught:
@@ -505,7 +505,7 @@ def test_what_json_cannot_say_is_refused_by_name(line: bytes, numeric: Any, name
     assert caught.value.path == (name,)
 
 
-def test_the_line_readers_give_none_for_blank_lines_and_raise_for_bad_ones() -> None:
+def test_line_readers_skip_blank_lines_and_raise_for_bad_ones() -> None:
     assert read_vw_line(b" \t\r", OPTIONS) is None
     assert read_libsvm_line(b" # x", OPTIONS) is None
     with pytest.raises(LineProblem):
