@@ -23,7 +23,7 @@ _TRANSFORMS = '"bucket", "log", "raw" or {"scale": number}'
 
 
 class Limits(NamedTuple):
-    """What one example may be at most; every bound is a setting of the service."""
+    """Upper bounds of one example; each is a setting of the service."""
 
     features_per_example: int = 1024
     name_bytes: int = 256
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class HashContract:
-    """How names and values become 32-bit hashes, values and slots.
+    """The rules by which names and values become 32-bit hashes, values and slots.
 
     seed: of MurmurHash3 x86 32; a slot is the low `bits` bits of the hash.
     types: names whose numbers are categories, or that must be numbers.
@@ -111,7 +111,7 @@ class HashContract:
 
     @property
     def size(self) -> int:
-        """How many slots there are: 2**bits, the bias not counted."""
+        """The number of slots: 2**bits, the bias not counted."""
         return 1 << self.bits
 
     @property
@@ -124,7 +124,7 @@ class HashContract:
         return float(-log1p((1.0 - 2.0 * p) / p) if p < 0.5 else log1p((2.0 * p - 1.0) / (1.0 - p)))
 
     def transform_of(self, name: str) -> Transform:
-        """What becomes of the numbers of one feature."""
+        """Return the transform of the numbers of one feature."""
         return self.transforms.get(name, self.numeric)
 
 
@@ -148,7 +148,7 @@ def check_name(name: object, path: Path, limit_bytes: int = Limits().name_bytes)
 
 
 def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> InvalidInput:
-    """What to raise for a value that is larger than the limit, or NaN."""
+    """Build the error for a value that is larger than the limit, or NaN."""
     if value != value:
         return InvalidInput(path, "NaN is not a value: send null for what is missing", "out_of_range")
     bound = limits.value_magnitude

@@ -79,7 +79,7 @@ class FeatureEncoder:
     """Encodes features by one contract; raises InvalidInput, with the path, for what cannot be encoded.
 
     hash_text: what takes the bytes of a feature and the seed to its hash.
-    met: told each name that is not remembered, and whether it came with a number.
+    met: called with each name that is not remembered, and whether its value is a number.
     mixed_names: at most 1,000 names, of the last 8,192, seen as text and as a number and declared as neither.
     """
 
@@ -119,7 +119,7 @@ class FeatureEncoder:
         ]
 
     def encode_context(self, features: Mapping[str, Any], path: Path = ("context",)) -> Context:
-        """For any number of encode_within: these features are hashed once."""
+        """Encode features once for any number of encode_within."""
         draft = Draft([], [], [])
         self._check_count(len(features), path)
         self._add(draft, features.items(), path)
@@ -260,7 +260,7 @@ class FeatureEncoder:
         return prefix
 
     def _admit_number(self, name: str, path: Path) -> _NumberRule:
-        """What becomes of the numbers of this feature, remembered."""
+        """Return the rule for the numbers of this feature, and remember it."""
         check_name(name, (*path, str(name)), self.limits.name_bytes)
         declared = self.contract.types.get(name)
         if declared is None and self.contract.strict:

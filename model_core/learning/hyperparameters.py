@@ -1,7 +1,7 @@
-"""What a model is configured with (family, update, learning rate, schedule, penalties) and what is allowed.
+"""The hyperparameters of a model (family, update, learning rate, schedule, penalties) and their bounds.
 
 Psi(x) = l1 |x|_1 + (psi_l2 / 2) |x|^2 + indicator of [-box, box]^n is weighted by the schedule's alpha_t;
-l2 adds (l2 / 2) |x|^2 once, for good.
+l2 adds (l2 / 2) |x|^2 once, permanently.
 """
 
 from collections.abc import Mapping
@@ -111,14 +111,14 @@ class Hyperparameters:
 
 
 def moves_untouched_weights(hyper: Hyperparameters) -> bool:
-    """Do rounds change the state of features that are not in the example?  They cost all features then."""
+    """Test whether rounds change features that are not in the example; each then costs all features."""
     if isinstance(hyper.rate, ScalarRate) and hyper.family in ("ftrl", "comid"):
         return True
     return hyper.family in ("comid", "aogd") and hyper.psi_l2 > 0
 
 
 def refusal(hyper: Hyperparameters) -> str | None:
-    """Why these hyperparameters, though mathematically sound, are not served; None where they are.
+    """Return the reason why these hyperparameters, though mathematically sound, are not served, or None.
 
     A served model keeps (z, n) per feature, and reads a weight from them and the number of rounds alone.
     """
