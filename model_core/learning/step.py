@@ -63,7 +63,7 @@ def step(
         own = psi_of_coordinate(c, psi, j)
         s.z_new[j] = linear(c.family, s.z[j], s.x[j], s.q[j], s.q_new[j], own.l2)
     if c.implicit:
-        r = _implicit_residual(c, psi, s, k, label, weight)
+        r = implicit_residual(c, psi, s, k, label, weight)
     finite = weight >= 0.0 and abs(margin) < math.inf
     for j in range(k):
         s.z_new[j] += r * s.theta[j]
@@ -77,7 +77,7 @@ def step(
 
 
 @njit(cache=True)
-def _implicit_residual(c: Coefficients, psi: Psi, s: Scratch, k: int, label: int, weight: float) -> float:
+def implicit_residual(c: Coefficients, psi: Psi, s: Scratch, k: int, label: int, weight: float) -> float:
     """The root of h, for z^- in s.z_new and Q_{1:t} in s.q_new: Newton's method, kept inside a bracket."""
     margin, _ = _margin_and_slope(c, psi, s, k, 0.0)
     r = weight * residual(margin, label)
