@@ -6,6 +6,8 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
+import numpy as np
+
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from service.errors import CommandFailure
@@ -14,12 +16,11 @@ from service.example_log.stream import examples_of, gap_before
 from service.models.replica import gone_is_unknown, read_meta
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
-from service.storage.records import LOG_START, LogEntry, LogId, Meta
-from service.storage.scripts import commit_learned
+from service.storage.records import CHANGED, LOG_START, Commit, LogEntry, LogId, Meta
+from service.storage.scripts.commit import CommitStatus, commit_learned
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _ENTRIES_A_LOOK = 100
-_TRIM_NOTHING = (str(LOG_START), str(LOG_START), 10**15)
 
 
 async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> list[str]:
@@ -50,8 +51,8 @@ async def skip_through(channel: Channel, model: str, entry: str) -> int:
             raise CommandFailure(f"the log of {model} is learned or skipped through {meta.applied} already")
         keys = ModelKeys(model, meta.incarnation)
         number = await _number_after(channel, keys, meta, target)
-        status, *_ = await commit_learned(channel, *_skipping(keys, meta, target, number))
-        if status == b"COMMITTED":
+        reply = await commit_learned(channel, keys, meta.generation, _skipping(meta, target, number))
+        if reply.status is CommitStatus.COMMITTED:
             return number - meta.applied_number
 
 
@@ -102,15 +103,21 @@ async def _entries(channel: Channel, keys: ModelKeys, start: str, count: int) ->
     return [LogEntry.parse(entry, fields) for entry, fields in found]
 
 
-def _skipping(keys: ModelKeys, meta: Meta, target: LogId, number: int) -> list[str | bytes | int | float]:
-    """Arguments of a commit that changes no slot and moves on in the log."""
-    return [
-        *(keys.meta, keys.state(meta.generation), keys.commits, keys.log, keys.evaluation),
-        *(meta.incarnation, meta.generation, meta.token, secrets.token_bytes(8)),
-        *(str(target), number, meta.t, meta.commit + 1, meta.skipped),
-        *(b"", b"", b"", b""),
-        *(*_TRIM_NOTHING, 0),
-    ]
+def _skipping(meta: Meta, target: LogId, number: int) -> Commit:
+    """A commit that changes no slot and moves on in the log."""
+    return Commit(
+        previous_token=meta.token,
+        token=secrets.token_bytes(8),
+        number=meta.commit + 1,
+        t=meta.t,
+        applied=target,
+        applied_number=number,
+        skipped_total=meta.skipped,
+        changed=np.empty(0, CHANGED),
+        entries=[],
+        margins=np.empty(0),
+        skipped=np.empty(0, np.uint8),
+    )
 
 
 async def _meta(channel: Channel, model: str) -> Meta:

@@ -13,7 +13,7 @@ from service.models.replica import ModelGone, read_meta
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
-from service.storage.scripts import read_lag
+from service.storage.scripts.log import Lag, read_lag
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -34,12 +34,11 @@ class LogLag:
     seconds: float
 
     @classmethod
-    def of(cls, log_entries: int, appended: int, applied: int, first: int, milliseconds: int) -> LogLag:
-        """`first`: the dense number of the log's first example, -1 where it is not known."""
-        waiting = appended - applied
-        in_log = max(appended - first if first >= 0 else 0, waiting)
-        entries = log_entries * waiting / in_log if in_log else 0.0
-        return cls(log_entries, waiting, entries, milliseconds / 1000)
+    def of(cls, lag: Lag) -> LogLag:
+        waiting = lag.appended - lag.applied
+        in_log = max(lag.appended - lag.first_number if lag.first_number >= 0 else 0, waiting)
+        entries = lag.log_entries * waiting / in_log if in_log else 0.0
+        return cls(lag.log_entries, waiting, entries, lag.oldest_ms / 1000)
 
 
 async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], None]) -> None:
@@ -51,7 +50,7 @@ async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], Non
             await asyncio.sleep(LAG_POLL_SECONDS)
             try:
                 keys = keys or ModelKeys(model, (await read_meta(channel, model)).incarnation)
-                show(LogLag.of(*await read_lag(channel, keys.meta, keys.log)))
+                show(LogLag.of(await read_lag(channel, keys)))
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:

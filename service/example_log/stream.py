@@ -23,7 +23,7 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry, LogId
-from service.storage.scripts import append_examples, lost_entries
+from service.storage.scripts.log import Append, AppendReply, append_examples, lost_entries
 from service.storage.topology import Topology
 
 
@@ -111,8 +111,7 @@ class AcknowledgedEntries:
         examples = 0
         while self._entries:
             newest = list(islice(reversed(self._entries), ENTRIES_A_LOOK))
-            ids = [str(appended.entry) for appended in newest]
-            lost = await lost_entries(channel, self._keys.meta, self._keys.log, self._keys.incarnation, *ids)
+            lost = await lost_entries(channel, self._keys, (appended.entry for appended in newest))
             missing = {newest[index] for index in lost}
             if not missing:
                 break
@@ -196,10 +195,9 @@ class ExampleLog:
         Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
         certain.
         """
-        tail = [len(records), *records, *batch.claims]
         try:
             reply = await batch.attempts.until_answered(
-                lambda: self._attempt(batch, tail, deadline), deadline
+                lambda: self._attempt(batch, records, deadline), deadline
             )
         except Unanswered:
             raise UpdateUnavailable(
@@ -207,26 +205,24 @@ class ExampleLog:
             ) from None
         return self._remembered(self._places(reply, len(records)))
 
-    async def _attempt(
-        self, batch: MicroBatch, tail: list[int | bytes], deadline: float
-    ) -> list[bytes | int]:
+    async def _attempt(self, batch: MicroBatch, records: list[bytes], deadline: float) -> AppendReply:
         offset = await self._offset_ms()
         settings = self._settings
-        reply: list[bytes | int] = await append_examples(
+        reply = await append_examples(
             self._channel,
-            *(self._keys.meta, self._keys.log, self._keys.slices),
-            *(self._keys.incarnation, round(deadline * 1000 + offset)),
-            *(settings.backlog_limit_examples, self._keys.events_prefix),
-            *(
-                round(settings.event_id_retention_seconds),
-                batch.batch_id,
-                MAX_ENTRY_BYTES,
-                MAX_ENTRY_EXAMPLES,
-            ),
-            *(pack_names(batch.slice_names) if batch.slice_names else b"", MAX_VALUES_PER_FEATURE),
-            *tail,
+            self._keys,
+            deadline_ms=round(deadline * 1000 + offset),
+            max_backlog=settings.backlog_limit_examples,
+            retention_seconds=round(settings.event_id_retention_seconds),
+            batch_id=batch.batch_id,
+            max_entry_bytes=MAX_ENTRY_BYTES,
+            max_entry_examples=MAX_ENTRY_EXAMPLES,
+            slice_names=pack_names(batch.slice_names) if batch.slice_names else b"",
+            max_slice_values=MAX_VALUES_PER_FEATURE,
+            records=records,
+            claims=batch.claims,
         )
-        if reply[0] == b"LATE":
+        if reply.status is Append.LATE:
             self._clock_offset_ms = None  # time left here means that the server's clock jumped
             raise Expired
         return reply
@@ -247,14 +243,13 @@ class ExampleLog:
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
 
-    def _places(self, reply: list[bytes | int], count: int) -> list[Place]:
-        status, *rest = reply
-        if status == b"APPENDED":
-            return parse_receipt(bytes(rest[0]), count)
-        if status == b"GONE":
+    def _places(self, reply: AppendReply, count: int) -> list[Place]:
+        if reply.status is Append.APPENDED:
+            return parse_receipt(reply.receipt, count)
+        if reply.status is Append.GONE:
             raise ModelGone(self._keys.model)
         limit = self._settings.backlog_limit_examples  # FULL
-        raise LogFull(f"{int(rest[0])} examples wait to be learned; the limit is {limit}")
+        raise LogFull(f"{reply.backlog} examples wait to be learned; the limit is {limit}")
 
     def _remembered(self, places: list[Place]) -> list[Place]:
         self._acknowledged.add(

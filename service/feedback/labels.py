@@ -32,19 +32,25 @@ from service.feedback.service import Feedback
 from service.feedback.store import Labelled
 from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
+from service.storage.scripts.feedback import Exposure, LabelOutcome
 
-SHOWN_STATUS = {"S": "shown", "A": "duplicate", "U": "unknown"}
-_STATUS: Mapping[str, UpdateStatus] = {
-    "W": "waiting",
-    "G": "waiting",
-    "N": "sampled_out",
-    "T": "late",
-    "D": "duplicate",
-    "E": "duplicate",
-    "C": "conflict",
-    "U": "unknown",
+SHOWN_STATUS = {
+    Exposure.SHOWN: "shown",
+    Exposure.ALREADY_SHOWN: "duplicate",
+    Exposure.UNKNOWN: "unknown",
 }
-_UNSHOWN = "GE"
+_STATUS: Mapping[LabelOutcome, UpdateStatus] = {
+    LabelOutcome.PENDING: "waiting",
+    LabelOutcome.AWAITS_IMPRESSION: "waiting",
+    LabelOutcome.SAMPLED_OUT: "sampled_out",
+    LabelOutcome.LATE: "late",
+    LabelOutcome.REPEATED: "duplicate",
+    LabelOutcome.REPEATED_UNSHOWN: "duplicate",
+    LabelOutcome.CONFLICT: "conflict",
+    LabelOutcome.UNKNOWN: "unknown",
+}
+_IN_THE_LOG = (LabelOutcome.JOINED, LabelOutcome.JOINED_LATE, LabelOutcome.REPEATED)
+_UNSHOWN = (LabelOutcome.AWAITS_IMPRESSION, LabelOutcome.REPEATED_UNSHOWN)
 
 
 async def record_predictions(
@@ -81,10 +87,10 @@ async def show(
     So an impression that is repeated after the switch of an alias joins no label at the other model.
     `elsewhere`: models that may know what `model` does not.
     """
-    letters = ["U"] * len(ids)
+    outcomes = [Exposure.UNKNOWN] * len(ids)
     for models in (former, _only(model), elsewhere):
         async for one in models:
-            missing = [k for k, letter in enumerate(letters) if letter == "U"]
+            missing = [k for k, outcome in enumerate(outcomes) if outcome is Exposure.UNKNOWN]
             if not missing:
                 break
             try:
@@ -93,9 +99,9 @@ async def show(
                 if one is model:
                     raise
                 continue  # a deleted model knows none
-            for k, letter in zip(missing, found, strict=True):
-                letters[k] = letter
-    return [SHOWN_STATUS[letter] for letter in letters]
+            for k, outcome in zip(missing, found, strict=True):
+                outcomes[k] = outcome
+    return [SHOWN_STATUS[outcome] for outcome in outcomes]
 
 
 async def _only(model: OpenModel) -> AsyncIterator[OpenModel]:
@@ -111,11 +117,12 @@ class TakenLabels(NamedTuple):
 
     @property
     def unknown(self) -> list[int]:
-        return [row for row, answer in zip(self.rows, self.answers, strict=True) if answer.letter == "U"]
+        pairs = zip(self.rows, self.answers, strict=True)
+        return [row for row, answer in pairs if answer.outcome is LabelOutcome.UNKNOWN]
 
     async def learned(self, deadline: float) -> None:
         """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
-        places = [_place(answer) for answer in self.answers if answer.letter in "JPD"]
+        places = [_place(answer) for answer in self.answers if answer.outcome in _IN_THE_LOG]
         await until_learned(self.model, places, deadline)
 
     def results(self, labels: Sequence[NewLabel]) -> UpdateResults:
@@ -123,7 +130,7 @@ class TakenLabels(NamedTuple):
         placed = Placed([_place(answer) for answer in self.answers], [label.prediction_id for label in own])
         known = results_of(self.model, placed, np.array([label.label for label in own], np.uint8))
         pairs = zip(self.answers, known.statuses, strict=True)
-        statuses = [_STATUS.get(answer.letter, status) for answer, status in pairs]
+        statuses = [_STATUS.get(answer.outcome, status) for answer, status in pairs]
         return known._replace(statuses=statuses, id_field="id")
 
 
@@ -144,7 +151,7 @@ async def take_labels(
     if not labels:
         return []
     parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
-    rows = [k for k, answer in enumerate(parts[0].answers) if answer.letter in _UNSHOWN]
+    rows = [k for k, answer in enumerate(parts[0].answers) if answer.outcome in _UNSHOWN]
     if rows:
         parts += await _take_where_shown(feedback, switched, labels, rows, min(deadline, feedback.soon()))
     if missing := parts[0].unknown:
@@ -174,7 +181,8 @@ async def _take_where_shown(
             answers = await feedback.label(other, [labels[k] for k in rows], deadline)
         except (StateUnavailable, LabelsUnavailable):
             continue
-        taken = {k: one for k, one in zip(rows, answers, strict=True) if one.letter not in _UNSHOWN + "U"}
+        unknown = (*_UNSHOWN, LabelOutcome.UNKNOWN)
+        taken = {k: one for k, one in zip(rows, answers, strict=True) if one.outcome not in unknown}
         parts.append(TakenLabels(other, [*taken], [*taken.values()]))
         rows = [k for k in rows if k not in taken]
         if not rows:
@@ -202,4 +210,4 @@ def refuse_single(labelled: UpdateResults) -> None:
 
 def _place(answer: Labelled) -> Place:
     entry, offset = answer.place or (None, 0)
-    return Place(entry, offset, duplicate=answer.letter == "D")
+    return Place(entry, offset, duplicate=answer.outcome is LabelOutcome.REPEATED)

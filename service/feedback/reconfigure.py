@@ -21,7 +21,7 @@ from service.models.replica import read_meta
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import Meta
-from service.storage.scripts import swap_feedback
+from service.storage.scripts.feedback import change_feedback as swap_feedback
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ WAITS = {
 """How long each kind of predictions waits (waiting.lua): the longest of these. One with a label (g) is listed
 so long after it was kept or later, and its value says when its grace is over: the sweep waits for both.
 """
-
-_CHANGED = 1
 
 
 class Changed(NamedTuple):
@@ -71,12 +69,7 @@ async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any
 async def _swap(channel: Channel, model: str, meta: Meta, stored: bytes, longer: Mapping[str, int]) -> bool:
     """False where it is another one by now, or the model is."""
     keys = ModelKeys(model, meta.incarnation)
-    status = await swap_feedback(
-        channel,
-        *(keys.meta, keys.feedback, keys.incarnation, meta.feedback, stored, keys.due_prefix),
-        *(part for kind_and_seconds in longer.items() for part in kind_and_seconds),
-    )
-    return bool(status == _CHANGED)
+    return await swap_feedback(channel, keys, expected=meta.feedback, new=stored, longer=longer)
 
 
 def _longer(so_far: FeedbackConfig, asked: FeedbackConfig) -> dict[str, int]:

@@ -27,6 +27,7 @@ from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
+from service.storage.scripts.feedback import Exposure, LabelOutcome
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -38,6 +39,12 @@ class _Timed(NamedTuple):
 
     items: Sequence[Any]
     deadline: float
+
+
+_NEW = (LabelOutcome.JOINED, LabelOutcome.JOINED_LATE)
+"""The label has put an example into the log."""
+_FIRST = (*_NEW, LabelOutcome.SAMPLED_OUT, LabelOutcome.PENDING, LabelOutcome.LATE)
+"""No label of this prediction came before."""
 
 
 class ModelFeedback:
@@ -53,7 +60,7 @@ class ModelFeedback:
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
         self.predictions = Recorder(waiting, Channel(topology), model, settings, health, metrics)
-        self.expose = Coalescer[_Timed, list[str]](
+        self.expose = Coalescer[_Timed, list[Exposure]](
             lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MAX_PER_CALL
         )
         self.label = Coalescer[_Timed, list[Labelled]](
@@ -64,7 +71,7 @@ class ModelFeedback:
         answers = await self._waiting.label(self._labelling, labels)
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
             await self._acknowledged.look(self._labelling)
-        new = Counter(answer.place[0] for answer in answers if answer.place and answer.letter in "JP")
+        new = Counter(answer.place[0] for answer in answers if answer.place and answer.outcome in _NEW)
         self._acknowledged.add(Appended(entry, examples) for entry, examples in new.items())
         return answers
 
@@ -86,8 +93,8 @@ class Feedback:
         self._metrics = metrics
         self._open: dict[str, ModelFeedback] = {}  # by incarnation
 
-    async def expose(self, model: OpenModel, ids: Sequence[str]) -> list[str]:
-        """A letter for each id as expose.lua says it. Raises LabelsUnavailable, StateUnavailable."""
+    async def expose(self, model: OpenModel, ids: Sequence[str]) -> list[Exposure]:
+        """Says of predictions that they were shown. Raises LabelsUnavailable, StateUnavailable."""
         keys = [key_of(packed_id(text)) for text in ids]
         return await self._answers(model, self.of(model).expose, keys, ids)
 
@@ -103,7 +110,7 @@ class Feedback:
         ids = [text for text, _, _ in labels]
         answers = await self._answers(model, self.of(model).label, asked, ids, deadline)
         for answer in answers:
-            if answer.delay is not None and answer.letter in "JNWTP":
+            if answer.delay is not None and answer.outcome in _FIRST:
                 self._metrics.label_arrived(model.name, answer.delay)
         return answers
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,21 @@ from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import WAITING_HEAD, LogId
-from service.storage.scripts import (
-    Script,
+from service.storage.scripts.feedback import (
+    Answer,
+    BacklogFull,
+    Exposure,
+    FeedbackChanged,
+    IncarnationGone,
+    LabelOutcome,
+    Terms,
     expose_predictions,
     label_predictions,
     log_predictions,
-    note_slices,
     sweep_predictions,
+    terms,
 )
+from service.storage.scripts.log import note_slices
 
 STAGES = ("unshown", "early", "open", "closed")
 """Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""
@@ -37,6 +44,9 @@ STAGES = ("unshown", "early", "open", "closed")
 _KEY_FROM, _PREFIX, _HASH_BYTES = 6, slice(2, 6), 4
 _NO_FLAGS = b"\0"
 _WEIGHT = struct.Struct("<d")
+
+
+_T = TypeVar("_T")
 
 
 class Label(NamedTuple):
@@ -48,11 +58,11 @@ class Label(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What became of a label. `letter`: as label.lua says it. `place`: its log entry and offset, where known.
+    """What became of a label. `place`: its log entry and offset, where known.
     `delay`: seconds since it was shown, None where it was not, or is closed.
     """
 
-    letter: str
+    outcome: LabelOutcome
     place: tuple[LogId, int] | None
     delay: float | None
 
@@ -88,56 +98,60 @@ class Waiting:
     def _take(self, config: FeedbackConfig, stored: bytes) -> None:
         self.config, self.stored = config, stored
         keys, settings = self._keys, self._settings
-        common: tuple[str | int | float, ...] = (
-            *(keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions_prefix),
-            *(keys.incarnation, keys.due_prefix),
-            *(config.unshown_seconds, config.grace_seconds, config.window_seconds, config.late_seconds),
-            *(config.max_bytes, config.learn_at, config.late, config.negative_sample_rate),
-            *(settings.backlog_limit_examples, MAX_ENTRY_BYTES, MAX_ENTRY_EXAMPLES),
+        self._terms = terms(
+            keys,
+            unshown_seconds=config.unshown_seconds,
+            grace_seconds=config.grace_seconds,
+            window_seconds=config.window_seconds,
+            late_seconds=config.late_seconds,
+            max_bytes=config.max_bytes,
+            learn_at=config.learn_at,
+            late=config.late,
+            negative_sample_rate=config.negative_sample_rate,
+            max_backlog=settings.backlog_limit_examples,
+            max_entry_bytes=MAX_ENTRY_BYTES,
+            max_entry_examples=MAX_ENTRY_EXAMPLES,
+            feedback=stored,
         )
-        self._common = [*(str(one).encode() for one in common), stored]
 
-    async def log(self, channel: Channel, entries: Iterable[bytes], look: bool) -> str:
+    async def log(self, channel: Channel, entries: Sequence[bytes], look: bool) -> str:
         """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
-        (letters,) = await self._run(log_predictions, channel, self._kind, int(look), *entries)
-        return str(letters, "ascii")
+        return await self._run(
+            lambda terms: log_predictions(channel, terms, self._kind, entries, look_up=look)
+        )
 
     async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:
         """Values of sliced features, before predictions that have them are kept."""
-        keys = self._keys
-        await note_slices(
-            channel, *(keys.meta, keys.slices, keys.incarnation, pack_names(names), MAX_VALUES_PER_FEATURE)
-        )
+        await note_slices(channel, self._keys, pack_names(names), MAX_VALUES_PER_FEATURE)
 
-    async def expose(self, channel: Channel, keys: Sequence[bytes]) -> str:
-        """A letter as expose.lua says for each key."""
-        (letters,) = await self._run(expose_predictions, channel, *keys)
-        return str(letters, "ascii")
+    async def expose(self, channel: Channel, keys: Sequence[bytes]) -> list[Exposure]:
+        """Says of predictions that they were shown."""
+        return await self._run(lambda terms: expose_predictions(channel, terms, keys))
 
     async def label(self, channel: Channel, labels: Sequence[Label]) -> list[Labelled]:
         """Raises LogFull where nothing was taken."""
         flat = [part for one in labels for part in (one.key, one.label, _WEIGHT.pack(one.weight))]
-        (answers,) = await self._run(label_predictions, channel, *flat)
+        answers = await self._run(lambda terms: label_predictions(channel, terms, flat))
         return [_labelled(answer) for answer in answers]
 
     async def sweep(self, channel: Channel, most: int) -> Swept:
-        more, size, oldest, *rest = await self._run(sweep_predictions, channel, most)
-        stages, counts = rest[: len(STAGES)], rest[len(STAGES) :]
-        named = {name.decode(): int(count) for name, count in zip(counts[::2], counts[1::2], strict=True)}
-        return Swept(bool(more), size, oldest / 1000, dict(zip(STAGES, stages, strict=True)), named)
+        swept = await self._run(lambda terms: sweep_predictions(channel, terms, most))
+        pending = dict(zip(STAGES, swept.pending, strict=True))
+        return Swept(swept.more, swept.bytes, swept.oldest_ms / 1000, pending, swept.counts)
 
-    async def _run(self, script: Script, channel: Channel, *own: str | bytes | int) -> list[Any]:
-        rest: list[Any]
-        status, *rest = await script(channel, *self._common, *own)
-        while status == b"CHANGED":
-            stored, config = rest
-            self._take(feedback_in_force(self._keys.model, config, stored), stored)
-            status, *rest = await script(channel, *self._common, *own)
-        if status == b"GONE":
-            raise ModelGone(self._keys.model)
-        if status == b"FULL":
-            raise LogFull(f"{int(rest[0])} examples wait to be learned; send the same labels again later")
-        return rest
+    async def _run(self, script: Callable[[Terms], Awaitable[_T]]) -> _T:
+        while True:
+            try:
+                return await script(self._terms)
+            except FeedbackChanged as changed:
+                config = feedback_in_force(self._keys.model, changed.config, changed.feedback)
+                self._take(config, changed.feedback)
+            except IncarnationGone:
+                raise ModelGone(self._keys.model) from None
+            except BacklogFull as full:
+                raise LogFull(
+                    f"{full.backlog} examples wait to be learned; send the same labels again later"
+                ) from None
 
 
 def key_of(prediction_id: bytes) -> bytes:
@@ -174,8 +188,7 @@ def _features_of(batch: ExampleBatch) -> list[bytes]:
     return [_NO_FLAGS + hashes[start:stop] for start, stop in bounds]
 
 
-def _labelled(answer: bytes) -> Labelled:
-    letter, position, delay = answer.decode().split("|")
-    entry, _, offset = position.rpartition(":")
-    place = (LogId.parse(entry), int(offset)) if position else None
-    return Labelled(letter, place, int(delay) / 1000 if delay != "-1" else None)
+def _labelled(answer: Answer) -> Labelled:
+    entry, _, offset = answer.position.rpartition(":")
+    place = (LogId.parse(entry), int(offset)) if answer.position else None
+    return Labelled(answer.outcome, place, None if answer.delay_ms is None else answer.delay_ms / 1000)

@@ -12,7 +12,7 @@ from service.models.registry import OpenModel
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.keys import ModelKeys
-from service.storage.scripts import count_unknown
+from service.storage.scripts.feedback import count_unknown
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class UnknownIds:
         for keys in list(self._untold):
             number = self._untold.pop(keys)
             try:
-                await count_unknown(self._channel, keys.meta, keys.feedback, keys.incarnation, number)
+                await count_unknown(self._channel, keys, number)
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.debug("unknown ids of %s are not counted now: %s", keys.model, failure)
                 if isinstance(failure, NotSent | ResponseError):

@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +25,8 @@ from service.snapshots.take.archiver import Archiving
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
-from service.storage.keys import ModelKeys
-from service.storage.records import (
-    LOG_START,
-    Commit,
-    LearnedEntry,
-    LogEntry,
-    LogId,
-    changed_records,
-    pack_entries,
-)
-from service.storage.scripts import commit_learned
+from service.storage.records import LOG_START, Commit, LearnedEntry, LogEntry, LogId, changed_records
+from service.storage.scripts.commit import FOREVER_MS, CommitStatus, Trims, commit_learned
 
 PARTS = 64
 
@@ -79,7 +69,6 @@ class RetainedBytes:
 log = logging.getLogger(__name__)
 
 COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit, and what the stream adds
-FOR_EVER_MS = 2**52
 NO_TOKEN = b""
 """No commit has it: whoever follows or commits from a replica with it has to load again."""
 
@@ -184,14 +173,23 @@ class Committer:
 
         Sent again until the server answers: compare-and-set makes it happen once.
         """
-        arguments = self._arguments(commit, changes, replica)
+        trims = self._trims(commit)
+        written, deleted = changes
         backoff = Backoff()
         while True:
             try:
-                status, *rest = await commit_learned(self._mirror.channel, *arguments)
-                if status == b"COMMITTED":
-                    return LogId.parse(rest[0])
-                if status == b"CONFLICT" and rest[0] == commit.token:
+                reply = await commit_learned(
+                    self._mirror.channel,
+                    replica.keys,
+                    replica.generation,
+                    commit,
+                    trims,
+                    written=written,
+                    deleted=deleted,
+                )
+                if reply.status is CommitStatus.COMMITTED:
+                    return reply.position
+                if reply.status is CommitStatus.CONFLICT and reply.token == commit.token:
                     # An earlier attempt came through and its reply was lost.
                     return await self._position_of(commit, replica)
                 return None
@@ -205,10 +203,7 @@ class Committer:
                 return position
         return None
 
-    def _arguments(
-        self, commit: Commit, changes: EvaluationChanges, replica: Replica
-    ) -> list[str | bytes | int | float]:
-        keys: ModelKeys = replica.keys
+    def _trims(self, commit: Commit) -> Trims:
         # A server that sheds examples needs the room: then only what is not yet learned stays in the log, and
         # of the commits what a mirror that is up to date needs.
         shedding = self._health.shedding
@@ -218,20 +213,9 @@ class Committer:
             # The server's own clock would not wait for the archive: what may go is decided here.
             expired = LogId(max(0, commit.applied.milliseconds - kept_ms), 0)
             log_from = min(max(log_from, expired), self._archiving.through)
-            kept_ms = FOR_EVER_MS
+            kept_ms = FOREVER_MS
         commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
-        written, deleted = changes
-        return [
-            *(keys.meta, keys.state(replica.generation), keys.commits, keys.log, keys.evaluation),
-            *(keys.incarnation, replica.generation, commit.previous_token, commit.token),
-            *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
-            *(commit.changed.tobytes(), pack_entries(commit.entries)),
-            *(commit.margins.tobytes(), commit.skipped.tobytes()),
-            *(str(commits_from), str(log_from), kept_ms),
-            len(deleted),
-            *deleted,
-            *chain.from_iterable(written.items()),
-        ]
+        return Trims(commits_from, log_from, kept_ms)
 
 
 def _commit_of(work: Work, replica: Replica) -> Commit:

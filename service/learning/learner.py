@@ -35,7 +35,7 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.keys import lease_key
-from service.storage.scripts import release_lease, take_lease
+from service.storage.scripts.lease import release, take
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -68,7 +68,7 @@ class Lease:
     async def _try(self) -> None:
         asked = time.monotonic()
         try:
-            taken = await take_lease(self._channel, self._key, self._holder, round(self._seconds * 1000))
+            taken = await take(self._channel, self._key, self._holder, round(self._seconds * 1000))
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.debug("lease %s not renewed: %s", self._key, failure)
             return
@@ -77,7 +77,7 @@ class Lease:
     async def release(self) -> None:
         self._held_until = 0.0
         try:
-            await release_lease(self._channel, self._key, self._holder)
+            await release(self._channel, self._key, self._holder)
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.debug("lease %s not released, it will expire: %s", self._key, failure)
         await self._channel.close()

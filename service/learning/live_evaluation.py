@@ -25,7 +25,7 @@ from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import FIGURES, SHORT_SLICE_FIGURES, SLICE_FIGURES, LogEntry, mapping_of
-from service.storage.scripts import read_evaluation, store_figures
+from service.storage.scripts.commit import read_evaluation, store_figures
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -57,13 +57,9 @@ class LiveEvaluation:
         """
         while self._token != mirror.replica.token:
             replica = mirror.replica
-            keys = replica.keys
-            found = await read_evaluation(
-                mirror.channel,
-                *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token),
-            )
-            if found:
-                self._take_up(replica, *(mapping_of(flat) for flat in found))
+            stored = await read_evaluation(mirror.channel, replica.keys, replica.token)
+            if stored is not None:
+                self._take_up(replica, *stored)
                 self._token = replica.token
             else:
                 await mirror.catch_up()
@@ -202,13 +198,9 @@ class Teller:
             self._metrics.measured(self._model, census)
 
     async def _store(self, fields: Mapping[bytes, bytes], mirror: Mirror) -> None:
-        keys, told = mirror.replica.keys, self._slices
+        told, replica = self._slices, mirror.replica
         try:
-            stored = await store_figures(
-                mirror.channel,
-                *(keys.meta, keys.evaluation, keys.incarnation, mirror.replica.token),
-                *chain.from_iterable(fields.items()),
-            )
+            stored = await store_figures(mirror.channel, replica.keys, replica.token, fields)
         except ResponseError as refusal:  # a full server, say: it is told again with the next news
             log.warning("figures of %s are not stored: %s", self._model, refusal)
             self._news = True

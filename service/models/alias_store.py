@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 from service.errors import AliasConflict
 from service.storage.channel import Channel
-from service.storage.keys import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key, meta_key
-from service.storage.scripts import claim_alias, release_lease, set_alias
-
-give_back = release_lease
+from service.storage.keys import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key
+from service.storage.scripts.aliases import claim_alias, release_claim, set_alias
 
 
 class Meanings(NamedTuple):
@@ -66,15 +64,14 @@ async def switch_alias(
 
     Raises AliasConflict, and what Channel.call raises.
     """
-    claim = alias_key(alias)
     if model is not None:
-        if not await claim_alias(channel, meta_key(alias), claim, secrets.token_hex(8)):
+        if not await claim_alias(channel, alias, secrets.token_hex(8)):
             raise AliasConflict(f"{alias!r} is a model; an alias needs a name of its own.")
-        return bool(await set_alias(channel, ALIASES, alias, model, changes, wait_seconds))
-    held = await channel.call("GET", claim)
-    done = bool(await set_alias(channel, ALIASES, alias, "", changes, wait_seconds))
+        return await set_alias(channel, alias, model, changes, wait_seconds)
+    held = await channel.call("GET", alias_key(alias))
+    done = await set_alias(channel, alias, None, changes, wait_seconds)
     if done and held is not None:
-        await give_back(channel, claim, held)
+        await release_claim(channel, alias, held)
     return done
 
 

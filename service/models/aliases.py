@@ -21,8 +21,7 @@ from service.models.registry import Models, OpenModel
 from service.models.replica import ModelGone, read_meta
 from service.runtime.coalescer import Asked, Coalescer
 from service.runtime.tasks import begin, cancel_all
-from service.storage.keys import ALIASES
-from service.storage.scripts import remember_former
+from service.storage.scripts.aliases import remember_former
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +235,7 @@ class Aliases:
         StateUnavailable.
         """
         async with self._models.channel() as channel:
-            await remember_former(channel, ALIASES, model, wait_seconds)
+            await remember_former(channel, model, wait_seconds)
 
     async def _read(self) -> Meanings:
         async with self._models.channel() as channel:

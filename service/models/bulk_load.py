@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +18,9 @@ from service.errors import Conflict, StateUnavailable
 from service.models.replica import Replica
 from service.runtime.backoff import Backoff
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, full_is_told
+from service.storage.errors import CONNECTION_FAILURES, out_of_memory_as_server_full
 from service.storage.records import changed_records
-from service.storage.scripts import Script, fill_state, new_generation, switch_generation
+from service.storage.scripts.generations import Switch, fill_state, new_generation, switch_generation
 
 SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
@@ -27,6 +29,9 @@ NO_ROOM = (
     "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature)."
     " The model stays as it was; raise the server's maxmemory, then try again."
 )
+
+
+_T = TypeVar("_T")
 
 
 class ModelMoved(Conflict):
@@ -59,7 +64,7 @@ async def bulk_load(
     """
     keys = base.keys
     server = PatientChannel(channel, patience_seconds)
-    generation = await server.run(new_generation, keys.meta, keys.incarnation, base.token)
+    generation = await server.run(lambda channel: new_generation(channel, keys, base.token))
     if not generation:
         raise ModelMoved(keys.model)
     filled = keys.state(generation)
@@ -70,10 +75,10 @@ async def bulk_load(
         await server.discard(filled)
         raise
     status = await _switch(server, base, generation, state.t, len(slots), keep_evaluation)
-    if status == b"SWITCHED":
+    if status is Switch.SWITCHED:
         return
     await server.discard(filled)
-    if status == b"MOVED":
+    if status is Switch.MOVED:
         raise ModelMoved(keys.model)
     raise StateUnavailable("Redis lost part of the new state; the model stays as it was. Try again.")
 
@@ -86,26 +91,31 @@ async def fill(server: PatientChannel, filled: str, state: ModelState, slots: np
     for start in range(0, len(slots), SLOTS_A_CHUNK):
         chunk = slots[start : start + SLOTS_A_CHUNK]
         packed = changed_records(chunk, state.rows[chunk]).tobytes()
-        held = int(await server.run(fill_state, filled, UNFINISHED_EXPIRES_SECONDS, packed))
+        put = partial(fill_state, filled=filled, expires_seconds=UNFINISHED_EXPIRES_SECONDS, changed=packed)
+        held = await server.run(put)
     return held
 
 
 async def _switch(
     server: PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
-) -> bytes:
+) -> Switch:
     """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
-    keys = base.keys
+    switch = partial(
+        switch_generation,
+        keys=base.keys,
+        generation=base.generation,
+        token=base.token,
+        new_generation=generation,
+        new_token=secrets.token_bytes(8),
+        t=t,
+        slots=slots,
+        keep_evaluation=keep_evaluation,
+    )
     try:
-        status, *_ = await server.run(
-            switch_generation,
-            *(keys.meta, keys.state(base.generation), keys.state(generation), keys.commits),
-            *(keys.evaluation, keys.incarnation, base.generation, base.token, secrets.token_bytes(8)),
-            *(generation, t, slots, int(not keep_evaluation)),
-        )
+        return await server.run(switch)
     except StateUnavailable as away:
         unknown = "Whether it took up the new state is not known; the model's revision tells."
         raise StateUnavailable(f"{away.detail} {unknown}") from away
-    return bytes(status)
 
 
 class PatientChannel:
@@ -115,14 +125,14 @@ class PatientChannel:
         self._channel = channel
         self._patience_seconds = patience_seconds
 
-    async def run(self, script: Script, *keys_then_arguments: str | bytes | int) -> Any:
+    async def run(self, script: Callable[[Channel], Awaitable[_T]]) -> _T:
         """Raises ServerFull, StateUnavailable once patience is at its end, and any other ResponseError."""
         give_up = time.monotonic() + self._patience_seconds
         backoff = Backoff()
         while True:
             try:
-                with full_is_told(NO_ROOM):
-                    return await script(self._channel, *keys_then_arguments)
+                with out_of_memory_as_server_full(NO_ROOM):
+                    return await script(self._channel)
             except CONNECTION_FAILURES as failure:
                 if backoff.outlasts(give_up):
                     raise StateUnavailable(f"Redis does not answer: {failure}.") from failure

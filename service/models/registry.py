@@ -29,15 +29,13 @@ from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_me
 from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, full_is_told
-from service.storage.keys import META_PATTERN, MODELS, ModelKeys, alias_key, meta_key
+from service.storage.errors import CONNECTION_FAILURES, out_of_memory_as_server_full
+from service.storage.keys import META_PATTERN, MODELS, ModelKeys, meta_key
 from service.storage.records import FIGURES, FORMAT_VERSION, LOG_START, SLICE_FIGURES, Commit, LogId
-from service.storage.scripts import create_model, delete_model
+from service.storage.scripts.models import Creation, create_model, delete_model
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
-
-NAME_CLAIMED = -1
 
 
 class OpenModel:
@@ -154,12 +152,7 @@ class Models:
             # Out of the index first: should another process create the model anew meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
-            await delete_model(
-                channel,
-                *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
-                *(keys.feedback, *keys.impressions),
-                *(keys.incarnation, keys.state_prefix, keys.due_prefix),
-            )
+            await delete_model(channel, keys)
         self._forget(name, self._open.get(name))
 
     async def figures(self, model: OpenModel) -> bytes | None:
@@ -224,7 +217,7 @@ class Models:
         """
         channel = Channel(self._topology)
         try:
-            with gone_is_unknown(), full_is_told():
+            with gone_is_unknown(), out_of_memory_as_server_full():
                 yield channel
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             raise StateUnavailable(f"Redis does not answer: {failure}") from failure
@@ -253,10 +246,10 @@ async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool
     Raises ModelConflict where another is, AliasConflict, and what Channel.call raises.
     """
     await check_free(channel, name)
-    fields = [part for field in new_meta(config).items() for part in field]
-    while (created := await create_model(channel, meta_key(name), alias_key(name), *fields)) == NAME_CLAIMED:
+    fields = new_meta(config)
+    while (created := await create_model(channel, name, fields)) is Creation.NAME_CLAIMED:
         await take_back_claim(channel, name)
-    if not created:
+    if created is Creation.EXISTS:
         meta = await read_meta(channel, name)
         stored = checked_config(name, meta)
         same = (stored.canonical(), config_at_creation(name, meta).canonical())
@@ -265,7 +258,7 @@ async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool
                 f"Model {name!r} exists with {difference(stored, config)}; {_way(stored, config)}."
             )
     await channel.call("SADD", MODELS, name)
-    return bool(created)
+    return created is Creation.CREATED
 
 
 def difference(stored: ModelConfig, asked: ModelConfig) -> str:

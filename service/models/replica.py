@@ -16,7 +16,7 @@ from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys, meta_key
 from service.storage.records import LOG_START, Commit, LogId, Meta, mapping_of, mark_of, revision, rows_of
-from service.storage.scripts import read_head
+from service.storage.scripts.models import read_head
 
 COMMITS_A_READ = 16
 FIELDS_A_SCAN = 5_000
@@ -162,7 +162,7 @@ async def read_meta(channel: Channel, model: str) -> Meta:
 async def _start(channel: Channel, model: str) -> Replica:
     incarnation = (await read_meta(channel, model)).incarnation
     keys = ModelKeys(model, incarnation)
-    fields, position = await read_head(channel, keys.meta, keys.commits)
+    fields, position = await read_head(channel, keys)
     meta = _meta(model, fields)
     if meta.incarnation != incarnation:
         raise ModelGone(model)
@@ -179,7 +179,7 @@ async def _start(channel: Channel, model: str) -> Replica:
         meta.skipped,
         meta.applied,
         meta.applied_number,
-        LogId.parse(position),
+        position,
         meta.evaluated,
         feedback=meta.feedback,
     )

@@ -1,4 +1,4 @@
-"""Error replies of Redis: which say that it is full, and which may be gone at the next attempt."""
+"""Failures of Redis: lost connections, and error replies, with which of these are worth another attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.errors import LogFull, ServerFull, StateUnavailable
 log = logging.getLogger(__name__)
 
 CONNECTION_FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What a server that is away, restarting or unreachable raises."""
+"""Raised while the server is down, restarting or unreachable."""
 
 
 class NotSent(RedisConnectionError):
@@ -31,34 +31,34 @@ class NotSent(RedisConnectionError):
 
 
 def was_cut(failure: Exception) -> bool:
-    """Whether a connection ended under a call, so that another one may do at once."""
+    """Tells if a connection ended during a call, so that a new one may succeed at once."""
     return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
 
 
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
 _TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
-"""Those that redis-py knows lose the code with which their text began."""
+"""redis-py removes the code from the text of the errors that it knows."""
 _MIGRATING = "access a non local key"
-"""Of a script that met a key of a slot which is on its way to another node: it had not written anything."""
+"""A script met a key of a slot that is being moved to another node. It had not written anything."""
 
 FULL = "Redis is at its memory limit; raise the server's maxmemory, then try again."
 
 
 def is_transient(refusal: ResponseError) -> bool:
-    """Whether the same call may succeed later, or at another server: as in a failover."""
+    """Tells if the same call may succeed later, or at another server, as in a failover."""
     text = str(refusal)
     return isinstance(refusal, _TRANSIENT_KINDS) or text.startswith(_TRANSIENT) or _MIGRATING in text
 
 
 def is_out_of_memory(refusal: ResponseError) -> bool:
-    """Whether the server is at its maxmemory and therefore did nothing."""
+    """Tells if the server is at its maxmemory and therefore did nothing."""
     # Scripts of Redis 6 have the code in their text.
     return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(refusal)
 
 
 @contextlib.contextmanager
-def full_is_told(detail: str = FULL) -> Iterator[None]:
-    """Raises ServerFull in place of a refusal for want of memory."""
+def out_of_memory_as_server_full(detail: str = FULL) -> Iterator[None]:
+    """Translates a refusal for lack of memory to ServerFull."""
     try:
         yield
     except ResponseError as refusal:
@@ -68,7 +68,10 @@ def full_is_told(detail: str = FULL) -> Iterator[None]:
 
 
 def raise_unless_transient(refusal: ResponseError) -> None:
-    """An error reply means that nothing was appended; some are worth another attempt."""
+    """Raises what an append answers to this error reply, unless another attempt may succeed.
+
+    Nothing was appended, whichever it is.
+    """
     if is_out_of_memory(refusal):
         raise LogFull("The Redis server is at its memory limit.") from refusal
     if not is_transient(refusal):

@@ -1,4 +1,4 @@
-"""What the Redis server says of itself: whether it may lose a model, and whether it is nearly full."""
+"""Monitors the Redis server: if it answers, if it could lose a model, and how full it is."""
 
 from __future__ import annotations
 
@@ -20,40 +20,41 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 FIRST_PROBE_SECONDS, PROBE_SECONDS = 0.025, 0.2
-"""While the server is away: until the first look, doubling until it is the other."""
+"""While the server is away: the first interval, which doubles up to the second."""
 OLDEST_REDIS = (6, 2)
 WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
 
 
 class UnfitServer(Exception):
-    """The server may evict keys, so that a model could vanish silently, or lacks commands: no start on it."""
+    """The server may evict keys, so that a model could vanish silently, or lacks commands."""
 
 
 class ServerHealth:
-    """Polled once a second, and about seven times while the server is away. What it last knew stays; `up`
-    says whether the server answers.
+    """What the server last reported: polled once a second, and about seven times while it is away.
+
+    `up`: if it answers.
     """
 
     def __init__(self, topology: Topology, settings: Settings) -> None:
         self.up = False
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
-        self.persists: bool | None = None  # None: the server does not tell
+        self.persists: bool | None = None  # None: not known
         self.persistence_ok = True
         self.used_bytes = 0
         self.limit_bytes = 0
         self.shedding = False
-        """Whether new examples are refused, so that commits and trims still fit."""
+        """New examples are refused, so that commits and trims still fit."""
         self._settings = settings
         self._topology = topology
         self._channels: dict[Node | None, Channel] = {}
-        self._tells_settings = True
+        self._shows_settings = True
         self._doubted = asyncio.Event()
         self._away_since: float | None = None
 
     @property
     def used_share(self) -> float:
-        """Of maxmemory; 0 without a limit."""
+        """The used share of maxmemory; 0 without a limit."""
         return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
 
     @property
@@ -61,7 +62,7 @@ class ServerHealth:
         return self.limit_bytes > 0 and self.policy not in ("noeviction", "")
 
     async def check(self) -> None:
-        """One poll, for the start. Raises UnfitServer, and what Channel.call raises."""
+        """Polls once, at the start. Raises UnfitServer, and what Channel.call raises."""
         await self._poll()
         if self.redis_version < OLDEST_REDIS:
             raise UnfitServer(
@@ -77,18 +78,18 @@ class ServerHealth:
             log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")
 
     def doubt(self) -> None:
-        """Somebody asked the server in vain: it counts as away until it has been looked at, which is now."""
+        """Reports a failed call: the server counts as away until it is polled, which happens at once."""
         self.up = False
         self._doubted.set()
 
     async def watch(self) -> None:
-        """Polls for ever."""
+        """Polls forever."""
         probe = FIRST_PROBE_SECONDS
         while True:
-            # Those who lost the server together do not all come back at once.
+            # Processes that lost the server together do not all poll it at once.
             await self._rest(POLL_SECONDS if self._away_since is None else probe * random.uniform(0.5, 1))
             try:
-                await self._look()
+                await self._poll_again_if_cut()
                 self._note_answer()
                 probe = FIRST_PROBE_SECONDS
             except (*CONNECTION_FAILURES, ResponseError) as failure:
@@ -101,8 +102,8 @@ class ServerHealth:
                 await self._doubted.wait()
         self._doubted.clear()
 
-    async def _look(self) -> None:
-        """A connection that ended, as at a restart, says nothing of the server that is there now."""
+    async def _poll_again_if_cut(self) -> None:
+        """Polls again if the connection ended, as at a restart, which tells nothing about the server now."""
         try:
             await self._poll()
         except CONNECTION_FAILURES as failure:
@@ -122,11 +123,11 @@ class ServerHealth:
             self._away_since = time.monotonic()
 
     async def _poll(self) -> None:
-        """Of a cluster, what matters is the worst of its masters."""
-        channels = await self._of_masters()
+        """In a cluster the worst of the masters counts."""
+        channels = await self._master_channels()
         infos = [parsed_info(await channel.call("INFO")) for channel in channels]
         if any(info.get("loading", "0") != "0" for info in infos):
-            raise BusyLoadingError("it loads its data")
+            raise BusyLoadingError("the server is loading its data")
         persisting = [
             await self._persistence(info, channel) for info, channel in zip(infos, channels, strict=True)
         ]
@@ -140,24 +141,24 @@ class ServerHealth:
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
         self.up = True
 
-    async def _of_masters(self) -> list[Channel]:
+    async def _master_channels(self) -> list[Channel]:
         nodes = await self._topology.masters()
         for gone in self._channels.keys() - set(nodes):
             await self._channels.pop(gone).close()
         return [self._channels.setdefault(node, Channel(self._topology, node)) for node in nodes]
 
     async def _persistence(self, info: dict[str, str], channel: Channel) -> bool | None:
-        """None where the server does not tell: managed ones hide their settings, and an ACL should (they
-        hold passwords). It is asked no second time, which would fill its log of refusals.
+        """None if the server does not show its settings: managed ones hide them, and an ACL should (they hold
+        passwords). They are not requested again, which would fill the server's ACL log.
         """
         if info.get("aof_enabled") == "1":
             return True
-        if not self._tells_settings:
+        if not self._shows_settings:
             return None
         try:
             settings = await channel.call("CONFIG", "GET", "save")
         except ResponseError:
-            self._tells_settings = False
+            self._shows_settings = False
             return None
         return bool(settings[1])
 

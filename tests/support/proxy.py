@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from service.runtime.tasks import cancel_all
-from service.storage import scripts
+from service.storage.scripts import aliases, commit, feedback, generations, lease, lists, log, models
+from service.storage.scripts.script import Script
 
 SCRIPTS = {
     text: script.name
-    for script in vars(scripts).values()
-    if isinstance(script, scripts.Script)
+    for module in (aliases, commit, feedback, generations, lease, lists, log, models)
+    for script in vars(module).values()
+    if isinstance(script, Script)
     for text in (script.text, script.digest.encode())
 }
 """Names of the scripts by their texts and by their digests."""

@@ -30,7 +30,7 @@ from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import Channel
 from service.storage.health import ServerHealth
 from service.storage.records import LogEntry
-from service.storage.scripts import read_evaluation
+from service.storage.scripts.commit import read_evaluation
 from service.storage.topology import Topology, connect
 from service.telemetry.metrics import Metrics
 
@@ -139,13 +139,11 @@ async def stored(topology: Topology, model: str = "clicks") -> Replica:
 
 async def stored_evaluation(topology: Topology, replica: Replica) -> Evaluations:
     """The evaluation as Redis holds it, read without a learner."""
-    keys = replica.keys
     async with _OneErrand(topology) as channel:
-        fields, names = await read_evaluation(
-            channel, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
-        )
-    evaluations = Evaluations.from_fields(replica.config.evaluation, _pairs(fields))
-    evaluations.know(unpack_names(_pairs(names).items()))
+        found = await read_evaluation(channel, replica.keys, replica.token)
+    assert found is not None
+    evaluations = Evaluations.from_fields(replica.config.evaluation, found.fields)
+    evaluations.know(unpack_names(found.slices.items()))
     return evaluations
 
 

@@ -28,7 +28,7 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import MODELS
 from service.storage.records import FIGURES, SHORT_SLICE_FIGURES
-from service.storage.scripts import read_lag
+from service.storage.scripts.log import read_lag
 from service.telemetry.metrics import Metrics
 
 
@@ -53,7 +53,7 @@ class Watched:
         """Raises what Channel.call raises; what is not known any more is None then."""
         keys, channel = model.mirror.replica.keys, self.channel
         self.lag = self.learner = self.awaiting = None
-        self.lag = LogLag.of(*await read_lag(channel, keys.meta, keys.log))
+        self.lag = LogLag.of(await read_lag(channel, keys))
         self.learner = bool(await channel.call("EXISTS", keys.lease))
         self.awaiting = await read_awaiting(channel, keys)
         stored = await read_field(channel, keys, FIGURES)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -22,8 +23,8 @@ from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import parsed_info
-from service.storage.keys import MODELS, ModelKeys, alias_key, meta_key
-from service.storage.scripts import create_model_filled
+from service.storage.keys import MODELS, ModelKeys, meta_key
+from service.storage.scripts.models import Creation, create_filled_model
 
 BYTES_A_SLOT = 100
 
@@ -47,30 +48,26 @@ async def create_filled(
     except BaseException:
         await server.discard(filled)
         raise
-    arguments = (
-        *(keys.meta, filled, len(slots), alias_key(name)),
-        *("incarnation", keys.incarnation),
-        *(part for field in meta.items() for part in field if field[0] != "incarnation"),
-    )
-    while (status := await _create(server, *arguments)) == b"CLAIMED":
+    creation = partial(create_filled_model, keys=keys, filled=filled, slots=len(slots), meta=meta)
+    while (created := await _create(server, creation)) is Creation.NAME_CLAIMED:
         try:
             await take_back_claim(channel, name)
         except BaseException:
             await server.discard(filled)
             raise
-    if status == b"CREATED":
+    if created is Creation.CREATED:
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # the index is repaired anyway
             await channel.call("SADD", MODELS, name)
         return True
     await server.discard(filled)
-    if status == b"EXISTS":
+    if created is Creation.EXISTS:
         return False
     raise StateUnavailable(f"Redis lost part of the state of {name!r}, which was not created. Try again.")
 
 
-async def _create(server: PatientChannel, *arguments: str | bytes | int) -> bytes:
+async def _create(server: PatientChannel, creation: Callable[[Channel], Awaitable[Creation]]) -> Creation:
     try:
-        return bytes((await server.run(create_model_filled, *arguments))[0])
+        return await server.run(creation)
     except StateUnavailable as away:
         raise StateUnavailable(
             f"{away.detail} Whether the model was created is not known; the list of models tells."

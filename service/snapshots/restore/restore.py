@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from model_core.learning.hyperparameters import Hyperparameters
@@ -34,7 +35,13 @@ from service.snapshots.take.writer import write_and_retain
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import LogId, Meta
-from service.storage.scripts import new_generation, switch_to_restored
+from service.storage.scripts.generations import (
+    LogPoint,
+    Switch,
+    SwitchReply,
+    new_generation,
+    switch_to_restored,
+)
 
 FEW_EXAMPLES = 200
 
@@ -181,7 +188,7 @@ async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) 
     """
     keys, plan = restoration.keys, restoration.plan
     server = PatientChannel(channel, plan.patience_seconds)
-    generation = await server.run(new_generation, keys.meta, keys.incarnation, b"")
+    generation = await server.run(lambda channel: new_generation(channel, keys))
     if not generation:
         raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.")
     replay, filled = restoration.replay(channel, archive), keys.state(generation)
@@ -234,35 +241,42 @@ async def switch(
     that the model does not use it.
     """
     keys, meta, header = restoration.keys, restoration.meta, restoration.snapshot.header
-    learned: tuple[str, str | int] = ("", "")
-    base: tuple[str, str | int] = ("", "")
+    base = learned = None
     if restoration.plan.replay_log:
-        base = (header.applied, header.applied_number)
-        learned = (str(replay.applied), replay.number)
+        base = LogPoint(header.applied, header.applied_number)
+        learned = LogPoint(replay.applied, replay.number)
     filled = keys.state(generation)
+    switched = partial(
+        switch_to_restored,
+        keys=keys,
+        generation=meta.generation,
+        new_generation=generation,
+        new_token=secrets.token_bytes(8),
+        t=replay.state.t,
+        slots=slots,
+        config=restoration.config.canonical(),
+        snapshot=restoration.entry.id,
+        base=base,
+        learned=learned,
+        rolled_back=restoration.plan.instead_of is not None,
+    )
     try:
-        status, *told = await server.run(
-            switch_to_restored,
-            *(keys.meta, keys.state(meta.generation), filled, keys.commits, keys.log),
-            *(keys.incarnation, meta.generation, secrets.token_bytes(8), generation),
-            *(replay.state.t, slots, restoration.config.canonical(), restoration.entry.id, *base, *learned),
-            int(restoration.plan.instead_of is not None),
-        )
+        reply = await server.run(switched)
     except StateUnavailable as away:
         unknown = "Whether the snapshot was restored is not known; the model's revision tells."
         raise StateUnavailable(f"{away.detail} {unknown}") from away
-    if status != b"SWITCHED":
+    if reply.status is not Switch.SWITCHED:
         await server.discard(filled)
-        raise _refusal(restoration.plan.model, status, told)
+        raise _refusal(restoration.plan.model, reply)
 
 
-def _refusal(model: str, status: bytes, told: list[bytes]) -> Exception:
-    if status == b"MOVED":
+def _refusal(model: str, reply: SwitchReply) -> Exception:
+    if reply.status is Switch.MOVED:
         return RestoreConflict(
             f"Model {model!r} was restored, replaced or deleted by somebody else meanwhile. This restore"
             " changed nothing."
         )
-    if status == b"TRIMMED":
-        first = told[0].decode() or "nothing"
+    if reply.status is Switch.TRIMMED:
+        first = reply.first_entry or "nothing"
         return LogIncomplete(f"The log was trimmed meanwhile; it goes on with {first}. Nothing was changed.")
     return StateUnavailable("Redis lost part of the restored state; the model stays as it was. Try again.")

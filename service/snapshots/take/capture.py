@@ -17,8 +17,8 @@ from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
-from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, mapping_of, mark_of
-from service.storage.scripts import read_since
+from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, mark_of
+from service.storage.scripts.commit import read_since
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,18 +102,14 @@ async def capture_stored(channel: Channel, model: str) -> Capture:
     """
     while True:
         replica = await load_replica(channel, model)
-        keys = replica.keys
-        found = await read_since(
-            channel, *(keys.meta, keys.commits, keys.evaluation, keys.incarnation, str(replica.position))
-        )
-        if not found:
+        since = await read_since(channel, replica.keys, replica.position)
+        if since is None:
             raise ModelGone(model)
-        token, commits, evaluation = found
         with contextlib.suppress(FellBehind):  # restored meanwhile, or trimmed under us: from the start
-            for position, fields in commits:
-                replica.apply(LogId.parse(position), Commit.parse(fields))
-            if replica.token == token:
-                return await asyncio.to_thread(capture, replica, mapping_of(evaluation))
+            for position, fields in since.commits:
+                replica.apply(position, Commit.parse(fields))
+            if replica.token == since.token:
+                return await asyncio.to_thread(capture, replica, since.evaluation)
 
 
 def _figures(evaluation: Mapping[bytes, bytes]) -> dict[str, object] | None:

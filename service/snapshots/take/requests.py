@@ -22,7 +22,7 @@ from service.errors import NoLearner, ServiceError, SnapshotFailed, StoreUnavail
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
-from service.storage.scripts import push
+from service.storage.scripts.lists import push
 from service.storage.topology import Topology
 
 PATIENCE_SECONDS = 120.0

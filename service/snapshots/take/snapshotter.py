@@ -21,8 +21,7 @@ from service.snapshots.take.schedule import Schedule
 from service.snapshots.take.writer import Writer
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.records import mapping_of
-from service.storage.scripts import read_evaluation
+from service.storage.scripts.commit import read_evaluation
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -100,16 +99,15 @@ class Snapshots:
 
     async def _start(self, replica: Replica, reason: str) -> None:
         keys = replica.keys
-        found = await read_evaluation(
-            self._channel, *(keys.meta, keys.evaluation, keys.slices, keys.incarnation, replica.token)
-        )
-        if not found:
+        stored = await read_evaluation(self._channel, keys, replica.token)
+        if stored is None:
             return  # somebody else moved the model: the learner is about to notice
-        fields = mapping_of(found[0])
         started = time.monotonic()
         self._schedule.started(replica.applied_number)
         asked = self._answering.take()  # only now, as the above may fail
-        (copied,) = await asyncio.gather(asyncio.to_thread(capture, replica, fields), return_exceptions=True)
+        (copied,) = await asyncio.gather(
+            asyncio.to_thread(capture, replica, stored.fields), return_exceptions=True
+        )
         if isinstance(copied, BaseException):
             await self._writer.fail(keys, asked, copied)
             return

@@ -2,15 +2,15 @@
 --
 -- After: log_writer, slice_names
 -- KEYS: 1 meta, 2 log, 3 slices
--- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 most examples the backlog may hold,
+-- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 max examples in the backlog,
 --       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
---       7 most bytes and 8 most examples in one log entry,
---       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 most of them a feature,
+--       7 max bytes and 8 max examples in one log entry,
+--       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 max of them per feature,
 --       11 how many examples, then their records, then for each to which the caller gave an event id:
 --       its index from 0, the event id (16 bytes), and the id of an earlier micro-batch whose append it may
 --       repeat (12 bytes, or empty)
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
---          {'GONE'} another incarnation or none, {'LATE'} past the deadline and never appended, {'FULL', backlog}
+--          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended, {'FULL', backlog}
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
 -- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
 -- The bucket keys follow from the server's hour and share the hash tag of KEYS.
@@ -81,8 +81,8 @@ end
 
 note_slice_names(KEYS[3], slice_names, most_slice_names)
 local slices = redis.call('HLEN', KEYS[3])
--- Whoever learns the next entry has to know those that were told since the entry before.
-local to_tell = slices > tonumber(meta[4] or 0)
+-- The learner of the next entry has to know those noted since the entry before.
+local has_new_slices = slices > tonumber(meta[4] or 0)
 
 local duplicates, new_claims, unplaced, own = {}, {}, {}, {}
 local writer = log_writer(KEYS[2], tonumber(meta[2]), most_bytes, most_examples, function(event, position)
@@ -90,7 +90,7 @@ local writer = log_writer(KEYS[2], tonumber(meta[2]), most_bytes, most_examples,
   new_claims[#new_claims + 1] = position
   own[event], unplaced[event] = position, nil
 end)
-if to_tell then writer.told = {'s', slices} end
+if has_new_slices then writer.told = {'s', slices} end
 for i = 0, count - 1 do
   local event, record = event_of[i], ARGV[first_record + i]
   if event and unplaced[event] then writer.flush() end -- so that its position is known
@@ -112,7 +112,7 @@ for start = 1, #new_claims, CHUNK do
 end
 redis.call('EXPIRE', buckets .. hour, retention + 3600)
 redis.call('HSET', KEYS[1], 'appended', writer.appended)
-if to_tell and #writer.entries > 0 then
+if has_new_slices and #writer.entries > 0 then
   redis.call('HSET', KEYS[1], 'slices', slices)
 end
 return {'APPENDED', receipt}

@@ -1,8 +1,8 @@
--- Changes in place how labels are waited for, unless somebody else has by now.
--- KEYS: 1 meta, 2 index of the predictions that wait (see waiting.lua)
+-- Changes in place how labels are awaited, unless another change came first.
+-- KEYS: 1 meta, 2 index of the pending predictions (see waiting.lua)
 -- ARGV: 1 incarnation, 2 `feedback` that the caller has read, or empty, 3 the new one, 4 prefix of the lists,
 --       then for each kind that waits longer or shorter: its letter, by how many whole seconds
--- RETURNS: 1 changed, 0 there is another one by now (nothing changed), -1 another incarnation or none
+-- RETURNS: 1 changed, 0 there is another one by now (nothing changed), -1 there is no such incarnation
 -- What waits is due so much later or earlier. Its lists get other names, so that it takes no longer for more of it;
 -- the keys of lists share the hash tag. A list never comes later than what is in it is due: those of u, where what was
 -- shown since waits too, come earlier with either of these, and as they did where both wait longer. Those of g say when

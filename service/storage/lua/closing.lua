@@ -1,5 +1,5 @@
--- Part of the scripts that may end the waiting of predictions: what is closed becomes an example of the log, and
--- a few bytes are kept of it, so that labels that are sent again are known. After: log_writer, waiting
+-- Part of the scripts that may close predictions: each becomes an example of the log, and a few bytes of it stay,
+-- so that repeated labels are recognized. After: log_writer, waiting
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
 local negative_rate, most_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
 -- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.
@@ -53,7 +53,7 @@ local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumb
   put(id, closed_now(string.sub(what, 1, 1) == 'n' and what or what .. position))
   tombstones[id] = {position = position}
 end)
--- Whoever learns the next entry has to know the values of sliced features that were noted since the one before.
+-- The learner of the next entry has to know the values of sliced features noted since the entry before.
 local slices = redis.call('HLEN', KEYS[4])
 if slices > tonumber(meta[4] or 0) then writer.told = {'s', slices} end
 local room = most_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take

@@ -3,7 +3,7 @@
 -- After: log_ids, set_slots
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
---       8 commit number, 9 examples skipped so far, 10 changed slots (redis_keys.CHANGED), 11 learned entries,
+--       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
@@ -19,7 +19,7 @@ local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
--- A server that came back with less of the log may still hold our token: then what was learned never was.
+-- A server that came back with less of the log may still hold our token: then the learned entries do not exist.
 if #entries > 0 and #redis.call('XRANGE', KEYS[4], applied, applied) == 0 then
   return {'LOST'}
 end

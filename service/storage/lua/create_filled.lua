@@ -4,7 +4,7 @@
 --       then field, value, ... of a new meta; `incarnation` is the first
 -- RETURNS: {'CREATED'} now, or by an earlier attempt, {'EXISTS'} (nothing changed), {'CLAIMED'} (nothing changed),
 --          {'INCOMPLETE', slots} the filled state does not hold all of them any more (nothing changed)
-local slots, claim, incarnation = tonumber(ARGV[1]), ARGV[2], ARGV[4]
+local slots, claim, FIRST_FIELD, incarnation = tonumber(ARGV[1]), ARGV[2], 3, ARGV[4]
 local current = redis.call('HGET', KEYS[1], 'incarnation')
 if current then
   return {current == incarnation and 'CREATED' or 'EXISTS'}
@@ -17,5 +17,5 @@ if held ~= slots then
   return {'INCOMPLETE', held}
 end
 redis.call('PERSIST', KEYS[2])
-redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+redis.call('HSET', KEYS[1], unpack(ARGV, FIRST_FIELD))
 return {'CREATED'}

@@ -1,6 +1,7 @@
--- Says of logged predictions that they were shown: their windows begin.
+-- Exposes logged predictions: they were shown, and their windows begin.
 --
 -- After: log_writer, waiting, closing
+-- KEYS, and ARGV 1 to 14: see waiting.lua
 -- ARGV: 15.. prediction ids
 -- RETURNS: {'SHOWN', per id a letter: S shown, A already shown, U unknown}
 local ids = {}
@@ -13,7 +14,7 @@ for _, id in ipairs(ids) do
   local kind = value and kind_of(value)
   local answer = 'A'
   if not value then
-    answer = 'U' -- counted by who knows that no other model has it
+    answer = 'U' -- the caller counts it once no other model has it either
   elseif kind == 'u' or kind == 'g' then
     answer = 'S'
     count('shown')

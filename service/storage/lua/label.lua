@@ -1,11 +1,12 @@
 -- Takes labels of logged predictions, each once.
 --
 -- After: log_writer, waiting, closing
+-- KEYS, and ARGV 1 to 14: see waiting.lua
 -- ARGV: from 15 on, for each: prediction id, label ('0' or '1'), weight (f64)
 -- RETURNS: {'FULL', backlog} and nothing was taken, or
---          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W waits for the end of
---          its window, G waits for its impression, N joined and left out by the sampling, P late and joined, T late,
---          D repeated, E repeated while it waits for its impression, C another label was first, U unknown.
+--          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W pending until the end
+--          of its window, G awaits its impression, N joined and left out by the sampling, P late and joined, T late,
+--          D repeated, E repeated while it awaits its impression, C another label was first, U unknown.
 --          Position "entry:offset" or empty; delay in milliseconds since it was shown, or -1. For a late click it
 --          counts the window before the closing.
 local ids = {}
@@ -83,7 +84,7 @@ end
 
 local function answer_to(id, label, weight)
   local value = found[id]
-  if not value then return 'U' end -- counted by who knows that no other model has it
+  if not value then return 'U' end -- the caller counts it once no other model has it either
   if closing[id] then return compare(label, closing[id]) end
   local kind = kind_of(value)
   if kind == 'i' then return of_impression(id, value, label, weight) end

@@ -1,7 +1,8 @@
--- How far the learner is behind the log.
+-- Reads how far the learner is behind the log.
 -- KEYS: 1 meta, 2 log
+-- ARGV: none
 -- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
---           or -1, milliseconds since the oldest entry that waits was appended or 0}
+--           or -1, age in milliseconds of the oldest entry that is not learned, or 0}
 local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number')
 if not meta[1] then
   return {0, 0, 0, -1, 0}

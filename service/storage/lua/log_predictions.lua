@@ -1,9 +1,11 @@
--- Keeps predictions until they are shown, or, where they are impressions already, until their label.
+-- Logs predictions until they are shown or, if they are impressions already, until their labels come.
 --
 -- After: waiting
+-- KEYS, and ARGV 1 to 14: see waiting.lua
 -- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to check whether the ids are known, else '0';
 --       then for each prediction: its id, its value from the commit number on
--- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with others, F no room}
+-- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with
+--          others, F no room}
 local VALUES = 4 -- flag of a record, see model_core/examples/records.py
 local kind, checks = ARGV[OWN], ARGV[OWN + 1] == '1'
 local head, head_bytes = kind .. since_now, REVISION - 1

@@ -2,8 +2,8 @@
 -- KEYS: 1 aliases (see set_alias.lua)
 -- ARGV: 1 model, 2 how long its predictions may wait (s)
 -- RETURNS: 1
--- It counts as a change of the aliases, so that who switches one meanwhile asks again how long to remember it; but
--- none has come to mean another model.
+-- It counts as a change of the aliases, so that a process that is switching one reads again how long to remember it;
+-- but no alias has come to mean another model.
 local model, wait = ARGV[1], tonumber(ARGV[2])
 local now = tonumber(redis.call('TIME')[1])
 local all = redis.call('HGETALL', KEYS[1])

@@ -2,7 +2,8 @@
 -- were never shown, labels whose impression never came and what was remembered of closed ones are forgotten.
 --
 -- After: log_writer, waiting, closing
--- ARGV: 15 most impressions to close
+-- KEYS, and ARGV 1 to 14: see waiting.lua
+-- ARGV: 15 max impressions to close
 -- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open
 --           impression was shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
 local left = tonumber(ARGV[OWN])

@@ -26,7 +26,7 @@ redis.call('XADD', KEYS[4], '*', 'previous', previous, 'token', token, 'commit',
   'applied', meta[4], 'applied_number', meta[5], 'skipped_total', meta[7],
   'changed', '', 'entries', '', 'margins', '', 'skipped', '', 'reset', new_generation)
 redis.call('UNLINK', KEYS[2])
--- A state made elsewhere begins a history of its own: figures that mixed its predictions with those of the one
+-- A state made elsewhere begins its own history: figures that mixed its predictions with those of the one
 -- before would describe neither. A restore goes on with the same stream of examples and keeps them.
 if forget_evaluation then redis.call('UNLINK', KEYS[5]) end
 return {'SWITCHED'}

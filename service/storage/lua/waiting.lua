@@ -1,13 +1,13 @@
--- Part of the scripts of logged predictions: what waits, under its id and listed by when it is due.
+-- Part of the scripts of logged predictions: pending ones, under their ids and listed by when they are due.
 --
 -- KEYS: 1 meta, 2 log, 3 index (hash: list -> bytes; '#bytes' of all that waits; '=u' and so on: how many wait in
 --       each kind; '#joined' and so on: how many ever), 4 slices, 5 what those of the hashes of what
 --       waits (id -> value) begin with; these and the keys of lists follow from their names and share the hash tag
 -- ARGV: 1 incarnation, 2 prefix of the lists, how long each kind waits (s): 3 u, 4 g, 5 i, 6 c,
---       7 most bytes that may wait, 8 learn_at, 9 late, 10 negative_sample_rate,
---       11 most examples the backlog may hold, 12 most bytes and 13 most examples in one log entry,
+--       7 max bytes of pending predictions, 8 learn_at, 9 late, 10 negative_sample_rate,
+--       11 max examples in the backlog, 12 max bytes and 13 max examples in one log entry,
 --       14 the model's `feedback` that the caller has these settings from
--- RETURNS: {'GONE'} another incarnation or none, {'CHANGED', `feedback` and `config` of the model's meta} other
+-- RETURNS: {'GONE'} there is no such incarnation, {'CHANGED', `feedback` and `config` of the model's meta} other
 --          settings are in force by now, and nothing was done; otherwise what the script says.
 --
 -- Kinds: u predictions not shown yet, g not shown but with a label, i impressions, c closed ones.
@@ -35,7 +35,7 @@ local ID_BYTES, LISTED_TOGETHER = 10, 100
 local REVISION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
 local WEIGHT_1 = struct.pack('<d', 1)
-local SHARDS_BY_LOG = 8 / math.log(2) -- as many as WAITING_SHARDS, see service/storage/records.py
+local SHARDS_BY_LOG = 8 / math.log(2) -- as many as WAITING_SHARDS, see service/storage/keys.py
 -- Strings rather than tables, which every call would have to make, also those that keep predictions and need none.
 local STAGES = 'uxyXYi0123abnl'
 local KINDS  = 'uggggiiiiicccc'

@@ -21,7 +21,7 @@ from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 
 KEYS = ModelKeys("clicks", "0123456789abcdef")
-META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+META: dict[str, str | bytes | int] = {"incarnation": KEYS.incarnation, "appended": 0, "applied_number": 0}
 LONG = 60.0
 
 
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 async def setting(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Setting]:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
     topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
-    await own.hset(KEYS.meta, items=list(META))
+    await own.hset(KEYS.meta, mapping=dict(META.items()))
     appender = Appender(topology, KEYS, settings, Metrics())
     yield Setting(fresh_valkey, own, appender)
     await appender.close()

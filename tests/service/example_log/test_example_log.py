@@ -21,15 +21,15 @@ from service.example_log.stream import (
 )
 from service.models.replica import ModelGone
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys, alias_key
+from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry, LogId
-from service.storage.scripts import create_model
+from service.storage.scripts.models import create_model
 from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 
 KEYS = ModelKeys("clicks", "0123456789abcdef")
-META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+META: dict[str, str | bytes | int] = {"incarnation": KEYS.incarnation, "appended": 0, "applied_number": 0}
 
 
 class LogUnderTest(NamedTuple):
@@ -54,7 +54,7 @@ async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIt
         return made[-1]
 
     channel = Channel(topology)
-    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
+    await create_model(channel, KEYS.model, META)
     await channel.close()
     client = valkey.async_client()
     yield LogUnderTest(topology, client, make)
@@ -224,7 +224,7 @@ async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_append
 ) -> None:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)
     topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
-    await own.hset(KEYS.meta, items=list(META))
+    await own.hset(KEYS.meta, mapping=dict(META.items()))
     log = ExampleLog(topology, KEYS, settings)
     await log.append(batch_of(None), records(1), soon())
     fresh_valkey.pause()

@@ -13,16 +13,16 @@ from model_core.examples.batch import ExampleBatch
 from service.feedback.store import Label, Labelled, Swept, Waiting, entries_of, key_of
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys, alias_key
+from service.storage.keys import ModelKeys
 from service.storage.records import LogEntry
-from service.storage.scripts import create_model
+from service.storage.scripts.models import create_model
 from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.waiting import until
 
 KEYS = ModelKeys("clicks", "0123456789abcdef")
-META = ("incarnation", KEYS.incarnation, "appended", 0, "applied_number", 0)
+META: dict[str, str | bytes | int] = {"incarnation": KEYS.incarnation, "appended": 0, "applied_number": 0}
 SHORT = {"window_seconds": 1, "unshown_seconds": 1, "grace_seconds": 1, "late_seconds": 1}
 MARGIN = -1.25
 
@@ -55,10 +55,11 @@ class Bench:
         return await self._waiting.log(self.channel, entries, look)
 
     async def expose(self, *numbers: int) -> str:
-        return await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
+        outcomes = await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
+        return "".join(outcome.value for outcome in outcomes)
 
     async def label(self, *labels: tuple[int, int], weight: float = 1.0) -> str:
-        return "".join(one.letter for one in await self.labelled(*labels, weight=weight))
+        return "".join(one.outcome.value for one in await self.labelled(*labels, weight=weight))
 
     async def labelled(self, *labels: tuple[int, int], weight: float = 1.0) -> list[Labelled]:
         asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
@@ -124,7 +125,7 @@ async def benches(
         return made[-1]
 
     channel = Channel(topology)
-    await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
+    await create_model(channel, KEYS.model, META)
     await channel.close()
     yield make
     for bench in made:

@@ -39,7 +39,7 @@ async def predict(system: System, model: OpenModel, ids: list[str]) -> None:
 async def label(system: System, model: OpenModel, ids: list[str]) -> str:
     deadline = time.monotonic() + 30
     answers = await system.feedback.label(model, [(text, 1, 1.0) for text in ids], deadline)
-    return "".join(answer.letter for answer in answers)
+    return "".join(answer.outcome.value for answer in answers)
 
 
 async def lost(system: System) -> float:

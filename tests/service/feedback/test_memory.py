@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.storage.keys import alias_key
-from service.storage.scripts import create_model
+from service.storage.scripts.models import create_model
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.service.feedback.conftest import KEYS, META, Bench, benches
 from tests.support.servers import Kind
@@ -46,7 +45,7 @@ class Measured:
         await self.bench.sweep()
         await self._used()
         await channel.call("FLUSHALL", "SYNC")
-        await create_model(channel, KEYS.meta, alias_key(KEYS.model), *META)
+        await create_model(channel, KEYS.model, META)
         self._before, self._count = await self._used(), 0
 
     async def fill(self, count: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull
 from service.models.replica import ModelGone
+from service.storage.scripts.feedback import LabelOutcome
 from tests.service.feedback.conftest import KEYS, MARGIN, Bench, id_of
 
 MakeBench = Callable[..., Bench]
@@ -51,7 +52,7 @@ async def test_a_click_can_be_learned_when_it_arrives(make_bench: MakeBench) -> 
     bench = make_bench(exposure="on_predict", learn_at="arrival")
     await bench.log(1, 2)
     (labelled,) = await bench.labelled((1, 1))
-    assert labelled.letter == "J"
+    assert labelled.outcome is LabelOutcome.JOINED
     assert labelled.place is not None
     assert labelled.delay == pytest.approx(0, abs=10)
     assert (await bench.logged()).labels.tolist() == [1]
@@ -68,7 +69,7 @@ async def test_a_label_counts_once_and_the_first_one_stands(make_bench: MakeBenc
     assert await bench.label((1, 1), (1, 0), (9, 1)) == "DCU"
     await bench.swept("open")
     repeated, contrary = await bench.labelled((1, 1), (1, 0))
-    assert (repeated.letter, contrary.letter) == ("D", "C")
+    assert (repeated.outcome, contrary.outcome) == (LabelOutcome.REPEATED, LabelOutcome.CONFLICT)
     assert repeated.place is not None, "where the first stands in the log"
     assert (await bench.logged()).labels.tolist() == [1]
 

@@ -20,7 +20,8 @@ from service.snapshots.restore.create import clone, create_filled
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import Channel
 from service.storage.keys import ALIASES, alias_key, meta_key
-from service.storage.scripts import claim_alias, create_model
+from service.storage.scripts.aliases import claim_alias
+from service.storage.scripts.models import Creation, create_model
 from tests.conftest import SettingsFactory
 from tests.support.commands import run
 from tests.support.servers import ServerProcess
@@ -119,7 +120,7 @@ async def create_bare(system: System, name: str) -> bool:
 async def test_a_claim_that_somebody_who_was_killed_has_left_gives_way_to_a_model(
     system: System, channel: Channel, way: str
 ) -> None:
-    assert await claim_alias(channel, meta_key("name"), alias_key("name"), "of somebody who was killed")
+    assert await claim_alias(channel, "name", "of somebody who was killed")
     if way == "empty":
         assert (await system.models.create("name", SMALL))[1]
     else:
@@ -133,7 +134,7 @@ async def test_who_has_claimed_a_name_and_comes_too_late_is_told_that_it_is_a_mo
     """What switch_alias does, with a model made between its two steps."""
     await system.model(SMALL, "source")
     before = (await read_aliases(channel)).changes
-    await claim_alias(channel, meta_key("name"), alias_key("name"), "a token")
+    await claim_alias(channel, "name", "a token")
     await system.models.create("name", SMALL)
     assert (await read_aliases(channel)).changes != before, "so the second step is refused, and begins anew"
     with pytest.raises(AliasConflict, match="'name' is a model"):
@@ -204,4 +205,4 @@ async def test_an_alias_of_before_there_were_claims_is_one_all_the_same(
     assert await channel.call("EXISTS", alias_key("live")) == 1
     await aliases.remove("live")
     assert await aliases.all() == {}
-    assert await create_model(channel, meta_key("live"), alias_key("live"), "incarnation", "x") == 1
+    assert await create_model(channel, "live", {"incarnation": "x"}) is Creation.CREATED

@@ -1,0 +1,121 @@
+"""Commits what was learned, and reads what belongs to a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import chain
+from typing import NamedTuple
+
+from service.storage.channel import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import LOG_START, Commit, LogId, mapping_of, pack_entries
+from service.storage.scripts.script import Script
+
+FOREVER_MS = 2**52
+
+_COMMIT = Script("commit", after=("log_ids", "set_slots"))
+_EVALUATION = Script("evaluation")
+_SINCE = Script("since")
+_FIGURES = Script("figures")
+
+
+class Trims(NamedTuple):
+    """What a commit may remove: commits and log entries before these ids, and applied log entries older than
+    that.
+    """
+
+    commits_from: LogId = LOG_START
+    log_from: LogId = LOG_START
+    log_milliseconds: int = FOREVER_MS
+
+
+class CommitStatus(Enum):
+    COMMITTED = b"COMMITTED"
+    CONFLICT = b"CONFLICT"
+    """The model is not what the learner started from."""
+    LOST = b"LOST"
+    """The log no longer holds the entry that was learned last."""
+
+
+class CommitReply(NamedTuple):
+    """`position`: in the commits stream, if COMMITTED. `token`: the current one, if CONFLICT."""
+
+    status: CommitStatus
+    position: LogId = LOG_START
+    token: bytes = b""
+
+
+class StoredEvaluation(NamedTuple):
+    """The fields of ``evaluation`` and of ``slices``."""
+
+    fields: dict[bytes, bytes]
+    slices: dict[bytes, bytes]
+
+
+class Since(NamedTuple):
+    """The current token, the commits after a position, and the evaluation, all of one moment."""
+
+    token: bytes
+    commits: list[tuple[LogId, list[bytes]]]
+    evaluation: dict[bytes, bytes]
+
+
+async def commit_learned(
+    channel: Channel,
+    keys: ModelKeys,
+    generation: int,
+    commit: Commit,
+    trims: Trims = Trims(),  # noqa: B008  immutable
+    written: Mapping[bytes, bytes] | None = None,
+    deleted: Sequence[bytes] = (),
+) -> CommitReply:
+    """Commits if the model is still at `commit.previous_token`, so that a commit may be sent again.
+
+    `written`, `deleted`: fields of ``evaluation``.
+    """
+    status, *rest = await _COMMIT(
+        channel,
+        (keys.meta, keys.state(generation), keys.commits, keys.log, keys.evaluation),
+        *(keys.incarnation, generation, commit.previous_token, commit.token),
+        *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
+        *(commit.changed.tobytes(), pack_entries(commit.entries)),
+        *(commit.margins.tobytes(), commit.skipped.tobytes()),
+        *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
+        len(deleted),
+        *deleted,
+        *chain.from_iterable((written or {}).items()),
+    )
+    outcome = CommitStatus(status)
+    if outcome is CommitStatus.COMMITTED:
+        return CommitReply(outcome, position=LogId.parse(rest[0]))
+    return CommitReply(outcome, token=rest[0] if outcome is CommitStatus.CONFLICT else b"")
+
+
+async def read_evaluation(channel: Channel, keys: ModelKeys, token: bytes) -> StoredEvaluation | None:
+    """Reads the evaluation that belongs to a commit; None if the model has moved on."""
+    found = await _EVALUATION(channel, (keys.meta, keys.evaluation, keys.slices), keys.incarnation, token)
+    return StoredEvaluation(*map(mapping_of, found)) if found else None
+
+
+async def read_since(channel: Channel, keys: ModelKeys, position: LogId) -> Since | None:
+    """Reads what came after a commit; None if the model was deleted."""
+    found = await _SINCE(channel, (keys.meta, keys.commits, keys.evaluation), keys.incarnation, str(position))
+    if not found:
+        return None
+    token, commits, evaluation = found
+    return Since(token, [(LogId.parse(entry), fields) for entry, fields in commits], mapping_of(evaluation))
+
+
+async def store_figures(
+    channel: Channel, keys: ModelKeys, token: bytes, figures: Mapping[bytes, bytes]
+) -> bool:
+    """Stores figures for readers; False if the model has moved on."""
+    return bool(
+        await _FIGURES(
+            channel,
+            (keys.meta, keys.evaluation),
+            *(keys.incarnation, token),
+            *chain.from_iterable(figures.items()),
+        )
+    )

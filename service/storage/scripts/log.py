@@ -1,0 +1,95 @@
+"""Appends to the example log and looks after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from service.storage.channel import Channel
+from service.storage.keys import ModelKeys
+from service.storage.records import LogId
+from service.storage.scripts.script import Script
+
+_APPEND = Script("append", after=("log_writer", "slice_names"))
+_LAG = Script("log_lag")
+_LOST = Script("lost_entries", after=("log_ids",))
+_NOTE_SLICES = Script("note_slices", after=("slice_names",))
+
+
+class Append(Enum):
+    APPENDED = b"APPENDED"
+    GONE = b"GONE"
+    """There is no such incarnation."""
+    LATE = b"LATE"
+    """The deadline had passed, and the micro-batch was never appended."""
+    FULL = b"FULL"
+    """The backlog would exceed its limit."""
+
+
+class AppendReply(NamedTuple):
+    """`receipt`: where the examples are (see append.lua), if APPENDED; `backlog`: in examples, if FULL."""
+
+    status: Append
+    receipt: bytes
+    backlog: int
+
+
+class Lag(NamedTuple):
+    """`first_number`: the dense number of the log's first example, -1 if unknown. `oldest_ms`: the age of the
+    oldest entry that is not learned, 0 if there is none.
+    """
+
+    log_entries: int
+    appended: int
+    applied: int
+    first_number: int
+    oldest_ms: int
+
+
+async def append_examples(
+    channel: Channel,
+    keys: ModelKeys,
+    *,
+    deadline_ms: int,
+    max_backlog: int,
+    retention_seconds: int,
+    batch_id: bytes,
+    max_entry_bytes: int,
+    max_entry_examples: int,
+    slice_names: bytes,
+    max_slice_values: int,
+    records: Sequence[bytes],
+    claims: Sequence[int | bytes],
+) -> AppendReply:
+    """Appends a micro-batch once, however often it is sent.
+
+    `deadline_ms` is of the server's clock. `claims`: index, digest of the event id and the earlier batch id
+    (or empty), for each example to which the caller gave an event id.
+    """
+    status, *rest = await _APPEND(
+        channel,
+        (keys.meta, keys.log, keys.slices),
+        *(keys.incarnation, deadline_ms, max_backlog, keys.events_prefix, retention_seconds, batch_id),
+        *(max_entry_bytes, max_entry_examples, slice_names, max_slice_values, len(records)),
+        *records,
+        *claims,
+    )
+    outcome = Append(status)
+    receipt = rest[0] if outcome is Append.APPENDED else b""
+    return AppendReply(outcome, receipt, int(rest[0]) if outcome is Append.FULL else 0)
+
+
+async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
+    return Lag(*await _LAG(channel, (keys.meta, keys.log)))
+
+
+async def lost_entries(channel: Channel, keys: ModelKeys, entries: Iterable[LogId]) -> list[int]:
+    """Returns the indices of the entries that the server lost although nothing has trimmed them."""
+    lost: list[int] = await _LOST(channel, (keys.meta, keys.log), keys.incarnation, *map(str, entries))
+    return lost
+
+
+async def note_slices(channel: Channel, keys: ModelKeys, names: bytes, max_values: int) -> bool:
+    """Notes packed values of sliced features, at most `max_values` a feature; False if the model is gone."""
+    return bool(await _NOTE_SLICES(channel, (keys.meta, keys.slices), keys.incarnation, names, max_values))
