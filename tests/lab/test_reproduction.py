@@ -182,7 +182,9 @@ def test_without_the_extra_it_says_what_to_install(data: Path, tmp_path: Path) -
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['joblib'] = None\n")
     path = f"{tmp_path}:{environment()['PYTHONPATH']}"
     out = str(tmp_path / "out")
-    result = run("reproduce", "table1", "--data", str(data), "--out", out, PYTHONPATH=path)
+    result = run(
+        "reproduce", "table1", "--data", str(data), "--out", out, PYTHONPATH=path, new_interpreter=True
+    )
     assert result.returncode == 1
     assert result.stderr.strip() == (
         "ftrl: this needs joblib, which is not installed: pip install 'ftrl-service[experiments]'"

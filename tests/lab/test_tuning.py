@@ -239,6 +239,7 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
     out = tmp_path / "body.json"
     result = run(
         *("tune", str(path), "--bits", "12", "--top", "3", "--out", str(out)),
+        new_interpreter=True,
         PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}",
     )
     assert result.returncode == 0, result.stderr
