@@ -50,13 +50,13 @@ async def _measured(url: str, settings: Settings) -> tuple[float, float, float, 
         await fill(topology, FEATURES)
         channel = Channel(topology)
         replica = await load_replica(channel, MODEL)
-        entry, _ = write_and_retain(store, settings, capture(replica, {}), "benchmark")
+        entry, _ = write_and_retain(store, capture(replica, {}), "benchmark")
         del replica
         scan = await seconds_to_load(topology, settings, FEATURES)
         by_snapshot = settings.model_copy(update={"start_from_snapshot": True})
         shortcut = await seconds_to_load(topology, by_snapshot, FEATURES)
         started = perf_counter()
-        stall = await longest_wait(url, restore(channel, settings, store, RestorePlan(MODEL, entry.id)))
+        stall = await longest_wait(url, restore(channel, store, RestorePlan(MODEL, entry.id)))
         seconds = perf_counter() - started
         await channel.close()
     return stall, seconds, shortcut, scan

@@ -19,24 +19,10 @@ import typer
 from pydantic import ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
-from service.settings import Settings
+from service.settings import Settings, topic_of
 
 if TYPE_CHECKING:
     from service.parsing.files.rows import ReadOptions
-
-# A topic of the help begins at the setting that is named here.
-TOPICS = {
-    "host": "Listening",
-    "tokens_file": "Security",
-    "log_level": "Logging",
-    "redis_url": "Redis",
-    "data_dir": "Embedded server",
-    "update_timeout_seconds": "Updates and the example log",
-    "lease_seconds": "Learner",
-    "snapshots": "Snapshots",
-    "stale_after_seconds": "Mirrors and models",
-    "max_body_bytes": "Limits of a request",
-}
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,20 +75,16 @@ def variable_name(setting: str) -> str:
 
 
 def _flags() -> list[inspect.Parameter]:
-    flags, topic = [], ""
-    for name, field in Settings.model_fields.items():
-        topic = TOPICS.get(name, topic)
-        flags.append(_flag(name, field, topic))
-    return flags
+    return [_flag(name, field) for name, field in Settings.model_fields.items()]
 
 
-def _flag(name: str, field: FieldInfo, topic: str) -> inspect.Parameter:
+def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     is_bool = field.annotation is bool
     option = typer.Option(
         f"{flag_name(name)}/--no-{name.replace('_', '-')}" if is_bool else flag_name(name),
         help=f"{field.description} ({variable_name(name)}{_default_text(field)})",
         metavar=None if is_bool else _metavar(name, field),
-        rich_help_panel=topic,
+        rich_help_panel=topic_of(name),
         show_default=False,
     )
     value: Any = bool | None if is_bool else str | None

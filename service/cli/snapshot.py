@@ -191,7 +191,7 @@ def restore(
     plan = RestorePlan(model, snapshot, replay_log, None if hyper is None else _hyper(hyper))
 
     async def go(channel: Channel, found: Settings) -> Restored:
-        return await run(channel, found, SnapshotStore(found), plan)
+        return await run(channel, SnapshotStore(found), plan)
 
     done = _over_redis(settings, model, go)
     sys.stdout.write(

@@ -25,7 +25,7 @@ from service.example_log.stream import ExampleLog, MicroBatch, Place, share_out
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import STOPPING, Asked, Coalescer
-from service.settings import Settings
+from service.settings.groups import LogSettings
 from service.storage.health import ServerHealth
 from service.storage.keys import ModelKeys
 from service.storage.topology import Topology
@@ -121,7 +121,7 @@ _Asked = Asked[_Request, Placed]
 class Appender:
     """Requests that arrive while an append is under way share the next one."""
 
-    def __init__(self, topology: Topology, keys: ModelKeys, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, topology: Topology, keys: ModelKeys, settings: LogSettings, metrics: Metrics) -> None:
         self._log = ExampleLog(topology, keys, settings, partial(metrics.lost_examples, keys.model))
         self._model = keys.model
         self._metrics = metrics
@@ -202,7 +202,7 @@ def _refuse(
 
 class Updates:
     def __init__(
-        self, topology: Topology, settings: Settings, health: ServerHealth, metrics: Metrics
+        self, topology: Topology, settings: LogSettings, health: ServerHealth, metrics: Metrics
     ) -> None:
         self._topology = topology
         self._settings = settings
@@ -220,7 +220,7 @@ class Updates:
         if self._health.shedding:
             raise LogFull(
                 f"Redis uses {self._health.used_share:.0%} of its memory limit; examples are refused above"
-                f" {self._settings.memory_share_limit:.0%}, so that what is in the log can still be learned."
+                f" {self._health.share_limit:.0%}, so that what is in the log can still be learned."
             )
         try:
             placed = await self._appender(model).append(examples, deadline)

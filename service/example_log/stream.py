@@ -18,7 +18,7 @@ from service.example_log.attempts import Attempts, Expired, Unanswered
 from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
-from service.settings import Settings
+from service.settings.groups import LogSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.keys import ModelKeys
@@ -178,7 +178,7 @@ class ExampleLog:
         self,
         topology: Topology,
         keys: ModelKeys,
-        settings: Settings,
+        settings: LogSettings,
         on_lost: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._channel = Channel(topology, follow=False)

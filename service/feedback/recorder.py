@@ -22,7 +22,7 @@ from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
-from service.settings import Settings
+from service.settings.groups import FeedbackSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, is_out_of_memory, is_transient, was_cut
 from service.storage.health import ServerHealth
@@ -71,7 +71,7 @@ class Recorder:
         waiting: Waiting,
         channel: Channel,
         model: OpenModel,
-        settings: Settings,
+        settings: FeedbackSettings,
         health: ServerHealth,
         metrics: Metrics,
     ) -> None:

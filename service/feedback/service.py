@@ -23,7 +23,7 @@ from service.feedback.store import Label, Labelled, Waiting, key_of
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
-from service.settings import Settings
+from service.settings.groups import FeedbackSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
@@ -51,7 +51,12 @@ class ModelFeedback:
     """Of one incarnation of a model: requests that come together share a call."""
 
     def __init__(
-        self, topology: Topology, model: OpenModel, settings: Settings, health: ServerHealth, metrics: Metrics
+        self,
+        topology: Topology,
+        model: OpenModel,
+        settings: FeedbackSettings,
+        health: ServerHealth,
+        metrics: Metrics,
     ) -> None:
         replica = model.mirror.replica
         self._waiting = waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
@@ -85,7 +90,7 @@ class ModelFeedback:
 
 class Feedback:
     def __init__(
-        self, topology: Topology, settings: Settings, health: ServerHealth, metrics: Metrics
+        self, topology: Topology, settings: FeedbackSettings, health: ServerHealth, metrics: Metrics
     ) -> None:
         self._topology = topology
         self._settings = settings

@@ -18,7 +18,7 @@ from service.models.config.model import feedback_in_force
 from service.models.config.sections import FeedbackConfig
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
-from service.settings import Settings
+from service.settings.groups import LogSettings
 from service.storage.channel import Channel
 from service.storage.keys import ModelKeys
 from service.storage.records import WAITING_HEAD, LogId
@@ -88,7 +88,7 @@ class Waiting:
     """
 
     def __init__(
-        self, keys: ModelKeys, config: FeedbackConfig, settings: Settings, stored: bytes = b""
+        self, keys: ModelKeys, config: FeedbackConfig, settings: LogSettings, stored: bytes = b""
     ) -> None:
         self._keys = keys
         self._settings = settings

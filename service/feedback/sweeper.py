@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from service.feedback.store import Swept, Waiting
 from service.models.config.model import checked_config
 from service.models.replica import ModelGone, read_meta
-from service.settings import Settings
+from service.settings.groups import LogSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import ModelKeys
@@ -25,7 +25,7 @@ MAX_PER_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_pending(
-    topology: Topology, model: str, settings: Settings, show: Callable[[Swept, Waiting], None]
+    topology: Topology, model: str, settings: LogSettings, show: Callable[[Swept, Waiting], None]
 ) -> None:
     """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
 
@@ -54,7 +54,7 @@ async def sweep_pending(
         await channel.close()
 
 
-async def _open(channel: Channel, model: str, settings: Settings) -> Waiting:
+async def _open(channel: Channel, model: str, settings: LogSettings) -> Waiting:
     meta = await read_meta(channel, model)
     config = checked_config(model, meta).feedback
     return Waiting(ModelKeys(model, meta.incarnation), config, settings, meta.feedback)

@@ -20,7 +20,7 @@ from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
 from service.models.replica import Replica, read_commits
 from service.runtime.backoff import Backoff
-from service.settings import Settings
+from service.settings.groups import LearnerSettings
 from service.snapshots.take.archiver import Archiving
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
@@ -104,7 +104,7 @@ class Committer:
     def __init__(
         self,
         mirror: Mirror,
-        settings: Settings,
+        settings: LearnerSettings,
         health: ServerHealth,
         evaluation: LiveEvaluation,
         archiving: Archiving,
@@ -123,7 +123,7 @@ class Committer:
     async def start(
         cls,
         mirror: Mirror,
-        settings: Settings,
+        settings: LearnerSettings,
         health: ServerHealth,
         evaluation: LiveEvaluation,
         archiving: Archiving,

@@ -25,7 +25,7 @@ from service.models.mirror import Mirror
 from service.models.replica import ModelGone, load_replica
 from service.runtime.backoff import Backoff
 from service.runtime.tasks import cancel_all, first_to_end
-from service.settings import Settings
+from service.settings.groups import LearningSettings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
@@ -90,7 +90,7 @@ class Learner:
         self,
         topology: Topology,
         model: str,
-        settings: Settings,
+        settings: LearningSettings,
         health: ServerHealth,
         metrics: Metrics,
         store: SnapshotStore,
@@ -104,7 +104,7 @@ class Learner:
         self._mirror = Mirror(topology, model, shortcut_of(settings, store))
         self._snapshots = Snapshots(topology, model, settings, store, metrics)
         self._archiving = Archiving(topology, model, settings, store, metrics)
-        self._gate = RollbackGate(topology, model, settings, store, metrics)
+        self._gate = RollbackGate(topology, model, store, metrics)
         self._evaluation = LiveEvaluation(model, metrics)
         self._learning = LogLearning(
             topology,

@@ -11,7 +11,7 @@ from service.errors import ServerFull, ServiceError, StateUnavailable
 from service.learning.learner import Learner
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
-from service.settings import Settings
+from service.settings.groups import LearningSettings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.health import ServerHealth
 from service.storage.topology import Topology
@@ -29,7 +29,12 @@ class Learners:
     """One learner task a model; looks for new models twice a second."""
 
     def __init__(
-        self, topology: Topology, models: Models, settings: Settings, health: ServerHealth, metrics: Metrics
+        self,
+        topology: Topology,
+        models: Models,
+        settings: LearningSettings,
+        health: ServerHealth,
+        metrics: Metrics,
     ) -> None:
         self._topology = topology
         self._models = models

@@ -12,7 +12,7 @@ from service.learning.commit import Committer, Work
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.models.replica import Replica, stream_entries
-from service.settings import Settings
+from service.settings.groups import LearnerSettings
 from service.snapshots.rollback.gate import RollbackGate
 from service.storage.channel import Channel
 from service.storage.health import ServerHealth
@@ -35,7 +35,7 @@ class LogLearning:
         topology: Topology,
         mirror: Mirror,
         leads: Callable[[], bool],
-        settings: Settings,
+        settings: LearnerSettings,
         health: ServerHealth,
         metrics: Metrics,
         evaluation: LiveEvaluation,

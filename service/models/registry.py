@@ -27,7 +27,7 @@ from service.models.mirror import Mirror, Outcomes
 from service.models.names import checked_name
 from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, out_of_memory_as_server_full
 from service.storage.keys import META_PATTERN, MODELS, ModelKeys, meta_key
@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 class OpenModel:
     """A model that this process predicts with: its encoder, and its mirror with the outcomes that it sees."""
 
-    def __init__(self, topology: Topology, name: str, settings: Settings, shortcut: Shortcut | None) -> None:
+    def __init__(
+        self, topology: Topology, name: str, settings: LimitSettings, shortcut: Shortcut | None
+    ) -> None:
         self.name = name
         self.outcomes = Outcomes()
         self.revision = ""
@@ -104,7 +106,7 @@ class OpenModel:
 
 
 class Models:
-    def __init__(self, topology: Topology, settings: Settings, shortcut: Shortcut | None = None) -> None:
+    def __init__(self, topology: Topology, settings: LimitSettings, shortcut: Shortcut | None = None) -> None:
         """`shortcut`: another way to load a model than from its state in Redis."""
         self._topology = topology
         self._shortcut = shortcut

@@ -22,7 +22,7 @@ from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.examples import many_items, one_item
 from service.parsing.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 
 _IMPRESSIONS = frozenset(fields.IMPRESSIONS.names)
 _INSTANCE = frozenset(fields.INSTANCE.names)
@@ -52,7 +52,7 @@ class UpdateCall(NamedTuple):
 class RequestReader:
     """All methods raise pydantic.ValidationError and InvalidInput for a body that is not valid."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
         self._predict_request = TypeAdapter[PredictRequest](PredictRequest).validator.validate_json
         self._update_request = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json

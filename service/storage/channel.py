@@ -29,7 +29,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.settings import Settings
+from service.settings.groups import RedisSettings
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.topology import Node, Topology, connect, redirection_target
 
@@ -109,7 +109,7 @@ MAX_REDIRECTIONS = 5
 
 
 @contextlib.asynccontextmanager
-async def open_channel(settings: Settings) -> AsyncIterator[Channel]:
+async def open_channel(settings: RedisSettings) -> AsyncIterator[Channel]:
     """Opens a channel to the server at `settings.redis_url`, for the duration of a command."""
     topology = connect(settings, str(settings.redis_url))
     channel = Channel(topology)

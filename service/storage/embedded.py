@@ -27,7 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from service.runtime.files import lock, try_lock
-from service.settings import Settings
+from service.settings.groups import EmbeddedServerSettings
 from service.storage.embedded_binary import SOCKET, EmbeddedServerError, spawn, start_failure
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class EmbeddedServer:
     unless they are only an errand's: a look into the log must not change how durable the service's data is.
     """
 
-    def __init__(self, settings: Settings, *, errand: bool = False) -> None:
+    def __init__(self, settings: EmbeddedServerSettings, *, errand: bool = False) -> None:
         self.home = (settings.data_dir.expanduser() / "valkey").resolve()
         self.started = False  # by this object, rather than found running
         self._settings = settings

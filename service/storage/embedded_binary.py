@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.settings import Settings
+from service.settings.groups import EmbeddedServerSettings
 
 SOCKET = "valkey.sock"
 LARGEST_LOG = 1 << 20
@@ -36,7 +36,7 @@ def binary_path() -> Path:
         ) from e
 
 
-def server_arguments(settings: Settings) -> list[str]:
+def server_arguments(settings: EmbeddedServerSettings) -> list[str]:
     """Command line of the server, which is to run in its data directory."""
     options: dict[str, list[str]] = {
         "port": ["0"],
@@ -71,7 +71,9 @@ def server_environment(environment: Mapping[str, str], libc: tuple[str, str]) ->
     return {**environment, TUNABLES: f"{given}:{ours}" if given else ours}
 
 
-def spawn(settings: Settings, home: Path, log_path: Path, inherited: int) -> subprocess.Popen[bytes]:
+def spawn(
+    settings: EmbeddedServerSettings, home: Path, log_path: Path, inherited: int
+) -> subprocess.Popen[bytes]:
     """Run the server in `home`; it keeps the file descriptor `inherited` open as long as it lives."""
     (home / SOCKET).unlink(missing_ok=True)
     if log_path.exists() and log_path.stat().st_size > LARGEST_LOG:

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.exceptions import BusyLoadingError, ResponseError
 
-from service.settings import Settings
+from service.settings.groups import RedisSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, was_cut
 from service.storage.topology import Node, Topology
@@ -35,7 +35,7 @@ class ServerHealth:
     `up`: if it answers.
     """
 
-    def __init__(self, topology: Topology, settings: Settings) -> None:
+    def __init__(self, topology: Topology, settings: RedisSettings) -> None:
         self.up = False
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
@@ -51,6 +51,11 @@ class ServerHealth:
         self._shows_settings = True
         self._doubted = asyncio.Event()
         self._away_since: float | None = None
+
+    @property
+    def share_limit(self) -> float:
+        """The share of maxmemory above which new examples are refused."""
+        return self._settings.memory_share_limit
 
     @property
     def used_share(self) -> float:
@@ -136,7 +141,7 @@ class ServerHealth:
         fullest = max(infos, key=_used_share)
         self.used_bytes = int(fullest.get("used_memory", 0))
         self.limit_bytes = int(fullest.get("maxmemory", 0))
-        self.shedding = self.used_share > self._settings.memory_share_limit
+        self.shedding = self.used_share > self.share_limit
         self.persists = False if False in persisting else None if None in persisting else True
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
         self.up = True

@@ -18,7 +18,8 @@ from redis.exceptions import AskError, InvalidResponse, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.settings import RedisAddress, Settings
+from service.settings.groups import RedisSettings
+from service.settings.redis_address import RedisAddress
 
 
 class Node(NamedTuple):
@@ -176,7 +177,7 @@ def _retrieve_exception(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def connect(settings: Settings, url: str) -> Topology:
+def connect(settings: RedisSettings, url: str) -> Topology:
     """Describes the Redis at `url`. Opens nothing: each `Channel` does when it is first used."""
     address = RedisAddress.parse(url)
     options = _options(settings, address)
@@ -188,7 +189,7 @@ def connect(settings: Settings, url: str) -> Topology:
     return SentinelTopology(_sentinel(settings, address, options), address.service, **options)
 
 
-def _options(settings: Settings, address: RedisAddress) -> dict[str, Any]:
+def _options(settings: RedisSettings, address: RedisAddress) -> dict[str, Any]:
     """Collects the options of a connection; those in the URL win. Nothing is retried here: see ExampleLog."""
     password = settings.redis_password
     of_url: dict[str, Any] = dict(parse_url(address.url))
@@ -210,7 +211,7 @@ def _options(settings: Settings, address: RedisAddress) -> dict[str, Any]:
     }
 
 
-def _certificates(settings: Settings) -> dict[str, str]:
+def _certificates(settings: RedisSettings) -> dict[str, str]:
     paths = {
         "ssl_ca_certs": settings.redis_ca_cert,
         "ssl_certfile": settings.redis_client_cert,
@@ -219,7 +220,7 @@ def _certificates(settings: Settings) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items() if path is not None}
 
 
-def _sentinel(settings: Settings, address: RedisAddress, options: dict[str, Any]) -> Sentinel:
+def _sentinel(settings: RedisSettings, address: RedisAddress, options: dict[str, Any]) -> Sentinel:
     """Gives each Sentinel a part of the time that connecting may take, so that one may be away."""
     seconds = settings.redis_timeout_seconds / 3
     password = settings.redis_sentinel_password

@@ -8,7 +8,7 @@ import re
 import sys
 from datetime import UTC, datetime
 
-from service.settings import LogFormat, LogLevel
+from service.settings.groups import LogFormat, LogLevel
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings, environment
+from service.settings import Settings, environment, topic_of
+from service.settings.groups import SettingsGroup
 
 
 def test_every_setting_has_a_description_of_one_line() -> None:
@@ -120,3 +121,15 @@ def test_a_child_process_reads_the_same_settings_from_the_environment(
     for name, value in environment(settings).items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings
+
+
+def test_every_setting_is_declared_in_one_group() -> None:
+    declared = [
+        name
+        for group in Settings.__mro__
+        if issubclass(group, SettingsGroup)
+        for name in group.__annotations__
+        if name in Settings.model_fields
+    ]
+    assert sorted(declared) == sorted(Settings.model_fields)
+    assert all(topic_of(name) for name in declared)

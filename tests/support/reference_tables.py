@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ByteSize
 
-from service.cli.flags import TOPICS, variable_name
-from service.settings import Settings
+from service.cli.flags import variable_name
+from service.settings import Settings, topic_of
 from service.telemetry.exposition import WrittenGauge
 from service.telemetry.metrics import Metrics
 from tests.support.shared_data import REPOSITORY
@@ -23,12 +23,10 @@ Row = tuple[str, ...]
 
 def settings_tables() -> str:
     """One for each topic of `ftrl serve --help`, which has the same."""
-    topic = ""
     rows: dict[str, list[Row]] = {}
     for name, field in Settings.model_fields.items():
-        topic = TOPICS.get(name, topic)
         row = (f"`{variable_name(name)}`", _default(field.default), field.description or "")
-        rows.setdefault(topic, []).append(row)
+        rows.setdefault(topic_of(name), []).append(row)
     return "\n".join(_table((topic, "default", ""), of_topic) for topic, of_topic in rows.items())
 
 

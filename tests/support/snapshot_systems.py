@@ -32,8 +32,7 @@ async def restored(system: System, snapshot: str = "newest", url: str | None = N
     settings = system.settings if url is None else system.settings.model_copy(update={"redis_url": url})
     async with open_channel(settings) as channel:
         model = plan.pop("model", "clicks")
-        store = SnapshotStore(settings)
-        return await restore(channel, settings, store, RestorePlan(model, snapshot, **plan))
+        return await restore(channel, SnapshotStore(settings), RestorePlan(model, snapshot, **plan))
 
 
 async def learned_from(

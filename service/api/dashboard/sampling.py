@@ -23,7 +23,7 @@ from service.api.services import Services
 from service.errors import ServiceError, UnknownModel
 from service.example_log.lag import LogLag
 from service.models.registry import OpenModel
-from service.settings import Settings
+from service.settings.groups import ModelSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.keys import MODELS
@@ -85,7 +85,7 @@ class Watched:
 class Sampler:
     """One for as long as anybody listens."""
 
-    def __init__(self, services: Services, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
         self._services = services
         self._settings = settings
         self._metrics = metrics

@@ -17,7 +17,7 @@ from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRo
 from service.api.services import Services
 from service.models.names import MODEL_NAME_PATTERN, checked_name
 from service.parsing.duplicate_names import refuse_repeated_names
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 from service.snapshots.restore.create import clone
 
 TAGS: list[str | Enum] = ["aliases"]
@@ -75,7 +75,7 @@ _PROBLEMS = {
 }
 
 
-def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
+def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: LimitSettings) -> None:
     @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY), **READ_ALL.declared)
     async def list_aliases() -> AliasList:
         """All aliases, and the model of each."""

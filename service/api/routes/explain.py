@@ -22,7 +22,7 @@ from service.models.config.model import limits_of
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.schemas import ExplainRequest, refuse_unknown
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 
 _KNOWN = frozenset(EXPLANATION.names)
 _parse = TypeAdapter[ExplainRequest](ExplainRequest).validator.validate_json
@@ -30,7 +30,7 @@ _parse = TypeAdapter[ExplainRequest](ExplainRequest).validator.validate_json
 ExplainBody = Annotated[ExplainRequest, Body(openapi_examples=EXPLAIN_EXAMPLES)]
 
 
-def explain_routes(services: Services, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+def explain_routes(services: Services, bodies: BodyReader, settings: LimitSettings) -> list[RawRoute]:
     """/explain of the default model and of any other."""
     limits = limits_of(settings)
 

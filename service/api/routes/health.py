@@ -14,11 +14,11 @@ from service.api.openapi import Responses, problems
 from service.api.schemas import Readiness
 from service.api.security.access import ANYBODY, PUBLIC
 from service.api.services import Services
-from service.settings import Settings
+from service.settings.groups import ModelSettings
 from service.telemetry.metrics import Metrics
 
 
-def add_health_routes(app: FastAPI, services: Services, settings: Settings, metrics: Metrics) -> None:
+def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
     metrics.look_with(functools.partial(look_at, services, settings, metrics))
 
     async def livez() -> dict[str, str]:
@@ -54,7 +54,7 @@ def add_health_routes(app: FastAPI, services: Services, settings: Settings, metr
         app.head(path, include_in_schema=False, **PUBLIC.declared)(handler)
 
 
-def readiness(services: Services, settings: Settings) -> Readiness:
+def readiness(services: Services, settings: ModelSettings) -> Readiness:
     """The oldest mirror counts. Without a loaded one there is nothing to be stale."""
     health = services.health
     age = max((model.mirror.age_seconds for model in services.models.opened()), default=None)
@@ -81,7 +81,7 @@ def readiness(services: Services, settings: Settings) -> Readiness:
     )
 
 
-def look_at(services: Services, settings: Settings, metrics: Metrics) -> None:
+def look_at(services: Services, settings: ModelSettings, metrics: Metrics) -> None:
     """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
     health = services.health
     report = readiness(services, settings)

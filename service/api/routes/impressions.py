@@ -16,7 +16,7 @@ from service.api.services import Services
 from service.feedback.labels import show
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import ImpressionsRequest
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 
 ImpressionsBody = Annotated[ImpressionsRequest, Body(openapi_examples=IMPRESSIONS_EXAMPLES)]
 
@@ -44,7 +44,7 @@ class Impressions:
         return RawReply(200, f'{{"results":[{items}]}}'.encode())
 
 
-def impressions_routes(handler: Impressions, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+def impressions_routes(handler: Impressions, bodies: BodyReader, settings: LimitSettings) -> list[RawRoute]:
     """/impressions of the default model and of any other."""
     options: dict[str, Any] = {
         "handler": handler,

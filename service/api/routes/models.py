@@ -28,7 +28,7 @@ from service.models.names import checked_name
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.schemas import ModelChange, ModelSpecification
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 
 TAGS: list[str | Enum] = ["models"]
 
@@ -36,7 +36,7 @@ _parse_specification = TypeAdapter[ModelSpecification](ModelSpecification).valid
 _parse_change = TypeAdapter[ModelChange](ModelChange).validator.validate_json
 
 
-def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
+def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: LimitSettings) -> None:
     @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."), **READ_ALL.declared)
     async def list_models() -> ModelNames:
         """Names of all models."""
@@ -85,7 +85,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
     app.router.routes.append(_change_route(services, bodies, settings))
 
 
-def _change_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
+def _change_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
         asked = _parse_change(call.body)

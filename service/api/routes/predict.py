@@ -17,7 +17,7 @@ from service.api.services import Services
 from service.feedback.labels import record_predictions
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import PredictRequest
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 from service.telemetry.metrics import Metrics
 
 PredictBody = Annotated[PredictRequest, Body(openapi_examples=PREDICT_EXAMPLES)]
@@ -83,7 +83,7 @@ def _predicted(probabilities: list[float], ids: Ids) -> list[str]:
     ]
 
 
-def predict_routes(handler: Predict, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+def predict_routes(handler: Predict, bodies: BodyReader, settings: LimitSettings) -> list[RawRoute]:
     """/predict of the default model and of any other."""
     options: dict[str, Any] = {
         "handler": handler,

@@ -22,7 +22,7 @@ from service.models.config.model import ModelConfig
 from service.models.names import checked_name
 from service.models.replica import read_meta
 from service.parsing.duplicate_names import refuse_repeated_names
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.store.catalogue import TAG_PATTERN, Catalogue, checked_tag, described, listed
 from service.snapshots.take.requests import request_snapshot
@@ -105,7 +105,9 @@ class RestoreReply(BaseModel):
 _parse_restore = TypeAdapter(RestoreRequest).validate_json
 
 
-def add_snapshot_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: Settings) -> None:
+def add_snapshot_routes(
+    app: FastAPI, services: Services, bodies: BodyReader, settings: LimitSettings
+) -> None:
     app.router.routes.append(_restore_route(services, bodies, settings))
 
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared)
@@ -151,7 +153,7 @@ def add_snapshot_routes(app: FastAPI, services: Services, bodies: BodyReader, se
             return SnapshotDescription(**await request_snapshot(channel, keys, REQUEST, tag))
 
 
-def _restore_route(services: Services, bodies: BodyReader, settings: Settings) -> RawRoute:
+def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
         asked = _parse_restore(call.body)
@@ -162,7 +164,7 @@ def _restore_route(services: Services, bodies: BodyReader, settings: Settings) -
         await services.aliases.refuse(name)
         plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
         async with services.models.channel() as channel:
-            restored = await restore(channel, settings, services.snapshots, plan)
+            restored = await restore(channel, services.snapshots, plan)
         return RawReply(200, json.dumps(restored.to_json()).encode())
 
     return RawRoute(

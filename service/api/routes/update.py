@@ -24,7 +24,7 @@ from service.feedback.labels import TakenLabels, refuse_single, results_of_label
 from service.models.registry import OpenModel
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import UpdateRequest
-from service.settings import Settings
+from service.settings.groups import LimitSettings
 from service.telemetry.metrics import Metrics
 
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
@@ -120,7 +120,7 @@ def _items(results: UpdateResults) -> list[str]:
     ]
 
 
-def update_routes(handler: Update, bodies: BodyReader, settings: Settings) -> list[RawRoute]:
+def update_routes(handler: Update, bodies: BodyReader, settings: LimitSettings) -> list[RawRoute]:
     """/update of the default model and of any other."""
     options: dict[str, Any] = {
         "handler": handler,

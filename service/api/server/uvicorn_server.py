@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from service.api.server.connections import Connections, affordable_connections, bounded_protocol
-from service.settings import Settings
+from service.settings.groups import ServerSettings
 
 
 class HttpServer(uvicorn.Server):
@@ -121,7 +121,7 @@ def _pending(listener: socket.socket) -> list[socket.socket]:
 
 def server_of(
     app: ASGIApp,
-    settings: Settings,
+    settings: ServerSettings,
     on_signal: Callable[[], None],
     on_stop: Callable[[], None],
     on_start: Callable[[], None],

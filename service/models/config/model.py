@@ -23,7 +23,7 @@ from model_core.learning.state import ModelState
 from model_core.learning.update import Coefficients, coefficients
 from service.errors import ContractMismatch
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
-from service.settings import Settings
+from service.settings.groups import LimitSettings, ModelSettings
 from service.storage.records import FORMAT_VERSION, Meta
 
 
@@ -152,12 +152,12 @@ def _section(name: str, body: Any) -> Any:
         raise wrong.within(name) from None
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: LimitSettings) -> Limits:
     """What one example may be at most."""
     return Limits(settings.max_features, settings.max_name_bytes, settings.max_value, settings.max_weight)
 
 
-def default_config(settings: Settings) -> ModelConfig:
+def default_config(settings: ModelSettings) -> ModelConfig:
     """Of the model `default` where it is first created. Raises InvalidInput, ValueError, OSError."""
     if settings.default_model is None:
         return ModelConfig()

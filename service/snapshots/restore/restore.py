@@ -21,7 +21,6 @@ from service.errors import LogIncomplete, RestoreConflict, StateUnavailable, Unk
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, fill
 from service.models.config.model import ModelConfig, config_at_creation
 from service.models.replica import ModelGone, read_meta
-from service.settings import Settings
 from service.snapshots.restore.create import check_memory, create_filled
 from service.snapshots.restore.log_replay import MAX_ROUNDS, Replay
 from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotStore
@@ -149,7 +148,7 @@ async def _follow(server: PatientChannel, replay: Replay, filled: str) -> int:
 log = logging.getLogger(__name__)
 
 
-async def restore(channel: Channel, settings: Settings, store: SnapshotStore, plan: RestorePlan) -> Restored:
+async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> Restored:
     """A model that is not there is created from the snapshot.
 
     Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete,
@@ -170,7 +169,7 @@ async def restore(channel: Channel, settings: Settings, store: SnapshotStore, pl
     restoration = Restoration.of(plan, entry, snapshot, meta)
     try:
         await restoration.check(channel, archive)
-        before = await _save(channel, settings, store, plan.model, entry)
+        before = await _save(channel, store, plan.model, entry)
         replay = await _run(channel, archive, restoration)
     except ModelGone:
         raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
@@ -201,14 +200,10 @@ async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) 
     return replay
 
 
-async def _save(
-    channel: Channel, settings: Settings, store: SnapshotStore, model: str, restored: Entry
-) -> str:
+async def _save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str:
     """The state as it is, as Redis has it: there may be no learner. What is restored stays in the store."""
     copied = await capture_stored(channel, model)
-    entry, _ = await asyncio.to_thread(
-        write_and_retain, store, settings, copied, BEFORE_RESTORE, needed=restored.id
-    )
+    entry, _ = await asyncio.to_thread(write_and_retain, store, copied, BEFORE_RESTORE, needed=restored.id)
     return entry.id
 
 

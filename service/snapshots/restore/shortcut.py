@@ -8,7 +8,7 @@ import logging
 from model_core.learning.state import ModelState
 from service.errors import ServiceError
 from service.models.replica import Replica
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 from service.snapshots.restore.log_replay import Replay
 from service.snapshots.store.catalogue import Catalogue, SnapshotStore
 from service.snapshots.store.codec import config_of, is_of_state
@@ -18,7 +18,7 @@ from service.storage.records import LogId
 log = logging.getLogger(__name__)
 
 
-def shortcut_of(settings: Settings, store: SnapshotStore) -> SnapshotShortcut | None:
+def shortcut_of(settings: SnapshotSettings, store: SnapshotStore) -> SnapshotShortcut | None:
     """The shortcut where the settings ask for it."""
     return SnapshotShortcut(store) if settings.start_from_snapshot else None
 

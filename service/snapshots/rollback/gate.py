@@ -27,7 +27,6 @@ from service.errors import ServiceError
 from service.models.config.sections import AutoRollback
 from service.models.replica import Replica
 from service.runtime.tasks import begin, cancel_all
-from service.settings import Settings
 from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.rollback.paired_losses import GoodModel, PairedLosses, Verdict
 from service.snapshots.store.catalogue import GOOD, SnapshotStore
@@ -62,10 +61,13 @@ class RollbackGate:
     """
 
     def __init__(
-        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self,
+        topology: Topology,
+        model: str,
+        store: SnapshotStore,
+        metrics: Metrics,
     ) -> None:
         self._model = model
-        self._settings = settings
         self._store = store
         self._metrics = metrics
         self._channel = Channel(topology)
@@ -140,7 +142,7 @@ class RollbackGate:
             return
         log.error("model %s is rolled back: %s", self._model, why)
         plan = RestorePlan(self._model, good.id, may_create=False, instead_of=generation)
-        await restore(self._channel, self._settings, self._store, plan)
+        await restore(self._channel, self._store, plan)
         self._metrics.rollbacks.labels(self._model).inc()
 
     def _compare(

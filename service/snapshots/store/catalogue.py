@@ -23,7 +23,7 @@ from typing import Any
 from model_core.errors import FormatError, InvalidInput
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import DamagedSnapshot, SnapshotLeaving, UnknownSnapshot
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 from service.snapshots.store.codec import SUFFIX, read_header, read_snapshot, revision_of, write_snapshot
 from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
@@ -287,7 +287,8 @@ def _is_id(text: str) -> bool:
 
 
 class SnapshotStore:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self.kept = settings.snapshots_kept
         self._url = settings.snapshot_store
         self._lock = threading.Lock()
         self._store: ObjectStore | None = None

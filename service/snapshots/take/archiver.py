@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from service.errors import ServiceError
 from service.models.replica import Replica
 from service.runtime.tasks import cancel_all
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.log_archive import NO_SEGMENT, LogArchive, RawEntry, Segment
 from service.storage.channel import Channel
@@ -36,7 +36,12 @@ class Archiving:
     """
 
     def __init__(
-        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self,
+        topology: Topology,
+        model: str,
+        settings: SnapshotSettings,
+        store: SnapshotStore,
+        metrics: Metrics,
     ) -> None:
         self.on = settings.log_archive_seconds > 0
         self._model = model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from service.models.replica import Replica
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 
 TRY_AGAIN_SECONDS = 60.0
 
@@ -13,7 +13,7 @@ TRY_AGAIN_SECONDS = 60.0
 class Schedule:
     """Of one model. By time and by examples, each only where the settings say so."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SnapshotSettings) -> None:
         self._every_seconds = settings.snapshot_seconds
         self._every_examples = settings.snapshot_examples
         self._due = 0.0  # of time.monotonic()

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from service.errors import ServiceError
 from service.models.replica import Replica
 from service.runtime.tasks import begin, cancel_all
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.capture import capture
 from service.snapshots.take.origin import Place, earlier_snapshots
@@ -37,7 +37,12 @@ class Snapshots:
     """
 
     def __init__(
-        self, topology: Topology, model: str, settings: Settings, store: SnapshotStore, metrics: Metrics
+        self,
+        topology: Topology,
+        model: str,
+        settings: SnapshotSettings,
+        store: SnapshotStore,
+        metrics: Metrics,
     ) -> None:
         self._model = model
         self._store = store

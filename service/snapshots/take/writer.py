@@ -11,7 +11,7 @@ from typing import Any
 
 from service.errors import ServiceError
 from service.runtime.tasks import begin, cancel_all, in_daemon_thread
-from service.settings import Settings
+from service.settings.groups import SnapshotSettings
 from service.snapshots.store.catalogue import Entry, SnapshotStore, described
 from service.snapshots.take.capture import Capture
 from service.snapshots.take.requests import (
@@ -35,7 +35,7 @@ class Writer:
     def __init__(
         self,
         model: str,
-        settings: Settings,
+        settings: SnapshotSettings,
         store: SnapshotStore,
         metrics: Metrics,
         schedule: Schedule,
@@ -92,9 +92,7 @@ class Writer:
     ) -> None:
         started = time.monotonic()
         tags = sorted({request.tag for request in asked if request.tag is not None})
-        writing = in_daemon_thread(
-            lambda: write_and_retain(self._store, self._settings, copied, reason, tags)
-        )
+        writing = in_daemon_thread(lambda: write_and_retain(self._store, copied, reason, tags))
         outcome = (await asyncio.gather(writing, return_exceptions=True))[0]
         if isinstance(outcome, BaseException):
             await self.fail(copied.keys, asked, outcome)
@@ -114,7 +112,6 @@ class Writer:
 
 def write_and_retain(
     store: SnapshotStore,
-    settings: Settings,
     copied: Capture,
     reason: str,
     tags: Sequence[str] = (),
@@ -127,5 +124,5 @@ def write_and_retain(
     catalogue = store.of(copied.keys.model)
     snapshot = copied.snapshot(reason)
     entry = catalogue.write(snapshot, tags)
-    catalogue.retain(settings.snapshots_kept, needed)
+    catalogue.retain(store.kept, needed)
     return entry, described(entry, snapshot.header)

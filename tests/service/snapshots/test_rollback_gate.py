@@ -121,7 +121,7 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     await take(system, model, "good")
     compared, store = await stored(system.topology), SnapshotStore(system.settings)
     await restored(system, "good")
-    gate = RollbackGate(system.topology, "clicks", system.settings, store, system.metrics)
+    gate = RollbackGate(system.topology, "clicks", store, system.metrics)
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
@@ -160,7 +160,7 @@ async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there
 async def judged_bad(system: System, stream: Stream) -> RollbackGate:
     """Of a learner that predicted all of it wrong."""
     store, compared = SnapshotStore(system.settings), await stored(system.topology)
-    gate = RollbackGate(system.topology, "clicks", system.settings, store, system.metrics)
+    gate = RollbackGate(system.topology, "clicks", store, system.metrics)
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.judge(compared)  # of another generation than none: what was added before would be forgotten

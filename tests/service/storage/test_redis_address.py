@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import RedisAddress, without_password
+from service.settings.redis_address import RedisAddress, without_password
 
 
 @pytest.mark.parametrize("url", ["redis://host:1/2", "rediss://user:pw@host", "unix:///run/redis.sock"])

@@ -1,0 +1,91 @@
+"""All settings of the service: every group, and what concerns several of them."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Self
+
+from pydantic import SecretStr, model_validator
+
+from service.settings.groups import (
+    EmbeddedServerSettings,
+    FeedbackSettings,
+    LearnerSettings,
+    LearningSettings,
+    LimitSettings,
+    ListeningSettings,
+    LoggingSettings,
+    LogSettings,
+    ModelSettings,
+    RedisSettings,
+    SecuritySettings,
+    ServerSettings,
+    SettingsGroup,
+    SnapshotSettings,
+    StopSettings,
+)
+
+
+class Settings(
+    LimitSettings,
+    ModelSettings,
+    LearningSettings,
+    SnapshotSettings,
+    LearnerSettings,
+    FeedbackSettings,
+    LogSettings,
+    EmbeddedServerSettings,
+    RedisSettings,
+    LoggingSettings,
+    SecuritySettings,
+    ServerSettings,
+    StopSettings,
+    ListeningSettings,
+):
+    """All settings. An explicit value wins over the environment, the environment over the default.
+
+    Byte sizes are integers or texts such as `64MiB`. An environment variable that is empty counts as unset.
+    Raises pydantic.ValidationError, which names the field, on any value out of bounds. Help and documentation
+    list the groups from the last base to the first.
+    """
+
+    @model_validator(mode="after")
+    def _lease_is_renewed_in_time(self) -> Self:
+        if self.lease_seconds <= 2 * self.redis_timeout_seconds:
+            raise ValueError(
+                "lease_seconds must be over twice redis_timeout_seconds, or no renewal fits into it"
+            )
+        return self
+
+    @property
+    def anonymous_abroad(self) -> bool:
+        """Whether everyone who reaches this machine might call what listens on `host`, unasked."""
+        return self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Any other name counts as reachable from elsewhere."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def topic_of(setting: str) -> str:
+    """The title of the group in which a setting is declared."""
+    return next(
+        group.topic
+        for group in Settings.__mro__
+        if issubclass(group, SettingsGroup) and setting in group.__annotations__
+    )
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The FTRL_ variables from which a child process reads the same settings (flags would show in `ps`)."""
+    values = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if value is not None:
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            values[f"FTRL_{name.upper()}"] = text
+    return values
