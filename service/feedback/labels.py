@@ -1,4 +1,4 @@
-"""What /predict, /update and /impressions do about predictions that wait: from texts to texts."""
+"""Logged predictions as /predict, /update and /impressions use them: ids and statuses are texts."""
 
 from __future__ import annotations
 
@@ -61,14 +61,16 @@ async def record_predictions(
     ids: Sequence[str | None] | None,
     slice_names: Mapping[int, SliceName],
 ) -> tuple[list[str], list[bool]]:
-    """Under which ids, and whether each waits for its label now.
+    """Logs predictions. Returns their ids, and for each whether it now awaits its label.
 
     Raises PredictionConflict where the model has logged other predictions under some of the ids.
     """
-    replica, keeper = model.mirror.replica, feedback.of(model).predictions
-    look = ids is not None and any(ids)
-    served = Served(batch, margins, ids, replica.commit, replica.token, look, slice_names)
-    texts, letters = await keeper.keep(served) if model.config.feedback.wait else keeper.record_soon(served)
+    replica, recorder = model.mirror.replica, feedback.of(model).predictions
+    check = ids is not None and any(ids)
+    served = Served(batch, margins, ids, replica.commit, replica.token, check, slice_names)
+    texts, letters = (
+        await recorder.record(served) if model.config.feedback.wait else recorder.record_soon(served)
+    )
     if "X" in letters:
         raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
     return texts, [letter not in "AF" for letter in letters]

@@ -114,10 +114,10 @@ class Waiting:
             feedback=stored,
         )
 
-    async def log(self, channel: Channel, entries: Sequence[bytes], look: bool) -> str:
-        """A letter as log_predictions.lua says for each key and value; `look`: whether some may be known."""
+    async def log(self, channel: Channel, entries: Sequence[bytes], check: bool) -> str:
+        """A letter for each key and value as log_predictions.lua returns it; `check`: some may be known."""
         return await self._run(
-            lambda terms: log_predictions(channel, terms, self._kind, entries, look_up=look)
+            lambda terms: log_predictions(channel, terms, self._kind, entries, look_up=check)
         )
 
     async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:

@@ -1,4 +1,4 @@
-"""Closing what is due, whoever does it: any number of processes may, each impression is closed once."""
+"""Closes impressions whose windows have ended. Any number of processes may; each closes once."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 1.0
-AGAIN_SECONDS = 0.02
+SWEEP_SECONDS = 1.0
+NEXT_SWEEP_SECONDS = 0.02  # if the last one left some that are due
 MAX_PER_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_pending(
     topology: Topology, model: str, settings: LogSettings, show: Callable[[Swept, Waiting], None]
 ) -> None:
-    """Sweeps until the model is gone; `show` is told what each left. Raises ContractMismatch.
+    """Sweeps until the model is deleted; `show` is called with the result of each sweep. Raises
+    ContractMismatch.
 
-    Also while the server is nearly full: a sweep takes away what it appends, and the learner trims the log.
-    A full backlog ends it until the next second.
+    Sweeping goes on while the server is nearly full: a sweep removes what it appends, and the learner trims
+    the log. A full backlog stops it until the next second.
     """
     channel = Channel(topology)
     waiting: Waiting | None = None
-    pause = EVERY_SECONDS
+    pause = SWEEP_SECONDS
     try:
         while True:
             await asyncio.sleep(pause)
-            pause = EVERY_SECONDS
+            pause = SWEEP_SECONDS
             try:
                 waiting = waiting or await _open(channel, model, settings)
                 swept = await waiting.sweep(channel, MAX_PER_SWEEP)
@@ -46,10 +47,10 @@ async def sweep_pending(
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
-                log.log(level, "what waits of %s is not closed: %s", model, failure)
+                log.log(level, "pending predictions of %s are not swept: %s", model, failure)
                 continue
             show(swept, waiting)
-            pause = AGAIN_SECONDS if swept.more else EVERY_SECONDS
+            pause = NEXT_SWEEP_SECONDS if swept.more else SWEEP_SECONDS
     finally:
         await channel.close()
 

@@ -1,4 +1,4 @@
-"""How many labels and impressions there were for ids that nobody knew."""
+"""Counts labels and impressions for ids that no model knows."""
 
 from __future__ import annotations
 
@@ -17,44 +17,45 @@ from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
-TELL_EVERY_SECONDS = 1.0
+REPORT_EVERY_SECONDS = 1.0
 
 
 class UnknownIds:
-    """Each counts once, in the model that was asked first. Only who has asked all that an alias may mean can
-    say that nobody knows it, so the scripts of the single models do not count it. No request waits for that.
+    """Each id counts once, for the model that was asked first. That no model knows it is certain only after
+    all models of an alias were asked, so the scripts of single models do not count it. No request waits for
+    the count.
     """
 
     def __init__(self, topology: Topology) -> None:
         self._channel = Channel(topology)
-        self._untold: dict[ModelKeys, int] = {}
+        self._unreported: dict[ModelKeys, int] = {}
 
     def add(self, model: OpenModel, statuses: Sequence[str]) -> None:
-        """Those that read "unknown"."""
+        """Counts the statuses that are "unknown"."""
         keys = model.mirror.replica.keys
         if number := statuses.count("unknown"):
-            self._untold[keys] = self._untold.get(keys, 0) + number
+            self._unreported[keys] = self._unreported.get(keys, 0) + number
 
     async def watch(self) -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY_SECONDS)
-            await self.tell()
+            await asyncio.sleep(REPORT_EVERY_SECONDS)
+            await self.report()
 
-    async def tell(self) -> None:
-        """Adds them up in Redis, up to the first failure to reach it. What may have been added is not added
-        again: rather one is missed than counted twice.
+    async def report(self) -> None:
+        """Adds the counts to those in Redis, until the first failure to reach it. A count that may have been
+        added is not added again: an id is rather missed than counted twice.
         """
-        for keys in list(self._untold):
-            number = self._untold.pop(keys)
+        for keys in list(self._unreported):
+            number = self._unreported.pop(keys)
             try:
                 await count_unknown(self._channel, keys, number)
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.debug("unknown ids of %s are not counted now: %s", keys.model, failure)
                 if isinstance(failure, NotSent | ResponseError):
-                    self._untold[keys] = self._untold.get(keys, 0) + number
+                    self._unreported[keys] = self._unreported.get(keys, 0) + number
                 if isinstance(failure, CONNECTION_FAILURES):
-                    return  # those of other models would each wait as long
+                    return  # each further model would wait as long
 
     async def close(self) -> None:
-        await self.tell()
+        await self.report()
         await self._channel.close()

@@ -21,8 +21,8 @@ from service.models.replica import (
     Replica,
     Shortcut,
     load_replica,
-    look,
     read_commits,
+    refresh_feedback,
     token_now,
 )
 from service.runtime.backoff import Backoff
@@ -134,7 +134,7 @@ class Mirror:
         self.channel = Channel(topology)
         self.loads = 0
         self._heard = 0.0
-        self._looked = 0.0
+        self._polled = 0.0
         self._on_commit = on_commit
         self._on_load = on_load
         self._shortcut = shortcut
@@ -146,8 +146,8 @@ class Mirror:
         return time.monotonic() - self._heard
 
     async def load(self) -> None:
-        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the copy held so far then
-        stays. A model created anew under the name is another: whoever holds this mirror hashes for the old.
+        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the current copy then stays.
+        ModelGone also if the model was re-created under its name: users of this mirror hash for the old one.
         """
         loaded = await load_replica(self.channel, self.model, None if self.loads else self._shortcut)
         if self.loads and loaded.keys != self.replica.keys:
@@ -159,7 +159,7 @@ class Mirror:
             self._on_load(self.replica.applied)
 
     async def follow(self) -> None:
-        """Follows for ever, through any absence of the server. Raises ModelGone, ContractMismatch."""
+        """Follows permanently, also while the server is down. Raises ModelGone, ContractMismatch."""
         backoff = Backoff()
         while True:
             try:
@@ -175,7 +175,7 @@ class Mirror:
         """
         try:
             commits = await read_commits(self.channel, self.replica, block_ms)
-            if not commits and await self._look() != self.replica.token:
+            if not commits and await self._poll() != self.replica.token:
                 # Either one came after the read, or the server is not where it was.
                 commits = await read_commits(self.channel, self.replica)
                 if not commits:
@@ -184,8 +184,8 @@ class Mirror:
                 self.replica.apply(position, commit)
                 if self._on_commit is not None:
                     self._on_commit(commit, self.replica.revision)
-            if time.monotonic() - self._looked > FEEDBACK_POLL_SECONDS:
-                await self._look()
+            if time.monotonic() - self._polled > FEEDBACK_POLL_SECONDS:
+                await self._poll()
         except FellBehind:
             log.info(
                 "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
@@ -193,10 +193,10 @@ class Mirror:
             await self.load()
         self.heard()
 
-    async def _look(self) -> bytes:
-        """The server's token. No commit tells of a change of `feedback`."""
-        token = await look(self.channel, self.replica)
-        self._looked = time.monotonic()
+    async def _poll(self) -> bytes:
+        """The server's token. Also takes over changes of `feedback`, which come with no commit."""
+        token = await refresh_feedback(self.channel, self.replica)
+        self._polled = time.monotonic()
         return token
 
     async def catch_up(self) -> None:

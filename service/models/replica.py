@@ -1,4 +1,4 @@
-"""A copy of one model at one commit, and how it is made and moved on. `mirror.py` keeps one alive."""
+"""A copy of one model at one commit: loading it and applying further commits."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
     return (await _now(channel, keys))[0]
 
 
-async def look(channel: Channel, replica: Replica) -> bytes:
-    """The server's token; the replica takes over how labels are waited for, where that has changed.
+async def refresh_feedback(channel: Channel, replica: Replica) -> bytes:
+    """The server's token. The replica takes over the feedback settings if they have changed.
 
     Raises ModelGone, ContractMismatch, and what Channel.call raises.
     """

@@ -1,4 +1,7 @@
-"""Locks on files, which the kernel releases with the last process that holds them, however it ends."""
+"""File locks, and files that are replaced as a whole.
+
+The kernel releases a lock when the last process that holds it ends, for whatever reason.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def lock(path: Path, operation: int) -> BinaryIO:
 
 
 def try_lock(path: Path) -> BinaryIO | None:
-    """An exclusive lock, or None where somebody holds one of any kind."""
+    """An exclusive lock, or None if the file is locked already, exclusively or not."""
     try:
         return lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -33,17 +36,17 @@ def try_lock(path: Path) -> BinaryIO | None:
 
 
 PARTIAL = ".partial-"
-"""How the names of those begin that were not finished; nobody reads them."""
+"""Prefix of the names of unfinished files, which are never read."""
 
 
 def write_whole(target: Path, content: bytes) -> None:
-    """As `write_whole_with`."""
+    """Replaces the content of a file atomically. Raises OSError."""
     write_whole_with(target, lambda file: file.write(content))
 
 
 def write_whole_with(target: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Replaces the file at once with what `write` writes to the file that it is given; returns its size. Its
-    directory is there. Raises OSError.
+    """Replaces a file atomically by one that `write` fills; returns its size in bytes. The directory must
+    exist. Raises OSError.
     """
     partial = target.parent / f"{PARTIAL}{secrets.token_hex(8)}"
     try:

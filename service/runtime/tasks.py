@@ -1,4 +1,4 @@
-"""Background tasks: how they begin and end."""
+"""Background tasks: starting, supervising and cancelling them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Result = TypeVar("Result")
 
 
 def begin(work: Coroutine[Any, Any, None], fault: str) -> asyncio.Task[None]:
-    """A task whose failure nobody waits to hear of: it is logged, as `fault`."""
+    """Starts a task that is not awaited; its failure is logged as `fault`."""
     task = asyncio.create_task(work)
-    task.add_done_callback(partial(_tell, fault))
+    task.add_done_callback(partial(_log_failure, fault))
     return task
 
 
-def _tell(fault: str, task: asyncio.Task[None]) -> None:
+def _log_failure(fault: str, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (failure := task.exception()) is not None:
         log.error(fault, exc_info=failure)
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels the tasks and returns when all have ended, however they did."""
+    """Cancels the tasks and returns when all have ended, with or without a failure."""
     known = list(tasks)
     for task in known:
         task.cancel()
@@ -52,11 +52,11 @@ async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Tas
 
 
 def in_daemon_thread(work: Callable[[], Result], name: str | None = None) -> asyncio.Future[Result]:
-    """What it returns or raises. Unlike those of asyncio.to_thread, the process ends without waiting for it:
-    for what may hang at somebody else's server.
+    """Runs `work` in a thread; the future has its result or exception. Unlike with asyncio.to_thread the
+    process can end without waiting for it: for calls to other servers, which may hang.
     """
     outcome: Future[Result] = Future()
-    outcome.set_running_or_notify_cancel()  # from here on nobody takes it back
+    outcome.set_running_or_notify_cancel()  # from here on it cannot be cancelled
 
     def run() -> None:
         try:
@@ -70,7 +70,7 @@ def in_daemon_thread(work: Callable[[], Result], name: str | None = None) -> asy
 
 @contextlib.asynccontextmanager
 async def background(work: Awaitable[None]) -> AsyncIterator[None]:
-    """Runs `work` beside the body and cancels it after."""
+    """Runs `work` concurrently with the body and cancels it afterwards."""
     task = asyncio.ensure_future(work)
     try:
         yield
@@ -79,12 +79,12 @@ async def background(work: Awaitable[None]) -> AsyncIterator[None]:
 
 
 async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
-    """Runs `work` again should it end or fail in a way that nobody foresaw."""
+    """Restarts `work` whenever it ends or fails unexpectedly."""
     while True:
         task = asyncio.ensure_future(work())
         try:
             await asyncio.wait([task])
         finally:
             await cancel_all([task])
-        log.error("background work ended and starts again", exc_info=task.exception())
+        log.error("background work ended and is restarted", exc_info=task.exception())
         await asyncio.sleep(RETRY_SECONDS)

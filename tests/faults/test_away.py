@@ -1,4 +1,4 @@
-"""Predictions to be kept, and the flag that says whether the server is there, while it comes and goes."""
+"""Logging predictions, and the health flag of the server, while the server goes down and comes back."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ pytestmark = pytest.mark.faults
 def served(count: int) -> Served:
     """Predictions under new ids."""
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
-    return Served(batch, np.full(count, 0.5), None, commit=1, token=b"token", look=False)
+    return Served(batch, np.full(count, 0.5), None, commit=1, token=b"token", check=False)
 
 
-class Keeping(NamedTuple):
+class Recording(NamedTuple):
     server: ServerProcess
     proxy: Proxy
     system: System
     model: OpenModel
 
     @property
-    def keeper(self) -> Recorder:
+    def recorder(self) -> Recorder:
         return self.system.feedback.of(self.model).predictions
 
-    async def keep(self) -> str:
+    async def record(self) -> str:
         """A prediction under a new id."""
-        return (await self.keeper.keep(served(1))).letters
+        return (await self.recorder.record(served(1))).letters
 
-    def waiting(self) -> int:
-        """How many predictions wait, as the server counts them."""
+    def pending(self) -> int:
+        """The number of pending predictions, as the server counts them."""
         with self.server.client() as client:
             return int(client.hget(self.model.mirror.replica.keys.feedback, "=u") or 0)
 
 
 @pytest.fixture
-async def keeping(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Keeping]:
+async def recording(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Recording]:
     async with Proxy(fresh_valkey.socket_path) as proxy:
         settings = make_settings(fresh_valkey, redis_url=proxy.url, redis_timeout_seconds=2)
         async with System(settings) as system:
-            yield Keeping(fresh_valkey, proxy, system, await system.model())
+            yield Recording(fresh_valkey, proxy, system, await system.model())
         fresh_valkey.resume()
 
 
@@ -78,117 +78,117 @@ async def test_a_restart_between_two_polls_is_not_an_outage(
         await until(polled)
 
 
-async def test_a_prediction_survives_the_end_of_its_connection(keeping: Keeping) -> None:
-    assert await keeping.keep() == "L"
-    await keeping.proxy.cut_all()
-    assert await keeping.keep() == "L"
-    keeping.server.restart()
-    assert await keeping.keep() == "L"
-    assert keeping.waiting() == 3
+async def test_a_prediction_survives_the_end_of_its_connection(recording: Recording) -> None:
+    assert await recording.record() == "L"
+    await recording.proxy.cut_all()
+    assert await recording.record() == "L"
+    recording.server.restart()
+    assert await recording.record() == "L"
+    assert recording.pending() == 3
 
 
-async def test_a_prediction_whose_reply_is_lost_is_kept_once(keeping: Keeping) -> None:
-    lost = keeping.proxy.lose_reply("log_predictions")
-    assert await keeping.keep() == "S", "it is known already"
-    assert (lost.happened, keeping.waiting()) == (1, 1)
+async def test_a_prediction_whose_reply_is_lost_is_logged_once(recording: Recording) -> None:
+    lost = recording.proxy.lose_reply("log_predictions")
+    assert await recording.record() == "S", "it is known already"
+    assert (lost.happened, recording.pending()) == (1, 1)
 
 
-async def test_after_a_timeout_later_callers_fail_at_once(keeping: Keeping) -> None:
-    assert await keeping.keep() == "L"
-    keeping.server.pause()
-    assert await keeping.keep() == "A"
-    assert not keeping.system.health.up
-    keeping.server.resume()
-    await until(lambda: keeping.system.health.up)
-    assert await keeping.keep() == "L"
+async def test_after_a_timeout_later_callers_fail_at_once(recording: Recording) -> None:
+    assert await recording.record() == "L"
+    recording.server.pause()
+    assert await recording.record() == "A"
+    assert not recording.system.health.up
+    recording.server.resume()
+    await until(lambda: recording.system.health.up)
+    assert await recording.record() == "L"
 
 
-async def test_predictions_are_kept_again_after_the_server_was_away(keeping: Keeping) -> None:
-    assert await keeping.keep() == "L"
-    keeping.server.kill9()
-    assert await keeping.keep() == "A"
-    await until(lambda: not keeping.system.health.up)
-    keeping.server.start()
-    await until(lambda: keeping.system.health.up)
-    assert await keeping.keep() == "L"
+async def test_predictions_are_logged_again_after_an_outage(recording: Recording) -> None:
+    assert await recording.record() == "L"
+    recording.server.kill9()
+    assert await recording.record() == "A"
+    await until(lambda: not recording.system.health.up)
+    recording.server.start()
+    await until(lambda: recording.system.health.up)
+    assert await recording.record() == "L"
 
 
-async def test_what_was_promised_is_kept_when_the_server_is_back(keeping: Keeping) -> None:
-    lost = keeping.proxy.lose_reply("log_predictions")
-    assert keeping.keeper.record_soon(served(2)).letters == "LL"
+async def test_promised_predictions_are_logged_after_an_outage(recording: Recording) -> None:
+    lost = recording.proxy.lose_reply("log_predictions")
+    assert recording.recorder.record_soon(served(2)).letters == "LL"
     await asyncio.wait_for(lost.spent.wait(), 60)
-    await until(lambda: keeping.waiting() == 2)
-    keeping.server.kill9()
-    assert keeping.keeper.record_soon(served(3)).letters == "LLL"
-    await until(lambda: not keeping.system.health.up)
-    assert keeping.keeper.record_soon(served(1)).letters == "A", "the server is known to be away"
-    keeping.server.start()
-    await until(lambda: keeping.waiting() == 5)
+    await until(lambda: recording.pending() == 2)
+    recording.server.kill9()
+    assert recording.recorder.record_soon(served(3)).letters == "LLL"
+    await until(lambda: not recording.system.health.up)
+    assert recording.recorder.record_soon(served(1)).letters == "A", "the server is known to be down"
+    recording.server.start()
+    await until(lambda: recording.pending() == 5)
 
 
 async def test_promised_predictions_are_logged_after_a_failover(
-    keeping: Keeping, caplog: pytest.LogCaptureFixture
+    recording: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await keeping.keep() == "L"
-    with keeping.server.client() as client:
+    assert await recording.record() == "L"
+    with recording.server.client() as client:
         client.replicaof("127.0.0.1", free_port())
-        assert keeping.keeper.record_soon(served(2)).letters == "LL"
-        await until(lambda: "are not kept" in caplog.text)
-        assert keeping.waiting() == 1
+        assert recording.recorder.record_soon(served(2)).letters == "LL"
+        await until(lambda: "are not logged" in caplog.text)
+        assert recording.pending() == 1
         client.replicaof("NO", "ONE")
-    await until(lambda: keeping.waiting() == 3)
+    await until(lambda: recording.pending() == 3)
 
 
-async def test_a_server_at_its_memory_limit_is_full_and_not_away(keeping: Keeping) -> None:
-    assert await keeping.keep() == "L"
-    with keeping.server.client() as client:
+async def test_a_server_at_its_memory_limit_is_full_and_not_away(recording: Recording) -> None:
+    assert await recording.record() == "L"
+    with recording.server.client() as client:
         client.config_set("maxmemory", 1)
-    assert await keeping.keep() == "A"
-    (unlogged,) = keeping.system.metrics.feedback_unlogged.collect()
+    assert await recording.record() == "A"
+    (unlogged,) = recording.system.metrics.feedback_unlogged.collect()
     counts = {one.labels["reason"]: one.value for one in unlogged.samples if one.name.endswith("_total")}
     assert counts == {"away": 0, "full": 1, "pending": 0}
 
 
-async def test_many_predictions_of_a_request_are_logged_in_several_calls(keeping: Keeping) -> None:
-    kept = await keeping.keeper.keep(served(2 * MAX_PER_CALL + 1))
-    assert kept.letters == "L" * (2 * MAX_PER_CALL + 1)
-    assert keeping.waiting() == 2 * MAX_PER_CALL + 1
-    with keeping.server.client() as client:
+async def test_many_predictions_of_a_request_are_logged_in_several_calls(recording: Recording) -> None:
+    recorded = await recording.recorder.record(served(2 * MAX_PER_CALL + 1))
+    assert recorded.letters == "L" * (2 * MAX_PER_CALL + 1)
+    assert recording.pending() == 2 * MAX_PER_CALL + 1
+    with recording.server.client() as client:
         pushed = client.info("commandstats")["cmdstat_rpush"]["calls"]
-    assert pushed == 3, "each call lists what it keeps"
+    assert pushed == 3, "each call lists what it logs"
 
 
-async def test_why_a_server_that_answers_keeps_nothing_is_told_once(
-    keeping: Keeping, caplog: pytest.LogCaptureFixture
+async def test_the_reason_of_refused_predictions_is_logged_once(
+    recording: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with keeping.server.client() as client:
-        for key in keeping.model.mirror.replica.keys.impressions:
+    with recording.server.client() as client:
+        for key in recording.model.mirror.replica.keys.impressions:
             client.set(key, "nothing that a prediction can be put into")
-    assert [await keeping.keep() for _ in range(3)] == ["A"] * 3
-    assert keeping.system.health.up
-    (line,) = [message for message in caplog.messages if "are not kept" in message]
+    assert [await recording.record() for _ in range(3)] == ["A"] * 3
+    assert recording.system.health.up
+    (line,) = [message for message in caplog.messages if "are not logged" in message]
     assert "predictions of clicks" in line
     assert "WRONGTYPE" in line
 
 
-async def test_a_label_does_not_fail_with_a_batched_one_of_less_time(
-    keeping: Keeping,
+async def test_a_label_outlives_the_deadline_of_another_in_its_call(
+    recording: Recording,
 ) -> None:
-    feedback, model = keeping.system.feedback, keeping.model
-    (answer,) = await feedback.label(model, [("nobody", 1, 1.0)], monotonic() + 60)
+    feedback, model = recording.system.feedback, recording.model
+    (answer,) = await feedback.label(model, [("unknown", 1, 1.0)], monotonic() + 60)
     assert answer.outcome.value == "U"
-    keeping.server.kill9()
+    recording.server.kill9()
     hurried, patient = (
-        asyncio.create_task(feedback.label(model, [("nobody", 1, 1.0)], monotonic() + seconds))
+        asyncio.create_task(feedback.label(model, [("unknown", 1, 1.0)], monotonic() + seconds))
         for seconds in (0.5, 60)
     )
     with pytest.raises(LabelsUnavailable):
         await hurried
-    keeping.server.start()
+    recording.server.start()
     assert [one.outcome.value for one in await patient] == ["U"]
 
 
-async def test_a_server_that_loads_its_data_is_away(
+async def test_a_server_that_loads_its_data_is_down(
     server_factory: ServerFactory, make_settings: SettingsFactory
 ) -> None:
     server = server_factory()

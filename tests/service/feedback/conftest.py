@@ -44,15 +44,15 @@ class Bench:
         self.channel = Channel(topology)
         self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
 
-    async def log(self, *numbers: int, look: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
+    async def log(self, *numbers: int, check: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
         entries = [part for number in numbers for part in prediction(number, features)]
-        return await self._waiting.log(self.channel, entries, look)
+        return await self._waiting.log(self.channel, entries, check)
 
-    async def log_batch(self, first: int, batch: ExampleBatch, look: bool = False) -> str:
+    async def log_batch(self, first: int, batch: ExampleBatch, check: bool = False) -> str:
         """Predictions with these features, numbered from `first`."""
         ids = [id_of(number) for number in range(first, first + len(batch))]
         entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
-        return await self._waiting.log(self.channel, entries, look)
+        return await self._waiting.log(self.channel, entries, check)
 
     async def expose(self, *numbers: int) -> str:
         outcomes = await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])

@@ -52,7 +52,7 @@ class Measured:
         """Until so many are open."""
         while self._count < count:
             numbers = range(self._count, self._count + TOGETHER)
-            assert await self.bench.log(*numbers, features=range(38), look=False) == "L" * TOGETHER
+            assert await self.bench.log(*numbers, features=range(38), check=False) == "L" * TOGETHER
             if self._exposure == "explicit":
                 assert await self.bench.expose(*numbers) == "S" * TOGETHER
             self._count += TOGETHER

@@ -32,10 +32,10 @@ async def test_nor_does_it_where_features_have_values(make_bench: MakeBench) -> 
             ([1, 2, 3], None),
         )
     )
-    assert await bench.log_batch(1, one, look=True) == "L"
-    assert await bench.log_batch(1, other, look=True) == "S"
-    assert await bench.log_batch(1, third, look=True) == "X"
-    assert await bench.log_batch(1, plain, look=True) == "X"
+    assert await bench.log_batch(1, one, check=True) == "L"
+    assert await bench.log_batch(1, other, check=True) == "S"
+    assert await bench.log_batch(1, third, check=True) == "X"
+    assert await bench.log_batch(1, plain, check=True) == "X"
     await bench.swept("open")
     assert (await bench.logged()).hashes.tolist() == [1, 2, 3], "those of the first stay"
 

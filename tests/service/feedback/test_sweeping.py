@@ -1,4 +1,4 @@
-"""How often a model's predictions are swept, without a learner."""
+"""The rate at which pending predictions of a model are swept, without a learner."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHORT = {"exposure": "on_predict", "window_seconds": 1, "late_seconds": 60}
 
 
 class Sweeping:
-    """Sweepers of several models, what each found last and how often it looked."""
+    """Sweepers of several models, with the last result of each and the number of its sweeps."""
 
     def __init__(self, system: System) -> None:
-        self.looks: Counter[str] = Counter()
+        self.sweeps: Counter[str] = Counter()
         self.found: dict[str, Swept] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self._system = system
@@ -38,33 +38,33 @@ class Sweeping:
         self.tasks.append(asyncio.create_task(work))
 
     def _show(self, model: str, swept: Swept, _: ModelConfig) -> None:
-        self.looks[model] += 1
+        self.sweeps[model] += 1
         self.found[model] = swept
 
     def open(self, model: str) -> int:
         return self.found[model].waiting["open"] if model in self.found else -1
 
 
-async def keep(system: System, model: OpenModel, count: int) -> None:
+async def record(system: System, model: OpenModel, count: int) -> None:
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
-    served = Served(batch, np.zeros(count), None, commit=1, token=b"token", look=False)
-    assert (await system.feedback.of(model).predictions.keep(served)).letters == "L" * count
+    served = Served(batch, np.zeros(count), None, commit=1, token=b"token", check=False)
+    assert (await system.feedback.of(model).predictions.record(served)).letters == "L" * count
 
 
-async def test_while_the_backlog_is_full_the_server_is_asked_as_rarely_as_where_nothing_is_due(
+async def test_a_full_backlog_does_not_make_sweeps_more_frequent(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey, backlog_limit_examples=1)) as system:
         full = await system.model(ModelConfig.from_json({"feedback": SHORT}), "full")
         await system.model(name="idle")
-        await keep(system, full, 3)
+        await record(system, full, 3)
         sweeping = Sweeping(system)
         sweeping.begin("full")
         sweeping.begin("idle")
         await until(lambda: sweeping.open("full") == 2)
-        before = sweeping.looks.copy()
-        await until(lambda: sweeping.looks["idle"] >= before["idle"] + 3)
-        assert sweeping.looks["full"] - before["full"] < 10
+        before = sweeping.sweeps.copy()
+        await until(lambda: sweeping.sweeps["idle"] >= before["idle"] + 3)
+        assert sweeping.sweeps["full"] - before["full"] < 10
         with valkey.client() as client:  # as a learner does
             client.hset(full.mirror.replica.keys.meta, "applied_number", 1)
         await until(lambda: sweeping.open("full") == 1)

@@ -23,11 +23,11 @@ async def test_what_cannot_be_told_now_is_told_later_once(
         keys, ids = model.mirror.replica.keys, UnknownIds(system.topology)
         ids.add(model, ["unknown", "shown", "unknown"])
         fresh_valkey.kill9()
-        await ids.tell()
+        await ids.report()
         fresh_valkey.start()
         while await counted(system, keys.feedback) == 0:
-            await ids.tell()
-        await ids.tell()
+            await ids.report()
+        await ids.report()
         assert await counted(system, keys.feedback) == 2
         ids.add(model, ["unknown"])
         await ids.close()

@@ -118,7 +118,7 @@ async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(se
         for name in (f"waiting-{i}" for i in range(4)):
             model, channel = await system.model(config, name), Channel(system.topology)
             waiting = Waiting(model.mirror.replica.keys, config.feedback, settings)
-            await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), look=False)
+            await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), check=False)
             lists = f"{model.mirror.replica.keys.due_prefix}*"
             (before,) = await channel.call("KEYS", lists)
             changed = await change_feedback(channel, name, {"window_seconds": 300, "max_bytes": 1 << 16})
