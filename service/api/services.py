@@ -123,13 +123,13 @@ class Lifecycle:
             except (UnfitServer, InvalidInput, ValueError, OSError) as refusal:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
-            group.create_task(for_ever(services.health.watch))
-            group.create_task(for_ever(services.aliases.watch))
-            group.create_task(for_ever(services.unknown.watch))
+            group.create_task(for_ever(services.health.watch), name="health of Redis")
+            group.create_task(for_ever(services.aliases.watch), name="aliases")
+            group.create_task(for_ever(services.unknown.watch), name="unknown ids")
             if self._metrics.shared is not None:  # a scrape of one process reports what all have last set
-                group.create_task(for_ever(self._refresh_metrics))
+                group.create_task(for_ever(self._refresh_metrics), name="shared metrics")
             if self._learners is not None:
-                group.create_task(for_ever(self._learners.run))
+                group.create_task(for_ever(self._learners.run), name="learners")
 
     async def _refresh_metrics(self) -> None:
         while True:

@@ -139,10 +139,13 @@ class Learner:
             stack.push_async_callback(self._learning.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
-            keeping = asyncio.create_task(self._lease.keep())
-            watching = asyncio.create_task(watch_log(self._topology, self.model, self._show_lag))
+            keeping = asyncio.create_task(self._lease.keep(), name=f"lease of {self.model}")
+            watching = asyncio.create_task(
+                watch_log(self._topology, self.model, self._show_lag), name=f"lag of {self.model}"
+            )
             sweeping = asyncio.create_task(
-                sweep_pending(self._topology, self.model, self._settings, self._show_waiting)
+                sweep_pending(self._topology, self.model, self._settings, self._show_waiting),
+                name=f"sweeper of {self.model}",
             )
             stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
             stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)

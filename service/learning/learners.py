@@ -69,7 +69,7 @@ class Learners:
             self._metrics.model_deleted(name)
         for name in names:
             if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
-                self._tasks[name] = asyncio.create_task(self._learner(name).run())
+                self._tasks[name] = asyncio.create_task(self._learner(name).run(), name=f"learner of {name}")
 
     def _learner(self, name: str) -> Learner:
         return Learner(self._topology, name, self._settings, self._health, self._metrics, self._store)

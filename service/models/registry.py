@@ -122,7 +122,7 @@ class Models:
         opening = self._open.get(name)
         if opening is None:
             checked_name(name)
-            opening = self._open[name] = asyncio.create_task(self._load(name))
+            opening = self._open[name] = asyncio.create_task(self._load(name), name=f"loading of {name}")
         if not opening.done():
             await asyncio.wait([opening])
         try:
@@ -192,7 +192,7 @@ class Models:
                 f"Model {name!r} is not in memory and Redis does not give it: {failure}"
             ) from failure
         opening = asyncio.current_task()
-        follower = asyncio.create_task(self._follow(model, opening))
+        follower = asyncio.create_task(self._follow(model, opening), name=f"mirror of {name}")
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)
         return model

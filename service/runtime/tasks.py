@@ -30,6 +30,12 @@ def _log_failure(fault: str, task: asyncio.Task[None]) -> None:
         log.error(fault, exc_info=failure)
 
 
+def _same_name(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task with the name of the one that starts it, as a list of all tasks shows it."""
+    starting = asyncio.current_task()
+    return asyncio.create_task(work, name=starting.get_name() if starting else None)
+
+
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels the tasks and returns when all have ended, with or without a failure."""
     known = list(tasks)
@@ -40,7 +46,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Task[Any]) -> None:
     """Runs `work` to its end, or until one of its companions fails. Raises what either raised."""
-    task = asyncio.ensure_future(work)
+    task = _same_name(work)
     pending: set[asyncio.Task[Any]] = {task, *companions}
     try:
         while task in pending:
@@ -78,10 +84,10 @@ async def background(work: Awaitable[None]) -> AsyncIterator[None]:
         await cancel_all([task])
 
 
-async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
+async def for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Restarts `work` whenever it ends or fails unexpectedly."""
     while True:
-        task = asyncio.ensure_future(work())
+        task = _same_name(work())
         try:
             await asyncio.wait([task])
         finally:

@@ -100,7 +100,9 @@ class SentinelTopology(Topology):
     async def _master(self) -> tuple[str, int]:
         """Callers that come while a discovery runs share its result."""
         if self._discovery is None or self._discovery.done():
-            self._discovery = asyncio.create_task(self._sentinel.discover_master(self._service))
+            self._discovery = asyncio.create_task(
+                self._sentinel.discover_master(self._service), name="discovery of the master"
+            )
             self._discovery.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._discovery)
 

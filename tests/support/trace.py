@@ -1,25 +1,28 @@
 """Traces which of the project's files one request runs through, on a real server in this process.
 
-`make trace` prints them. A file counts if one of its functions is entered, or resumed, between the first byte
-of the request and the end of its reply; compiled kernels do not count. Each request is traced several times:
-a file that is not entered every time belongs to a background task.
+`make trace` prints them. A file counts if one of its functions is entered, or resumed, because of the
+request: in its own tasks and threads, in the server's callbacks, and, for an update, in the tasks of the
+model's learner and mirror until the reply. Compiled kernels do not count, nor does what these tasks do
+periodically.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import NamedTuple
 
 import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.cli.serve import listen, url_of
 from service.runtime.kernels import choose_kernel_cache
@@ -29,14 +32,26 @@ from tests.support.servers import ServerProcess
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("service", "model_core")
 NOT_COUNTED = ("model_core/kernels/",)
-PERIODIC = "on_tick"  # of the HTTP server, ten times a second
+LEARNER, MIRROR = "learner of default", "mirror of default"  # names of tasks
+PERIODIC = {
+    "DrainingServer.on_tick",
+    "LiveEvaluation.tell",
+    "LiveEvaluation.waits_for",
+    "Snapshots.look",
+    "Archiving.look",
+    "RollbackGate.judge",
+}
 REPETITIONS = 5
-SETTLED_SECONDS = 0.3  # after which nothing of the request before is under way
 EXAMPLE = {"ad": "a17", "campaign": "c3", "site": "news.example", "hour": 14, "tags": ["sport", "video"]}
+
+_request: ContextVar[int] = ContextVar("request", default=0)
 
 
 class Trace(NamedTuple):
-    """Files in the order of their first entry, as paths below the repository."""
+    """Files as paths below the repository.
+
+    They are in the order of their first entry: by the request, then by the learner, then by the mirror.
+    """
 
     predict: list[str]
     update: list[str]
@@ -44,34 +59,63 @@ class Trace(NamedTuple):
 
 
 class Recorder:
-    """A profile function for all threads that are started later; it records while `recording` is set."""
+    """A profile function for all threads that are started later; it records while `recording` is not 0."""
 
     def __init__(self) -> None:
-        self.recording = False
-        self.files: dict[str, None] = {}
-        self._paths: dict[CodeType, str] = {}
+        self.recording = 0
+        self._requests = 0
+        self._files: dict[str, dict[str, None]] = {}
+        self._paths: dict[str, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if self.recording and event == "call":
-            code = frame.f_code
-            path = self._paths.get(code)
-            if path is None:
-                path = self._paths[code] = "" if code.co_name == PERIODIC else project_path(code.co_filename)
-            if path:
-                self.files.setdefault(path)
+        if not self.recording or event != "call":
+            return
+        name = frame.f_code.co_filename
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = project_path(name)
+        if path and (cause := self._cause()) is not None and not is_periodic(frame):
+            self._files[cause].setdefault(path)
 
-    def of(self, request: Callable[[], object]) -> list[str]:
+    def _cause(self) -> str | None:
+        """Empty for the request itself, else the name of a traced task."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # a thread without a loop
+            return "" if _request.get() == self.recording else None
+        if task is None or _request.get() == self.recording:
+            return ""
+        return task.get_name() if task.get_name() in self._files else None
+
+    def entry(self, app: ASGIApp) -> ASGIApp:
+        """Mark the tasks and threads of each recorded request by their context."""
+
+        async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+            _request.set(self.recording)
+            await app(scope, receive, send)
+
+        return marked
+
+    def of(self, request: Callable[[], object], *tasks: str) -> list[str]:
         runs = []
         for _ in range(REPETITIONS):
-            time.sleep(SETTLED_SECONDS)
-            self.files = {}
-            self.recording = True
+            self._files = {cause: {} for cause in ("", *tasks)}
+            self._requests += 1
+            self.recording = self._requests
             try:
                 request()
             finally:
-                self.recording = False
-            runs.append(self.files)
+                self.recording = 0
+            runs.append(dict.fromkeys(path for files in self._files.values() for path in files))
         return [path for path in runs[-1] if all(path in run for run in runs)]
+
+
+def is_periodic(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_qualname in PERIODIC:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def project_path(filename: str) -> str:
@@ -89,7 +133,7 @@ def trace() -> Trace:
     recorder = Recorder()
     threading.setprofile(recorder)
     try:
-        with running() as client:
+        with running(recorder) as client:
             return trace_requests(recorder, client)
     finally:
         threading.setprofile(None)
@@ -110,14 +154,14 @@ def trace_requests(recorder: Recorder, client: httpx.Client) -> Trace:
 
     predict()
     update()
-    predicted, updated = recorder.of(predict), recorder.of(update)
+    predicted, updated = recorder.of(predict), recorder.of(update, LEARNER, MIRROR)
     post("/models/default/snapshots", None)
     update()
     return Trace(predicted, updated, recorder.of(restore))
 
 
 @contextmanager
-def running() -> Iterator[httpx.Client]:
+def running(recorder: Recorder) -> Iterator[httpx.Client]:
     """What `ftrl serve` runs, in a thread of this process, on a server of its own."""
     from service.api.server.uvicorn_server import server_of
     from service.app import create_app
@@ -132,7 +176,7 @@ def running() -> Iterator[httpx.Client]:
         )
         app = create_app(settings, run_learner=True)
         started = threading.Event()
-        server = server_of(app.entry, settings, lambda: None, app.end_streams, started.set)
+        server = server_of(recorder.entry(app.entry), settings, lambda: None, app.end_streams, started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

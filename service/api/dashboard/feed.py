@@ -97,7 +97,7 @@ class Feed:
     def _welcome(self, listener: Listener) -> None:
         self._listeners.add(listener)
         if self._task is None:
-            self._task = asyncio.create_task(for_ever(self._run))
+            self._task = asyncio.create_task(for_ever(self._run), name="dashboard sampling")
         if listener.model in self._newest:
             listener.offer(self._newest[listener.model])
         else:

@@ -70,7 +70,9 @@ class Archiving:
         if not self.on or busy or now < self._due or replica.applied <= self.through:
             return
         self._due = now + SEGMENT_SECONDS
-        self._work = asyncio.create_task(self._archive(replica.keys, replica.applied))
+        self._work = asyncio.create_task(
+            self._archive(replica.keys, replica.applied), name=f"archiving of {self._model}"
+        )
         self._work.add_done_callback(self._ended)
 
     def _ended(self, work: asyncio.Task[None]) -> None:
