@@ -34,7 +34,7 @@ from service.storage.embedded import EmbeddedServer
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth, UnfitServer
 from service.storage.topology import Topology
-from service.telemetry.metrics import LOOK_EVERY_SECONDS, Metrics
+from service.telemetry.metrics import GAUGE_REFRESH_SECONDS, Metrics
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +133,8 @@ class Lifecycle:
 
     async def _refresh_metrics(self) -> None:
         while True:
-            self._metrics.look()
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            self._metrics.refresh()
+            await asyncio.sleep(GAUGE_REFRESH_SECONDS)
 
     async def _prepare(self) -> None:
         """Raises UnfitServer."""

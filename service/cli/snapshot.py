@@ -35,9 +35,9 @@ app = typer.Typer()
 @with_settings
 def list_command(settings: Settings, model: Model = "default", as_json: Json = False) -> None:
     """List the snapshots of a model, oldest first."""
-    from service.snapshots.store.catalogue import listed, print_table
+    from service.snapshots.store.catalogue import list_readable, print_table
 
-    found, damaged = listed(_catalogue(settings, model))
+    found, damaged = list_readable(_catalogue(settings, model))
     if as_json:
         _write_json(found)
     else:
@@ -50,11 +50,11 @@ def list_command(settings: Settings, model: Model = "default", as_json: Json = F
 @with_settings
 def show(settings: Settings, snapshot: Name, model: Model = "default") -> None:
     """Describe one snapshot, as JSON. Its checksum is verified."""
-    from service.snapshots.store.catalogue import described
+    from service.snapshots.store.catalogue import description_of
 
     catalogue = _catalogue(settings, model)
     entry = catalogue.find(snapshot)
-    _write_json(described(entry, catalogue.load(entry).header))
+    _write_json(description_of(entry, catalogue.load(entry).header))
 
 
 @app.command()

@@ -21,7 +21,7 @@ from service.models.mirror import Mirror
 from service.models.replica import Replica, read_commits
 from service.runtime.backoff import Backoff
 from service.settings.groups import LearnerSettings
-from service.snapshots.take.archiver import Archiving
+from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
@@ -57,7 +57,7 @@ class RetainedBytes:
             self._parts.append((entry, size))
         self._part_is_open = True
 
-    def keep_from(self, limit: int | None = None) -> LogId:
+    def oldest_retained(self, limit: int | None = None) -> LogId:
         """The oldest entry to keep, for a while under a lower limit; all before it may go."""
         most = self._limit if limit is None else min(limit, self._limit)
         while self._total > most and len(self._parts) > 1:
@@ -107,17 +107,17 @@ class Committer:
         settings: LearnerSettings,
         health: ServerHealth,
         evaluation: LiveEvaluation,
-        archiving: Archiving,
-        log_kept: RetainedBytes,
-        commits_kept: RetainedBytes,
+        archiver: LogArchiver,
+        retained_log: RetainedBytes,
+        retained_commits: RetainedBytes,
     ) -> None:
         self._mirror = mirror
         self._evaluation = evaluation
-        self._archiving = archiving
+        self._archiver = archiver
         self._settings = settings
         self._health = health
-        self._log_kept = log_kept
-        self._commits_kept = commits_kept
+        self._retained_log = retained_log
+        self._retained_commits = retained_commits
 
     @classmethod
     async def start(
@@ -126,7 +126,7 @@ class Committer:
         settings: LearnerSettings,
         health: ServerHealth,
         evaluation: LiveEvaluation,
-        archiving: Archiving,
+        archiver: LogArchiver,
     ) -> Committer:
         replica, channel = mirror.replica, mirror.channel
         keys = replica.keys
@@ -135,7 +135,7 @@ class Committer:
             settings,
             health,
             evaluation,
-            archiving,
+            archiver,
             await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
             await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
         )
@@ -159,8 +159,8 @@ class Committer:
         self._evaluation.moved_to(commit.token)
         self._mirror.heard()
         for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
-            self._log_kept.add(entry, size)
-        self._commits_kept.add(
+            self._retained_log.add(entry, size)
+        self._retained_commits.add(
             position,
             commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
         )
@@ -208,13 +208,15 @@ class Committer:
         # of the commits what a mirror that is up to date needs.
         shedding = self._health.shedding
         kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
-        log_from = self._log_kept.keep_from()
-        if self._archiving.on and not shedding:
+        log_from = self._retained_log.oldest_retained()
+        if self._archiver.on and not shedding:
             # The server's own clock would not wait for the archive: what may go is decided here.
             expired = LogId(max(0, commit.applied.milliseconds - kept_ms), 0)
-            log_from = min(max(log_from, expired), self._archiving.through)
+            log_from = min(max(log_from, expired), self._archiver.through)
             kept_ms = FOREVER_MS
-        commits_from = self._commits_kept.keep_from(self._health.limit_bytes // 20 if shedding else None)
+        commits_from = self._retained_commits.oldest_retained(
+            self._health.limit_bytes // 20 if shedding else None
+        )
         return Trims(commits_from, log_from, kept_ms)
 
 

@@ -20,7 +20,7 @@ from service.feedback.store import Swept, Waiting
 from service.feedback.sweeper import sweep_pending
 from service.learning.commit import Committer
 from service.learning.live_evaluation import LiveEvaluation
-from service.learning.loop import LogLearning
+from service.learning.loop import LearningLoop
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, load_replica
 from service.runtime.backoff import Backoff
@@ -29,8 +29,8 @@ from service.settings.groups import LearningSettings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
-from service.snapshots.take.archiver import Archiving
-from service.snapshots.take.snapshotter import Snapshots
+from service.snapshots.take.archiver import LogArchiver
+from service.snapshots.take.snapshotter import Snapshotter
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
@@ -102,11 +102,11 @@ class Learner:
         self._metrics = metrics
         self._lease = Lease(topology, lease_key(model), settings.lease_seconds)
         self._mirror = Mirror(topology, model, shortcut_of(settings, store))
-        self._snapshots = Snapshots(topology, model, settings, store, metrics)
-        self._archiving = Archiving(topology, model, settings, store, metrics)
+        self._snapshots = Snapshotter(topology, model, settings, store, metrics)
+        self._archiver = LogArchiver(topology, model, settings, store, metrics)
         self._gate = RollbackGate(topology, model, store, metrics)
         self._evaluation = LiveEvaluation(model, metrics)
-        self._learning = LogLearning(
+        self._learning = LearningLoop(
             topology,
             self._mirror,
             lambda: self._lease.held,
@@ -134,7 +134,7 @@ class Learner:
     async def _run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._snapshots.close)
-            stack.push_async_callback(self._archiving.close)
+            stack.push_async_callback(self._archiver.close)
             stack.push_async_callback(self._gate.close)
             stack.push_async_callback(self._learning.close)
             stack.push_async_callback(self._mirror.close)
@@ -183,8 +183,8 @@ class Learner:
     async def _lead(self, committer: Committer) -> None:
         if self._learning.settled:
             await self._snapshots.look(self._mirror.replica)
-            if self._archiving.on:
-                self._archiving.look(self._mirror.replica)
+            if self._archiver.on:
+                self._archiver.look(self._mirror.replica)
             if self._mirror.replica.config.snapshots.auto_rollback is not None:
                 self._gate.judge(self._mirror.replica)
         if self._blocked:
@@ -210,9 +210,9 @@ class Learner:
 
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
-        self._archiving.lead()
+        self._archiver.lead()
         self._committer = await Committer.start(
-            self._mirror, self._settings, self._health, self._evaluation, self._archiving
+            self._mirror, self._settings, self._health, self._evaluation, self._archiver
         )
         replica = self._mirror.replica
         hashing, family = replica.config.hashing, replica.config.hyper.family
@@ -237,9 +237,9 @@ class Learner:
         if self._mirror.loads:  # so that snapshots tell what is in force
             self._mirror.replica.take_feedback(waiting.stored, waiting.config)
         if self.leading:
-            self._metrics.waits(self.model, swept, waiting.config.max_bytes)
+            self._metrics.show_pending(self.model, swept, waiting.config.max_bytes)
         else:
-            self._metrics.waits_elsewhere(self.model, swept)
+            self._metrics.pending_shown_elsewhere(self.model, swept)
 
     async def _wait_for_operator(self) -> None:
         """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""

@@ -45,7 +45,7 @@ class LiveEvaluation:
 
     def __init__(self, model: str, metrics: Metrics) -> None:
         self._model = model
-        self._teller = Teller(model, metrics)
+        self._publisher = EvaluationPublisher(model, metrics)
         self._token: bytes | None = None
         self._evaluations: Evaluations
         self._unreadable: list[bytes] = []  # fields that the next commit deletes
@@ -75,7 +75,7 @@ class LiveEvaluation:
         if b"\1" in learned.skipped.tobytes():  # a few times as fast as any()
             margins = np.where(learned.skipped, np.nan, margins)
         self._evaluations.add(margins, batch, entry.id.milliseconds)
-        self._teller.heard()
+        self._publisher.heard()
 
     def take(self) -> EvaluationChanges:
         """For the commit of what was added; to be taken once, and sent until the commit is known."""
@@ -90,11 +90,11 @@ class LiveEvaluation:
     async def tell(self, mirror: Mirror) -> None:
         """A little of it, if it is time. The learner must not have learned more than is committed."""
         if self._token == mirror.replica.token:
-            await self._teller.turn(self._evaluations, mirror)
+            await self._publisher.turn(self._evaluations, mirror)
 
     def waits_for(self) -> float:
         """Seconds until it has something to tell, if nothing is learned meanwhile."""
-        return self._teller.waits_for()
+        return self._publisher.waits_for()
 
     def _take_up(self, replica: Replica, fields: dict[bytes, bytes], names: dict[bytes, bytes]) -> None:
         config = replica.config.evaluation
@@ -105,10 +105,10 @@ class LiveEvaluation:
             log.error("the evaluation of %s begins anew: %s", self._model, damage)  # noqa: TRY400
             self._evaluations, self._unreadable = Evaluations(config), list(fields)
         self._evaluations.know(unpack_names(names.items()))
-        self._teller.restart(sliced=self._evaluations.slices is not None)
+        self._publisher.restart(sliced=self._evaluations.slices is not None)
 
 
-class Teller:
+class EvaluationPublisher:
     """Reports and counts piece by piece, between the commits of the learner. `clock`: in seconds."""
 
     def __init__(self, model: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
@@ -168,7 +168,7 @@ class Teller:
             self._count(replica, now)
         elif told := next(self._slicing):
             self._slicing, self._slices, self._news = None, told, True
-            self._metrics.slices_are(self._model, told.names)
+            self._metrics.retain_slices(self._model, told.names)
         return None
 
     def _report(self, evaluations: Evaluations, replica: Replica) -> dict[bytes, bytes]:

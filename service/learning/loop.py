@@ -24,7 +24,7 @@ ENTRIES_A_READ = 128
 TRIM_EVERY_SECONDS = 1.0
 
 
-class LogLearning:
+class LearningLoop:
     """Changes the arrays of the mirror ahead of the commit, and has them loaded again where that is refused.
 
     `settled`: whether they are exactly those of the replica's commit.

@@ -21,7 +21,7 @@ from model_core.learning.census import Census
 from service import __version__
 from service.telemetry.exposition import TextFormat, WrittenGauge
 from service.telemetry.instruments import WORST_HIGH, WORST_LOW, Instruments, Mode
-from service.telemetry.multiprocess import absent, process_registry, shared_directory, whole_registry
+from service.telemetry.multiprocess import absent, combined_registry, process_registry, shared_directory
 
 DETAIL_WINDOWS: tuple[Window, ...] = ("1h", "24h")
 """Those of which there are reliability and slices."""
@@ -72,7 +72,7 @@ class QualityMetrics(Instruments):
             ):
                 self._show(gauge, number, model, feature, value, window)
 
-    def slices_are(self, model: str, slices: Collection[tuple[str, str]]) -> None:
+    def retain_slices(self, model: str, slices: Collection[tuple[str, str]]) -> None:
         """By feature and value; others that there were go."""
         wanted = {(model, *of, window) for of in slices for window in DETAIL_WINDOWS}
         for gauge in (
@@ -105,7 +105,7 @@ class QualityMetrics(Instruments):
                 gauge.keep((), model)
 
 
-LOOK_EVERY_SECONDS = 1.0
+GAUGE_REFRESH_SECONDS = 1.0
 FATES = (
     *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
     *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
@@ -134,7 +134,7 @@ class LogLag(Protocol):
     seconds: float
 
 
-class WaitingPredictions(Protocol):
+class PendingPredictions(Protocol):
     """What waits for labels; `counts`: how many there ever were, by fate."""
 
     @property
@@ -163,10 +163,10 @@ class Metrics(QualityMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.shared = shared_directory()
-        self._exposed = self.registry if self.shared is None else whole_registry(self.shared)
+        self._exposed = self.registry if self.shared is None else combined_registry(self.shared)
         self._processes = process_registry(self.shared)
         self._text = TextFormat()
-        self._looks: list[Callable[[], None]] = [self._look_at_gc]
+        self._refreshers: list[Callable[[], None]] = [self._refresh_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._predictions: dict[str, Counter] = {}
         self._loads: dict[str, int] = {}
@@ -174,13 +174,13 @@ class Metrics(QualityMetrics):
         self._collected = [(0, 0)] * 3
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
-    def look_with(self, look: Callable[[], None]) -> None:
-        """`look` sets gauges from what others keep; it is called on the loop that serves them."""
-        self._looks.append(look)
+    def refresh_with(self, refresher: Callable[[], None]) -> None:
+        """Register a function that sets gauges; each `refresh` calls it, on the event loop of the caller."""
+        self._refreshers.append(refresher)
 
-    def look(self) -> None:
-        for look in self._looks:
-            look()
+    def refresh(self) -> None:
+        for refresher in self._refreshers:
+            refresher()
 
     def render(self) -> bytes:
         """After `look`. From any thread, as reading the files of several processes takes milliseconds."""
@@ -218,7 +218,7 @@ class Metrics(QualityMetrics):
     def label_arrived(self, model: str, delay_seconds: float) -> None:
         self.label_delay_seconds.labels(model).observe(delay_seconds)
 
-    def waits(self, model: str, waiting: WaitingPredictions, limit_bytes: int) -> None:
+    def show_pending(self, model: str, waiting: PendingPredictions, limit_bytes: int) -> None:
         """Of the learner that leads. The counts are Redis's, of the model's whole life: this process begins
         with them as it finds them, since what came while nobody led counts too.
         """
@@ -233,7 +233,7 @@ class Metrics(QualityMetrics):
         self._show(self.feedback_limit_bytes, limit_bytes, model)
         self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
 
-    def waits_elsewhere(self, model: str, waiting: WaitingPredictions) -> None:
+    def pending_shown_elsewhere(self, model: str, waiting: PendingPredictions) -> None:
         """What another leader counts, this process does not count again when it leads again."""
         if model in self._fates:
             self._fates[model] = waiting.counts
@@ -246,7 +246,7 @@ class Metrics(QualityMetrics):
         self.mirror_loads.labels(model).inc(new if new >= 0 else loads)
         self._loads[model] = loads
 
-    def mirrors_are_of(self, models: Iterable[str]) -> None:
+    def retain_mirrors(self, models: Iterable[str]) -> None:
         """Forgets the mirrors of all others: these models were deleted."""
         for model in self._loads.keys() - set(models):
             del self._loads[model]
@@ -285,7 +285,7 @@ class Metrics(QualityMetrics):
         self._show(self.rounds, rounds, model)
         self._show(self.features_seen, features, model)
 
-    def counts_snapshots(self, model: str, failures: Iterable[str]) -> None:
+    def start_snapshot_counters(self, model: str, failures: Iterable[str]) -> None:
         """From zero on, or nobody would see the first of them."""
         for reason in failures:
             self.snapshot_failures.labels(model, reason)
@@ -316,7 +316,7 @@ class Metrics(QualityMetrics):
         else:
             gauge.labels(*labels).set(absent(mode))
 
-    def _look_at_gc(self) -> None:
+    def _refresh_gc(self) -> None:
         for generation, stats in enumerate(gc.get_stats()):
             runs, objects = self._collected[generation]
             self._collected[generation] = (stats["collections"], stats["collected"])

@@ -70,7 +70,7 @@ def process_registry(shared: Path | None) -> CollectorRegistry:
     return registry
 
 
-def whole_registry(shared: Path) -> CollectorRegistry:
+def combined_registry(shared: Path) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(_Whole(shared))
     return registry

@@ -44,7 +44,7 @@ def test_the_configuration_is_valid() -> None:
 
 def test_the_metrics_are_named_as_prometheus_wants_them() -> None:
     metrics = Metrics()
-    metrics.look()
+    metrics.refresh()
     assert promtool("check", "metrics", text=metrics.render().decode()) == ""
 
 

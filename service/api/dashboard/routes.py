@@ -21,7 +21,7 @@ def add_dashboard(app: FastAPI, services: Services, settings: Settings, metrics:
     """None of it is in the OpenAPI document: it is there for people."""
     assets = Assets()
     feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
-    metrics.look_with(lambda: metrics.live_streams.set(feed.listeners))
+    metrics.refresh_with(lambda: metrics.live_streams.set(feed.listeners))
 
     async def page(request: Request) -> Response:
         return assets.page(request)

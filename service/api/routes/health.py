@@ -19,7 +19,7 @@ from service.telemetry.metrics import Metrics
 
 
 def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
-    metrics.look_with(functools.partial(look_at, services, settings, metrics))
+    metrics.refresh_with(functools.partial(look_at, services, settings, metrics))
 
     async def livez() -> dict[str, str]:
         """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
@@ -38,7 +38,7 @@ def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings,
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, **ANYBODY.declared)
     async def prometheus() -> Response:
         """Prometheus instruments: of the whole service where several API processes share a port."""
-        metrics.look()
+        metrics.refresh()
         if metrics.shared is None:  # in a thread it would wait for the interpreter longer than it works
             text = metrics.render()
         else:
@@ -95,7 +95,7 @@ def look_at(services: Services, settings: ModelSettings, metrics: Metrics) -> No
     metrics.redis_persistence_ok.set(health.persistence_ok)
     metrics.redis_shedding.set(health.shedding)
     opened = services.models.opened()
-    metrics.mirrors_are_of(model.name for model in opened)
+    metrics.retain_mirrors(model.name for model in opened)
     for model in opened:
         mirror = model.mirror
         metrics.mirrored(

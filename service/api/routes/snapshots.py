@@ -24,7 +24,13 @@ from service.models.replica import read_meta
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
 from service.snapshots.restore.restore import RestorePlan, restore
-from service.snapshots.store.catalogue import TAG_PATTERN, Catalogue, checked_tag, described, listed
+from service.snapshots.store.catalogue import (
+    TAG_PATTERN,
+    Catalogue,
+    checked_tag,
+    description_of,
+    list_readable,
+)
 from service.snapshots.take.requests import request_snapshot
 from service.storage.keys import ModelKeys
 
@@ -114,7 +120,7 @@ def add_snapshot_routes(
     async def list_snapshots(name: ModelName) -> SnapshotList:
         """The snapshots of a model, also of one that was deleted."""
         model = await services.aliases.named(checked_name(name))
-        found, damaged = await asyncio.to_thread(lambda: listed(services.snapshots.of(model)))
+        found, damaged = await asyncio.to_thread(lambda: list_readable(services.snapshots.of(model)))
         if not found and not damaged:
             await services.aliases.open(name)
         return SnapshotList(snapshots=[SnapshotDescription(**one) for one in found], damaged=damaged)
@@ -127,7 +133,7 @@ def add_snapshot_routes(
 
         def find(catalogue: Catalogue) -> SnapshotDescription:
             entry = catalogue.find(snapshot)
-            return SnapshotDescription(**described(entry, catalogue.header(entry)))
+            return SnapshotDescription(**description_of(entry, catalogue.header(entry)))
 
         model = await services.aliases.named(checked_name(name))
         return await asyncio.to_thread(lambda: find(services.snapshots.of(model)))

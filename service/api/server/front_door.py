@@ -50,7 +50,7 @@ class FrontDoor:
             if route.path.startswith(MODEL_TEMPLATE)
         }
         self._in_progress = dict.fromkeys((*(route.path for route in posts), OTHER), 0)
-        metrics.look_with(self._look)
+        metrics.refresh_with(self._look)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

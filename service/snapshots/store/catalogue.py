@@ -28,11 +28,11 @@ from service.snapshots.store.codec import SUFFIX, read_header, read_snapshot, re
 from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
 
-FEWEST_COLUMNS = 120
+MIN_TABLE_COLUMNS = 120
 """Of a table. On a narrower screen its lines break; an id is to be copied, so none of it may be left out."""
 
 
-def described(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
+def description_of(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
     return {
         "id": entry.id,
         "model": header.model,
@@ -53,13 +53,13 @@ def described(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
     }
 
 
-def listed(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
+def list_readable(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
     """Those that can be read, oldest first, and what is wrong with the others."""
     found: list[dict[str, Any]] = []
     damaged: list[str] = []
     for entry in catalogue.entries():
         try:
-            found.append(described(entry, catalogue.header(entry)))
+            found.append(description_of(entry, catalogue.header(entry)))
         except DamagedSnapshot as wrong:
             damaged.append(wrong.detail)
         except UnknownSnapshot:  # deleted since the names were read
@@ -80,7 +80,7 @@ def print_table(found: list[dict[str, Any]]) -> None:
             *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
         )
     console = Console()
-    Console(width=max(console.width, FEWEST_COLUMNS)).print(table)
+    Console(width=max(console.width, MIN_TABLE_COLUMNS)).print(table)
 
 
 GOOD = "good"

@@ -80,7 +80,7 @@ class LogArchive:
         with store_answers("delete from"):
             self._store.remove(self._prefix + segment.name)
 
-    def forget_others(self, before: int) -> None:
+    def remove_others(self, before: int) -> None:
         """Segments of other incarnations that ended before that time, in milliseconds. What a log held is
         learned again by its own incarnation only.
         """

@@ -30,7 +30,7 @@ ENTRIES_A_READ = 200
 OTHERS_SECONDS = 3600.0
 
 
-class Archiving:
+class LogArchiver:
     """Of one learner's model; does nothing unless `log_archive_seconds` is set. `look` is called between
     commits.
     """
@@ -161,5 +161,5 @@ class Archiving:
         if time.monotonic() < self._others_due:
             return
         oldest = round((time.time() - self._settings.log_archive_seconds) * 1000)
-        await asyncio.to_thread(archive.forget_others, oldest)
+        await asyncio.to_thread(archive.remove_others, oldest)
         self._others_due = time.monotonic() + OTHERS_SECONDS

@@ -33,7 +33,7 @@ async def read_base(channel: Channel, meta: str) -> Base:
     return Base(snapshot.decode(), LogId.parse(applied), int(number))
 
 
-class Place(NamedTuple):
+class ReplicaPosition(NamedTuple):
     """Where a replica stood."""
 
     keys: ModelKeys
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     applied: LogId
 
     @classmethod
-    def of(cls, replica: Replica) -> Place:
+    def of(cls, replica: Replica) -> ReplicaPosition:
         return cls(replica.keys, replica.config, replica.revision, replica.token, replica.applied)
 
 
@@ -56,13 +56,13 @@ class Earlier(NamedTuple):
     saved: bool
 
 
-async def earlier_snapshots(channel: Channel, store: SnapshotStore, place: Place) -> Earlier:
+async def earlier_snapshots(channel: Channel, store: SnapshotStore, place: ReplicaPosition) -> Earlier:
     """Raises ServiceError where the store fails, and what Channel.call raises."""
     base = await read_base(channel, place.keys.meta)
     return await asyncio.to_thread(lambda: _earlier(store.of(place.keys.model), place, base))
 
 
-def _earlier(catalogue: Catalogue, place: Place, base: Base) -> Earlier:
+def _earlier(catalogue: Catalogue, place: ReplicaPosition, base: Base) -> Earlier:
     entries = catalogue.entries()
     if not entries:
         return Earlier(None, False)
@@ -71,7 +71,7 @@ def _earlier(catalogue: Catalogue, place: Place, base: Base) -> Earlier:
     return Earlier(newest.written, saved)
 
 
-def _is_base(catalogue: Catalogue, entries: Sequence[Entry], place: Place, base: Base) -> bool:
+def _is_base(catalogue: Catalogue, entries: Sequence[Entry], place: ReplicaPosition, base: Base) -> bool:
     """Whether the model is still what it began with: a clone, or restored, and nothing learned since."""
     if base.applied != place.applied:
         return False

@@ -75,7 +75,7 @@ async def request_snapshot(
     raise NoLearner(keys.model)
 
 
-async def waiting_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
+async def pending_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
     """They stay until `answer` removes them."""
     found = await channel.call("LRANGE", keys.snapshot_requests, 0, MAX_AT_ONCE - 1)
     return [SnapshotRequest.parse(packed) for packed in found]
@@ -102,7 +102,7 @@ def _told(reply: dict[str, Any]) -> dict[str, Any]:
 log = logging.getLogger(__name__)
 
 
-class Answering:
+class RequestQueue:
     """A request stays in its list until it is answered: a learner that dies leaves it to the next."""
 
     def __init__(self, topology: Topology) -> None:
@@ -113,7 +113,7 @@ class Answering:
 
     async def look(self, channel: Channel, keys: ModelKeys) -> None:
         """Tells those who could not be told. Raises what Channel.call raises."""
-        asking = await waiting_requests(channel, keys)
+        asking = await pending_requests(channel, keys)
         ids = {request.id for request in asking}
         self._in_hand &= ids
         self._untold = {id_: reply for id_, reply in self._untold.items() if id_ in ids}

@@ -15,8 +15,8 @@ from service.runtime.tasks import begin, cancel_all
 from service.settings.groups import SnapshotSettings
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.capture import capture
-from service.snapshots.take.origin import Place, earlier_snapshots
-from service.snapshots.take.requests import FAILURES, Answering
+from service.snapshots.take.origin import ReplicaPosition, earlier_snapshots
+from service.snapshots.take.requests import FAILURES, RequestQueue
 from service.snapshots.take.schedule import Schedule
 from service.snapshots.take.writer import Writer
 from service.storage.channel import Channel
@@ -31,7 +31,7 @@ REQUESTS_POLL_SECONDS = 0.25
 SCHEDULE, SHUTDOWN = "schedule", "shutdown"
 
 
-class Snapshots:
+class Snapshotter:
     """Of one learner's model. `look` is called between commits, `last_look` when the learner ends, and
     `close` after that. One snapshot is written at a time.
     """
@@ -49,8 +49,8 @@ class Snapshots:
         self._metrics = metrics
         self._channel = Channel(topology)
         self._schedule = Schedule(settings)
-        self._answering = Answering(topology)
-        self._writer = Writer(model, settings, store, metrics, self._schedule, self._answering)
+        self._requests = RequestQueue(topology)
+        self._writer = Writer(model, settings, store, metrics, self._schedule, self._requests)
         self._asking: asyncio.Task[None] | None = None
         self._asking_channel = Channel(topology)
         self._generation = 0
@@ -60,10 +60,10 @@ class Snapshots:
         """The schedule goes on where the learner before left it, as soon as the store says where that was."""
         self._schedule.begin(replica)
         self._generation = replica.generation
-        self._metrics.counts_snapshots(self._model, FAILURES)
+        self._metrics.start_snapshot_counters(self._model, FAILURES)
         if self._asking is not None:  # of an earlier time at the lead: what it finds is not of this place
             self._asking.cancel()
-        asking = self._ask_for_earlier(Place.of(replica))
+        asking = self._ask_for_earlier(ReplicaPosition.of(replica))
         self._asking = begin(asking, f"earlier snapshots of {self._model} are not known")
 
     async def look(self, replica: Replica) -> None:
@@ -77,10 +77,10 @@ class Snapshots:
         if replica.generation != self._generation:
             self._generation = replica.generation
             self._metrics.restores.labels(self._model).inc()
-        await self._answering.look(self._channel, replica.keys)
+        await self._requests.look(self._channel, replica.keys)
         if self._writer.busy:
             return
-        if reason := self._answering.reason:
+        if reason := self._requests.reason:
             await self._start(replica, reason)
         elif self._schedule.is_due(replica):
             await self._start(replica, SCHEDULE)
@@ -98,7 +98,7 @@ class Snapshots:
         await self._writer.finish()
         if self._asking is not None:
             await cancel_all([self._asking])
-        await self._answering.close()
+        await self._requests.close()
         await self._asking_channel.close()
         await self._channel.close()
 
@@ -109,7 +109,7 @@ class Snapshots:
             return  # somebody else moved the model: the learner is about to notice
         started = time.monotonic()
         self._schedule.started(replica.applied_number)
-        asked = self._answering.take()  # only now, as the above may fail
+        asked = self._requests.take()  # only now, as the above may fail
         (copied,) = await asyncio.gather(
             asyncio.to_thread(capture, replica, stored.fields), return_exceptions=True
         )
@@ -118,7 +118,7 @@ class Snapshots:
             return
         self._writer.start(copied, reason, asked, time.monotonic() - started)
 
-    async def _ask_for_earlier(self, place: Place) -> None:
+    async def _ask_for_earlier(self, place: ReplicaPosition) -> None:
         try:
             earlier = await earlier_snapshots(self._asking_channel, self._store, place)
         except ServiceError as failure:

@@ -12,11 +12,11 @@ from typing import Any
 from service.errors import ServiceError
 from service.runtime.tasks import begin, cancel_all, in_daemon_thread
 from service.settings.groups import SnapshotSettings
-from service.snapshots.store.catalogue import Entry, SnapshotStore, described
+from service.snapshots.store.catalogue import Entry, SnapshotStore, description_of
 from service.snapshots.take.capture import Capture
 from service.snapshots.take.requests import (
     STOPPED,
-    Answering,
+    RequestQueue,
     SnapshotRequest,
     detail_of,
     failed,
@@ -39,14 +39,14 @@ class Writer:
         store: SnapshotStore,
         metrics: Metrics,
         schedule: Schedule,
-        answering: Answering,
+        requests: RequestQueue,
     ) -> None:
         self._model = model
         self._settings = settings
         self._store = store
         self._metrics = metrics
         self._schedule = schedule
-        self._answering = answering
+        self._requests = requests
         self._writing: asyncio.Task[None] | None = None
         self._stop_by = math.inf
 
@@ -85,7 +85,7 @@ class Writer:
         self._metrics.snapshot_failures.labels(self._model, reason_of(failure)).inc()
         unforeseen = None if isinstance(failure, ServiceError) else failure
         log.error("snapshot of %s failed: %s", self._model, detail_of(failure), exc_info=unforeseen)
-        await self._answering.answer(keys, asked, failed(failure))
+        await self._requests.answer(keys, asked, failed(failure))
 
     async def _write(
         self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
@@ -107,7 +107,7 @@ class Writer:
             "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning stood still for %.0f ms)",
             *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
         )
-        await self._answering.answer(copied.keys, asked, description)
+        await self._requests.answer(copied.keys, asked, description)
 
 
 def write_and_retain(
@@ -125,4 +125,4 @@ def write_and_retain(
     snapshot = copied.snapshot(reason)
     entry = catalogue.write(snapshot, tags)
     catalogue.retain(store.kept, needed)
-    return entry, described(entry, snapshot.header)
+    return entry, description_of(entry, snapshot.header)

@@ -14,7 +14,7 @@ from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.log_archive import LogArchive, RawEntry, Segment
 from service.snapshots.store.objects import open_store
-from service.snapshots.take.archiver import Archiving
+from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import open_channel
 from service.storage.records import LogId
 from tests.conftest import SettingsFactory
@@ -46,7 +46,7 @@ async def archived(
     segments are left when the old ones have gone.
     """
     settings = system.settings.model_copy(update={"log_archive_seconds": seconds})
-    archiving = Archiving(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
+    archiving = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
     replica = model.mirror.replica
     archiving.look(replica)
     await until(lambda: archiving.through >= replica.applied)
@@ -126,7 +126,7 @@ async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: 
         written = LogId(newest.milliseconds - round(age * 1000), 0)
         deleted.write(first, first + 5, [RawEntry(written, [b"n", b"0", b"e", b""])])
     settings = system.settings.model_copy(update={"log_archive_seconds": DAY})
-    archiving = Archiving(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
+    archiving = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
     archiving.look(model.mirror.replica)
     await until(lambda: [one.first for one in deleted.segments()] == [5])
     await archiving.close()

@@ -25,7 +25,7 @@ from service.errors import (
     UnknownSnapshot,
 )
 from service.runtime.files import PARTIAL
-from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry, listed
+from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry, list_readable
 from service.snapshots.store.objects import (
     ABANDONED_SECONDS,
     DirectoryStore,
@@ -255,7 +255,7 @@ def test_a_snapshot_that_is_deleted_while_all_are_listed_is_left_out(store: Obje
             super().delete(first)
             return found
 
-    found, damaged = listed(Stale(store, "clicks"))
+    found, damaged = list_readable(Stale(store, "clicks"))
     assert ([one["id"] for one in found], damaged) == ([second.id], [])
 
 

@@ -14,7 +14,7 @@ from service.models.registry import OpenModel
 from service.snapshots.restore.create import clone
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.requests import SnapshotRequest, request_snapshot
-from service.snapshots.take.snapshotter import Snapshots
+from service.snapshots.take.snapshotter import Snapshotter
 from service.storage.channel import open_channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogId
@@ -66,7 +66,7 @@ async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left
 ) -> None:
     model = await system.model(CONFIG)
     store = SnapshotStore(system.settings)
-    snapshots = Snapshots(system.topology, model.name, system.settings, store, system.metrics)
+    snapshots = Snapshotter(system.topology, model.name, system.settings, store, system.metrics)
     before = asyncio.all_tasks()
     for _ in range(3):
         snapshots.lead(model.mirror.replica)

@@ -19,21 +19,21 @@ def counted(metrics: Metrics, fate: str) -> float | None:
 
 def test_what_came_before_the_first_look_of_a_leader_is_counted() -> None:
     metrics = Metrics()
-    metrics.waits_elsewhere(MODEL, swept(logged=3))
+    metrics.pending_shown_elsewhere(MODEL, swept(logged=3))
     assert counted(metrics, "logged") is None, "only who leads shows it"
-    metrics.waits(MODEL, swept(logged=5, shown=1), 1)
+    metrics.show_pending(MODEL, swept(logged=5, shown=1), 1)
     assert (counted(metrics, "logged"), counted(metrics, "shown"), counted(metrics, "late")) == (5, 1, 0)
 
 
 def test_what_another_leader_counted_meanwhile_is_not_counted_again() -> None:
     metrics = Metrics()
-    metrics.waits(MODEL, swept(logged=5), 1)
-    metrics.waits_elsewhere(MODEL, swept(logged=9))
-    metrics.waits(MODEL, swept(logged=10), 1)
+    metrics.show_pending(MODEL, swept(logged=5), 1)
+    metrics.pending_shown_elsewhere(MODEL, swept(logged=9))
+    metrics.show_pending(MODEL, swept(logged=10), 1)
     assert counted(metrics, "logged") == 6
 
 
 def test_a_model_without_logged_predictions_has_no_series() -> None:
     metrics = Metrics()
-    metrics.waits(MODEL, swept(), 1)
+    metrics.show_pending(MODEL, swept(), 1)
     assert counted(metrics, "logged") is None

@@ -23,7 +23,7 @@ def test_slices_are_shown_for_an_hour_and_a_day_and_go_when_there_is_none() -> N
     for value in ("phone", 'a "b"'):
         metrics.sliced("m", "device", value, FIGURES)
     assert len(shown(metrics)) == 2 * 2 * 4
-    metrics.slices_are("m", {("device", "phone")})
+    metrics.retain_slices("m", {("device", "phone")})
     assert len(shown(metrics)) == 2 * 4
     assert 'ftrl_slice_clicks{feature="device",model="m",value="phone",window="1h"}' in shown(metrics)
     metrics.learner_state("m", leading=False, blocked=False)

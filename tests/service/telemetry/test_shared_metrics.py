@@ -40,7 +40,7 @@ def test_the_text_is_what_the_library_writes() -> None:
     metrics.observe_request("/predict", "POST", 200, 0.003)
     metrics.predicted('a "model"\\with\nall', 3)
     metrics.mirrored("default", age_seconds=0.1, rounds=10**9, loads=1, mixed_names=0)
-    metrics.look()
+    metrics.refresh()
 
     def families(text: str) -> list[tuple[str, str, str, list[object]]]:
         parsed = text_string_to_metric_families(text)

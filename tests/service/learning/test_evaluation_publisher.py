@@ -11,7 +11,12 @@ import pytest
 
 from model_core.evaluation.figures import Figures, Window
 from model_core.examples.batch import ExampleBatch
-from service.learning.live_evaluation import REPORT_EVERY_SECONDS, RESTS_A_PIECE, SLICES_EVERY_SECONDS, Teller
+from service.learning.live_evaluation import (
+    REPORT_EVERY_SECONDS,
+    RESTS_A_PIECE,
+    SLICES_EVERY_SECONDS,
+    EvaluationPublisher,
+)
 from service.models.config.model import ModelConfig
 from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.slices import SliceName
@@ -82,22 +87,22 @@ async def stored(mirror: Mirror, field: bytes) -> Any:
 
 async def test_all_work_of_a_turn_counts_and_is_followed_by_twenty_times_as_much_rest(mirror: Mirror) -> None:
     clock = Clock()
-    teller = Teller("clicks", WorkingMetrics(clock), clock)
-    teller.restart(sliced=True)
+    publisher = EvaluationPublisher("clicks", WorkingMetrics(clock), clock)
+    publisher.restart(sliced=True)
     evaluations = evaluations_of(200)
-    await teller.turn(evaluations, mirror)
+    await publisher.turn(evaluations, mirror)
     assert await stored(mirror, FIGURES) is not None
     worked = clock.now - 100.0
     assert worked == 10 * WORK_SECONDS  # five windows, by weight and without
     rest = RESTS_A_PIECE * worked
-    assert teller.waits_for() == rest
+    assert publisher.waits_for() == rest
     clock.now += rest / 2
     await mirror.channel.call("HDEL", mirror.replica.keys.evaluation, FIGURES)
-    teller.heard()
-    await teller.turn(evaluations, mirror)
+    publisher.heard()
+    await publisher.turn(evaluations, mirror)
     assert await stored(mirror, FIGURES) is None, "it rests"
     clock.now += rest / 2
-    await teller.turn(evaluations, mirror)
+    await publisher.turn(evaluations, mirror)
     assert await stored(mirror, FIGURES) is not None
 
 
@@ -106,14 +111,14 @@ async def test_slices_are_told_a_few_at_a_time_and_stored_together_with_the_next
 ) -> None:
     clock = Clock()
     metrics = WorkingMetrics(clock)
-    teller = Teller("clicks", metrics, clock)
-    teller.restart(sliced=True)
+    publisher = EvaluationPublisher("clicks", metrics, clock)
+    publisher.restart(sliced=True)
     evaluations = evaluations_of(300 * VALUES)
     most = turns = 0
     while (report := await stored(mirror, FIGURES)) is None or report["slices_t"] is None:
-        clock.now += teller.waits_for()
+        clock.now += publisher.waits_for()
         before = metrics.slices_shown
-        await teller.turn(evaluations, mirror)
+        await publisher.turn(evaluations, mirror)
         most, turns = max(most, metrics.slices_shown - before), turns + 1
     assert most <= 2, "of 1.5 ms each"
     assert turns > VALUES / 2
@@ -128,15 +133,15 @@ async def test_slices_are_told_a_few_at_a_time_and_stored_together_with_the_next
 
 async def test_reports_go_on_while_the_slices_are_told_less_often(mirror: Mirror) -> None:
     clock = Clock()
-    teller = Teller("clicks", Metrics(), clock)
-    teller.restart(sliced=True)
+    publisher = EvaluationPublisher("clicks", Metrics(), clock)
+    publisher.restart(sliced=True)
     evaluations = evaluations_of(200)
     told = []
     for t in range(15):
         mirror.replica.state.t = t
-        teller.heard()
+        publisher.heard()
         for _ in range(200):  # the clock stands still: each turn is at once
-            await teller.turn(evaluations, mirror)
+            await publisher.turn(evaluations, mirror)
         report = await stored(mirror, FIGURES)
         told.append((report["t"], report["slices_t"]))
         clock.now += REPORT_EVERY_SECONDS
@@ -150,11 +155,11 @@ async def test_reports_go_on_while_the_slices_are_told_less_often(mirror: Mirror
 
 async def test_of_a_model_without_slices_none_are_stored(mirror: Mirror) -> None:
     clock = Clock()
-    teller = Teller("clicks", Metrics(), clock)
-    teller.restart(sliced=False)
+    publisher = EvaluationPublisher("clicks", Metrics(), clock)
+    publisher.restart(sliced=False)
     evaluations = Evaluations(EvaluationConfig())
     for _ in range(20):
-        await teller.turn(evaluations, mirror)
+        await publisher.turn(evaluations, mirror)
         clock.now += REPORT_EVERY_SECONDS
     assert (await stored(mirror, FIGURES))["slices_t"] is None
     assert await stored(mirror, SLICE_FIGURES) is None
