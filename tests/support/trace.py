@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,15 +32,8 @@ from tests.support.servers import ServerProcess
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("service", "model_core")
 NOT_COUNTED = ("model_core/kernels/",)
+SERVER = "service/api/server/"
 LEARNER, MIRROR = "learner of default", "mirror of default"  # names of tasks
-PERIODIC = {
-    "DrainingServer.on_tick",
-    "LiveEvaluation.tell",
-    "LiveEvaluation.waits_for",
-    "Snapshots.look",
-    "Archiving.look",
-    "RollbackGate.judge",
-}
 REPETITIONS = 5
 EXAMPLE = {"ad": "a17", "campaign": "c3", "site": "news.example", "hour": 14, "tags": ["sport", "video"]}
 
@@ -66,6 +59,7 @@ class Recorder:
         self._requests = 0
         self._files: dict[str, dict[str, None]] = {}
         self._paths: dict[str, str] = {}
+        self._periodic = periodic_code()
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         if not self.recording or event != "call":
@@ -74,18 +68,30 @@ class Recorder:
         path = self._paths.get(name)
         if path is None:
             path = self._paths[name] = project_path(name)
-        if path and (cause := self._cause()) is not None and not is_periodic(frame):
+        if not path or is_compiled(path, frame.f_code.co_name):
+            return
+        cause = self._cause(path)
+        if cause is not None and not self._is_periodic(frame):
             self._files[cause].setdefault(path)
 
-    def _cause(self) -> str | None:
-        """Empty for the request itself, else the name of a traced task."""
+    def _cause(self, path: str) -> str | None:
+        """Empty for the request itself, else the name of a traced task; None for anything else."""
         try:
             task = asyncio.current_task()
         except RuntimeError:  # a thread without a loop
             return "" if _request.get() == self.recording else None
-        if task is None or _request.get() == self.recording:
+        if task is None:  # a callback of a connection
+            return "" if path.startswith(SERVER) else None
+        if _request.get() == self.recording:
             return ""
         return task.get_name() if task.get_name() in self._files else None
+
+    def _is_periodic(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code in self._periodic:
+                return True
+            frame = frame.f_back
+        return False
 
     def entry(self, app: ASGIApp) -> ASGIApp:
         """Mark the tasks and threads of each recorded request by their context."""
@@ -110,12 +116,31 @@ class Recorder:
         return [path for path in runs[-1] if all(path in run for run in runs)]
 
 
-def is_periodic(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_qualname in PERIODIC:
-            return True
-        frame = frame.f_back
-    return False
+def is_compiled(path: str, function: str) -> bool:
+    """True for a kernel, whose calls numba reports as well."""
+    from numba.core.dispatcher import Dispatcher
+
+    module = sys.modules[path.removesuffix(".py").replace("/", ".")]
+    return isinstance(getattr(module, function, None), Dispatcher)
+
+
+def periodic_code() -> set[CodeType]:
+    """The functions of traced tasks that do what is due, whatever the request."""
+    from service.api.server.uvicorn_server import DrainingServer
+    from service.learning.live_evaluation import LiveEvaluation
+    from service.snapshots.rollback.gate import RollbackGate
+    from service.snapshots.take.archiver import LogArchiver
+    from service.snapshots.take.snapshotter import Snapshotter
+
+    functions: list[Callable[..., Any]] = [
+        DrainingServer.on_tick,
+        LiveEvaluation.tell,
+        LiveEvaluation.waits_for,
+        Snapshotter.look,
+        LogArchiver.look,
+        RollbackGate.judge,
+    ]
+    return {function.__code__ for function in functions}
 
 
 def project_path(filename: str) -> str:
