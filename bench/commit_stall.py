@@ -17,8 +17,7 @@ from model_core.hashing.encoder import Encoded
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.storage.embedded_binary import binary_path
-from service.storage.keys import ModelKeys, meta_key
-from service.storage.records import CHANGED
+from service.storage.records import CHANGED, ModelKeys, meta_key
 
 EXAMPLES = 4000
 FEATURES_PER_EXAMPLE = 40  # all different, so that a commit changes as many slots as it may

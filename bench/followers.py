@@ -18,8 +18,7 @@ from service.models.mirror import Mirror
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
 from service.storage.embedded_binary import binary_path
-from service.storage.keys import ModelKeys, meta_key
-from service.storage.records import CHANGED
+from service.storage.records import CHANGED, ModelKeys, meta_key
 from service.storage.topology import Topology, connect
 
 FOLLOWERS = 50

@@ -34,8 +34,7 @@ from service.api.routes.snapshots import add_snapshot_routes
 from service.api.routes.update import Update, update_routes
 from service.api.security.guard import Guard
 from service.api.security.tokens import TokenFile
-from service.api.server.front_door import FrontDoor
-from service.api.server.raw_route import BodyReader, RawRoute
+from service.api.server.front_door import BodyReader, FrontDoor, RawRoute
 from service.api.services import Lifecycle, Phase, Services
 from service.errors import ServiceError
 from service.example_log.appender import Updates

@@ -68,7 +68,7 @@ def create(
     from service.models.replica import read_meta
     from service.snapshots.store.catalogue import checked_tag
     from service.snapshots.take.requests import request_snapshot
-    from service.storage.keys import ModelKeys
+    from service.storage.records import ModelKeys
 
     if tag is not None:
         checked_tag(tag)

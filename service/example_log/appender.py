@@ -27,7 +27,7 @@ from service.models.replica import ModelGone
 from service.runtime.coalescer import STOPPING, Asked, Coalescer
 from service.settings.groups import LogSettings
 from service.storage.health import ServerHealth
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 

@@ -11,12 +11,11 @@ import numpy as np
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from service.errors import CommandFailure
-from service.example_log.ids import event_digest, packed_id
-from service.example_log.stream import examples_of, gap_before
+from service.example_log.ids import packed_id
+from service.example_log.stream import event_digest, examples_of, gap_before
 from service.models.replica import gone_is_unknown, read_meta
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import CHANGED, LOG_START, Commit, LogEntry, LogId, Meta
+from service.storage.records import CHANGED, LOG_START, Commit, LogEntry, LogId, Meta, ModelKeys
 from service.storage.scripts.commit import CommitStatus, commit_learned
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)

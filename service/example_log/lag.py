@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from service.models.replica import ModelGone, read_meta
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.scripts.log import Lag, read_lag
 from service.storage.topology import Topology
 

@@ -4,7 +4,10 @@ lost of it after that; and decoding its entries.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,17 +17,48 @@ from typing import NamedTuple
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from service.errors import LogFull, UpdateUnavailable
-from service.example_log.attempts import Attempts, Expired, Unanswered
-from service.example_log.ids import batch_of, event_digest, made_digest, made_text, new_batch_id
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings.groups import LogSettings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, NotSent
-from service.storage.keys import ModelKeys
-from service.storage.records import LogEntry, LogId
+from service.storage.errors import CONNECTION_FAILURES, Attempts, Expired, NotSent, Unanswered
+from service.storage.records import LogEntry, LogId, ModelKeys
 from service.storage.scripts.log import Append, AppendReply, append_examples, lost_entries
 from service.storage.topology import Topology
+
+BATCH_ID_BYTES = 12
+_MADE = re.compile("ftrl-([0-9a-f]{32})")
+
+
+def new_batch_id() -> bytes:
+    """Of a micro-batch, in which ids of our making begin."""
+    return secrets.token_bytes(BATCH_ID_BYTES)
+
+
+def made_digest(batch_id: bytes, index: int) -> bytes:
+    """The id of that example of a micro-batch, where the caller gave none."""
+    return batch_id + index.to_bytes(4, "big")
+
+
+def made_text(digest: bytes) -> str:
+    """An id of our making for the caller, who may send it again."""
+    return "ftrl-" + digest.hex()
+
+
+def event_digest(event_id: str) -> bytes:
+    """16 bytes that stand for an event id; of one made here, the bytes that it spells."""
+    return _spelled(event_id) or hashlib.blake2b(event_id.encode(), digest_size=16).digest()
+
+
+def batch_of(event_id: str) -> bytes:
+    """The micro-batch in which an id of our making was made, empty for any other id."""
+    return _spelled(event_id)[:BATCH_ID_BYTES]
+
+
+def _spelled(event_id: str) -> bytes:
+    """Only of the very text that `made_text` gives: no two texts may stand for the same bytes."""
+    made = _MADE.fullmatch(event_id)
+    return b"" if made is None else bytes.fromhex(made[1])
 
 
 class LogBlocked(Exception):

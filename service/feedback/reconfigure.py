@@ -19,8 +19,7 @@ from service.models.config.model import checked_config
 from service.models.config.sections import FeedbackConfig
 from service.models.replica import read_meta
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import Meta
+from service.storage.records import Meta, ModelKeys
 from service.storage.scripts.feedback import change_feedback as swap_feedback
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from redis.exceptions import ResponseError
 
 from service.errors import LabelsUnavailable, ModelDeleted
 from service.example_log.appender import A_MOMENT_SECONDS
-from service.example_log.attempts import Attempts, Unanswered
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MAX_PER_CALL, Recorder
@@ -25,7 +24,7 @@ from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
 from service.settings.groups import FeedbackSettings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES
+from service.storage.errors import CONNECTION_FAILURES, Attempts, Unanswered
 from service.storage.health import ServerHealth
 from service.storage.scripts.feedback import Exposure, LabelOutcome
 from service.storage.topology import Topology

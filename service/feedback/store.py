@@ -20,8 +20,7 @@ from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, 
 from service.models.replica import ModelGone
 from service.settings.groups import LogSettings
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import WAITING_HEAD, LogId
+from service.storage.records import WAITING_HEAD, LogId, ModelKeys
 from service.storage.scripts.feedback import (
     Answer,
     BacklogFull,

@@ -14,7 +14,7 @@ from service.models.replica import ModelGone, read_meta
 from service.settings.groups import LogSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from service.models.registry import OpenModel
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.scripts.feedback import count_unknown
 from service.storage.topology import Topology
 

@@ -19,11 +19,10 @@ from service.learning.live_evaluation import LiveEvaluation
 from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
 from service.models.replica import Replica, read_commits
-from service.runtime.backoff import Backoff
 from service.settings.groups import LearnerSettings
 from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES
+from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.health import ServerHealth
 from service.storage.records import LOG_START, Commit, LearnedEntry, LogEntry, LogId, changed_records
 from service.storage.scripts.commit import FOREVER_MS, CommitStatus, Trims, commit_learned

@@ -23,8 +23,14 @@ from service.models.evaluation.state import EvaluationChanges, Evaluations
 from service.models.mirror import Mirror
 from service.models.replica import Replica
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import FIGURES, SHORT_SLICE_FIGURES, SLICE_FIGURES, LogEntry, mapping_of
+from service.storage.records import (
+    FIGURES,
+    SHORT_SLICE_FIGURES,
+    SLICE_FIGURES,
+    LogEntry,
+    ModelKeys,
+    mapping_of,
+)
 from service.storage.scripts.commit import read_evaluation, store_figures
 from service.telemetry.metrics import Metrics
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from service.errors import AliasConflict
 from service.storage.channel import Channel
-from service.storage.keys import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key
+from service.storage.records import ALIAS_CHANGES, ALIAS_SINCE, ALIASES, alias_key
 from service.storage.scripts.aliases import claim_alias, release_claim, set_alias
 
 

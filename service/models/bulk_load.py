@@ -16,9 +16,8 @@ from redis.exceptions import ResponseError
 from model_core.learning.state import ModelState
 from service.errors import Conflict, StateUnavailable
 from service.models.replica import Replica
-from service.runtime.backoff import Backoff
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, out_of_memory_as_server_full
+from service.storage.errors import CONNECTION_FAILURES, Backoff, out_of_memory_as_server_full
 from service.storage.records import changed_records
 from service.storage.scripts.generations import Switch, fill_state, new_generation, switch_generation
 

@@ -25,9 +25,8 @@ from service.models.replica import (
     refresh_feedback,
     token_now,
 )
-from service.runtime.backoff import Backoff
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES
+from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.records import LOG_START, Commit, LogId
 from service.storage.topology import Topology
 

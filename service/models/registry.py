@@ -30,8 +30,18 @@ from service.runtime.tasks import cancel_all
 from service.settings.groups import LimitSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, out_of_memory_as_server_full
-from service.storage.keys import META_PATTERN, MODELS, ModelKeys, meta_key
-from service.storage.records import FIGURES, FORMAT_VERSION, LOG_START, SLICE_FIGURES, Commit, LogId
+from service.storage.records import (
+    FIGURES,
+    FORMAT_VERSION,
+    LOG_START,
+    META_PATTERN,
+    MODELS,
+    SLICE_FIGURES,
+    Commit,
+    LogId,
+    ModelKeys,
+    meta_key,
+)
 from service.storage.scripts.models import Creation, create_model, delete_model
 from service.storage.topology import Topology
 

@@ -14,8 +14,18 @@ from service.errors import UnknownModel
 from service.models.config.model import ModelConfig, checked_config
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys, meta_key
-from service.storage.records import LOG_START, Commit, LogId, Meta, mapping_of, mark_of, revision, rows_of
+from service.storage.records import (
+    LOG_START,
+    Commit,
+    LogId,
+    Meta,
+    ModelKeys,
+    mapping_of,
+    mark_of,
+    meta_key,
+    revision,
+    rows_of,
+)
 from service.storage.scripts.models import read_head
 
 COMMITS_A_READ = 16

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from importlib import resources
 from typing import Any
 
 import hiredis
@@ -22,6 +24,7 @@ from redis.exceptions import (
     ClusterDownError,
     InvalidResponse,
     MovedError,
+    NoScriptError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -225,3 +228,25 @@ class Channel:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
+
+
+class Script:
+    """One Lua file of `service/storage/lua`, run by its digest and sent whole only to a server that lacks it.
+
+    `after`: further files, with what several scripts share, that come before it.
+    """
+
+    def __init__(self, name: str, after: Sequence[str] = ()) -> None:
+        self.name = name
+        files = resources.files("service.storage").joinpath("lua")
+        self.text = b"".join(files.joinpath(f"{part}.lua").read_bytes() for part in (*after, name))
+        self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+
+    async def __call__(
+        self, channel: Channel, keys: Sequence[str | bytes], *arguments: str | bytes | int | float
+    ) -> Any:
+        """Raises what Channel.call raises."""
+        try:
+            return await channel.call("EVALSHA", self.digest, len(keys), *keys, *arguments)
+        except NoScriptError:  # it did not run
+            return await channel.call("EVAL", self.text, len(keys), *keys, *arguments)

@@ -1,10 +1,13 @@
-"""Failures of Redis: lost connections, and error replies, with which of these are worth another attempt."""
+"""Failures of Redis: which are worth another attempt, the pauses between attempts, and repeated calls."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 from redis.exceptions import (
     BusyLoadingError,
@@ -77,3 +80,67 @@ def raise_unless_transient(refusal: ResponseError) -> None:
     if not is_transient(refusal):
         log.error("Redis refuses to append: %s", refusal)
         raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal
+
+
+class Backoff:
+    """`first_seconds`: the first pause. Each further one is `factor` times as long, at most `cap_seconds`."""
+
+    def __init__(self, first_seconds: float = 0.05, cap_seconds: float = 1.0, factor: float = 2.0) -> None:
+        self._first = self._next = first_seconds
+        self._cap = cap_seconds
+        self._factor = factor
+
+    def outlasts(self, deadline: float) -> bool:
+        """True if the next pause ends at the deadline (time.monotonic()) or later."""
+        return time.monotonic() + self._next >= deadline
+
+    async def pause(self) -> None:
+        seconds = self._next
+        self._next = min(self._factor * seconds, self._cap)
+        await asyncio.sleep(seconds)
+
+    def reset(self) -> None:
+        """To be called after an attempt that succeeded."""
+        self._next = self._first
+
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
+
+Reply = TypeVar("Reply")
+
+
+class Unanswered(Exception):
+    """No attempt was answered by the deadline."""
+
+
+class Expired(Exception):
+    """Raised by a call: neither it nor any attempt before it can take effect any more."""
+
+
+class Attempts:
+    """`may_have_happened`: whether an attempt may have reached the server and may yet succeed, or has."""
+
+    def __init__(self) -> None:
+        self.may_have_happened = False
+
+    async def until_answered(self, call: Callable[[], Awaitable[Reply]], deadline: float) -> Reply:
+        """Repeats a call that may run twice, until time.monotonic() is `deadline`.
+
+        Raises Unanswered, what the call raises of its own, and a refusal of Redis that is not transient as
+        `raise_unless_transient` translates it.
+        """
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        while True:
+            try:
+                return await call()
+            except Expired:
+                self.may_have_happened = False
+            except (NotSent, BusyLoadingError):
+                pass
+            except ResponseError as refusal:
+                raise_unless_transient(refusal)
+            except CONNECTION_FAILURES:
+                self.may_have_happened = True
+            if backoff.outlasts(deadline):
+                raise Unanswered
+            await backoff.pause()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.problem_replies import problem
 from tests.support.steered import Steered

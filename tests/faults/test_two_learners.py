@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.storage.keys import lease_key
+from service.storage.records import lease_key
 from tests.conftest import ServerFactory
 from tests.support.invariants import assert_learned_once, assert_mirror_equals
 from tests.support.load import Load

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from service.models.config.model import DEFAULT_MODEL
-from service.storage.keys import lease_key
+from service.storage.records import lease_key
 from tests.support.append_only_file import lose_the_end
 from tests.support.processes import Launch, ServiceProcess, ready
 from tests.support.proxy import Fault, Proxy, Request

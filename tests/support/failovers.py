@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import redis
 
 from service.models.replica import Replica
-from service.storage.keys import meta_key
-from service.storage.records import Meta
+from service.storage.records import Meta, meta_key
 from tests.conftest import Report
 from tests.support.caller import caller
 from tests.support.invariants import assert_learned_once

@@ -9,7 +9,7 @@ import httpx
 
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
-from service.example_log.ids import event_digest
+from service.example_log.stream import event_digest
 from service.models.config.model import DEFAULT_MODEL
 from service.models.replica import Replica, read_meta
 from service.settings import Settings

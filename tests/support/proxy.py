@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from service.runtime.tasks import cancel_all
+from service.storage.channel import Script
 from service.storage.scripts import aliases, commit, feedback, generations, lease, lists, log, models
-from service.storage.scripts.script import Script
 
 SCRIPTS = {
     text: script.name

@@ -10,8 +10,7 @@ from model_core.snapshot import Snapshot
 from service.models.config.model import ModelConfig
 from service.models.replica import Replica
 from service.snapshots.take.capture import capture
-from service.storage.keys import ModelKeys
-from service.storage.records import LogId
+from service.storage.records import LogId, ModelKeys
 
 CONFIG = ModelConfig.from_json({"hashing": {"bits": 16}})
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from lab.simulation.accounting import TAKEN
 from lab.simulation.traffic import Answer
 from model_core.examples.batch import ExampleBatch
-from service.example_log.ids import event_digest, is_sampled, packed_id
+from service.example_log.ids import is_sampled, packed_id
+from service.example_log.stream import event_digest
 from service.storage.records import LogEntry, LogId
 
 MAX_REPORTED = 20

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from redis.crc import key_slot
 
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.support.certificates import Certificates
 from tests.support.servers import ServerProcess, executable_of, free_port
 from tests.support.waiting import wait_until

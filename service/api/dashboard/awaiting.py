@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import WAITING_IMPRESSIONS, WAITING_UNSHOWN
+from service.storage.records import WAITING_IMPRESSIONS, WAITING_UNSHOWN, ModelKeys
 
 
 class Awaiting(NamedTuple):

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 
 Windows = Mapping[str, Mapping[str, Any]]
 

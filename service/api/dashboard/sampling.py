@@ -26,8 +26,7 @@ from service.models.registry import OpenModel
 from service.settings.groups import ModelSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import MODELS
-from service.storage.records import FIGURES, SHORT_SLICE_FIGURES
+from service.storage.records import FIGURES, MODELS, SHORT_SLICE_FIGURES
 from service.storage.scripts.log import read_lag
 from service.telemetry.metrics import Metrics
 

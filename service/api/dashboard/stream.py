@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.api.dashboard.feed import Feed, Listener
-from service.api.server.raw_route import ClientLeft
+from service.api.server.front_door import ClientLeft
 from service.runtime.tasks import cancel_all, first_to_end
 
 HEADERS = {

@@ -13,7 +13,7 @@ from service.api.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
 from service.api.routes.models import described
 from service.api.schemas import ModelDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.names import MODEL_NAME_PATTERN, checked_name
 from service.parsing.duplicate_names import refuse_repeated_names

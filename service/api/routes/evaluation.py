@@ -10,7 +10,7 @@ from pydantic import Field
 from service.api.openapi import MODEL_PROBLEMS
 from service.api.schemas import ModelName, Reply
 from service.api.security.access import READ
-from service.api.server.raw_route import JSON
+from service.api.server.front_door import JSON
 from service.api.services import Services
 from service.models.evaluation.report import report_of_nothing, with_slices
 from service.models.names import checked_name

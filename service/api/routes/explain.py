@@ -16,7 +16,7 @@ from model_core.learning.explanation import Explanation, Part, explain, naming_e
 from service.api.openapi import EXPLAIN_EXAMPLES, MODEL_PROBLEMS, OF_A_BODY, problems
 from service.api.schemas import ExplainReply, ModelName
 from service.api.security.access import PREDICT
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import limits_of
 from service.models.registry import OpenModel

@@ -11,7 +11,7 @@ from fastapi import Body
 from service.api.openapi import IMPRESSIONS_EXAMPLES, IMPRESSIONS_PROBLEMS
 from service.api.schemas import ImpressionsReply, ModelName
 from service.api.security.access import UPDATE
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.feedback.labels import show
 from service.parsing.requests import RequestReader

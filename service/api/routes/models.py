@@ -19,7 +19,7 @@ from service.api.openapi import (
 )
 from service.api.schemas import ModelDescription, ModelName, ModelNames
 from service.api.security.access import ADMIN, READ, READ_ALL
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.errors import StateUnavailable
 from service.feedback.reconfigure import Changed, change_feedback, refuse_other_sections

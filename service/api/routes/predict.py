@@ -12,7 +12,7 @@ from model_core.kernels.numerics import sigmoids
 from service.api.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS
 from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
 from service.api.security.access import PREDICT
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
 from service.feedback.labels import record_predictions
 from service.parsing.requests import RequestReader

@@ -16,7 +16,7 @@ from model_core.learning.hyperparameters import Hyperparameters
 from service.api.openapi import AT_ITS_LIMIT, OF_A_BODY, problems
 from service.api.schemas import ModelName
 from service.api.security.access import ADMIN, READ
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import ModelConfig
 from service.models.names import checked_name
@@ -32,7 +32,7 @@ from service.snapshots.store.catalogue import (
     list_readable,
 )
 from service.snapshots.take.requests import request_snapshot
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 
 TAGS: list[str | Enum] = ["snapshots"]
 REQUEST = "request"

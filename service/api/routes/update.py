@@ -15,7 +15,7 @@ from model_core.errors import InvalidInput
 from service.api.openapi import UPDATE_EXAMPLES, UPDATE_PROBLEMS
 from service.api.schemas import ModelName, UpdateExamplesReply, UpdateReply
 from service.api.security.access import UPDATE
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
 from service.errors import StateUnavailable, UpdateUnavailable
 from service.example_log.appender import NO_RESULTS, UpdateResults, results_of, until_learned

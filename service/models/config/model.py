@@ -114,11 +114,15 @@ class ModelConfig:
 
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
         """One round per example, in order; changes the state in place."""
-        return learn_batch(state, self.hyper, self.hashing.bias, self.hashing.prior_offset, batch)
+        return learn_batch(state, self.hyper, self.hashing.bias, self._offset, batch)
 
     @cached_property
     def coefficients(self) -> Coefficients:
-        return coefficients(self.hyper, self.hashing.bias, self.hashing.prior_offset)
+        return coefficients(self.hyper, self.hashing.bias, self._offset)
+
+    @cached_property
+    def _offset(self) -> float:
+        return self.hashing.prior_offset
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name).to_json() for name in _SECTIONS}

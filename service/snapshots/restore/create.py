@@ -23,7 +23,7 @@ from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import parsed_info
-from service.storage.keys import MODELS, ModelKeys, meta_key
+from service.storage.records import MODELS, ModelKeys, meta_key
 from service.storage.scripts.models import Creation, create_filled_model
 
 BYTES_A_SLOT = 100

@@ -13,8 +13,7 @@ from service.models.config.model import ModelConfig
 from service.models.replica import read_meta
 from service.snapshots.store.log_archive import LogArchive
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogEntry, LogId
+from service.storage.records import LogEntry, LogId, ModelKeys
 
 ENTRIES_A_READ = 100
 MAX_ROUNDS = 20

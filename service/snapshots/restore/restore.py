@@ -32,8 +32,7 @@ from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.take.capture import capture_stored
 from service.snapshots.take.writer import write_and_retain
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogId, Meta
+from service.storage.records import LogId, Meta, ModelKeys
 from service.storage.scripts.generations import (
     LogPoint,
     Switch,

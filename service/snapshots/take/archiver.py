@@ -16,8 +16,7 @@ from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.log_archive import NO_SEGMENT, LogArchive, RawEntry, Segment
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import ModelKeys
-from service.storage.records import LOG_START, LogEntry, LogId
+from service.storage.records import LOG_START, LogEntry, LogId, ModelKeys
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 

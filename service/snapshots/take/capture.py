@@ -16,8 +16,7 @@ from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_
 from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, mark_of
+from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, ModelKeys, mark_of
 from service.storage.scripts.commit import read_since
 
 

@@ -11,8 +11,7 @@ from service.models.config.model import ModelConfig
 from service.models.replica import Replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LOG_START, LogId
+from service.storage.records import LOG_START, LogId, ModelKeys
 
 
 class Base(NamedTuple):

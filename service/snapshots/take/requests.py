@@ -21,7 +21,7 @@ from redis.exceptions import ResponseError
 from service.errors import NoLearner, ServiceError, SnapshotFailed, StoreUnavailable
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.scripts.lists import push
 from service.storage.topology import Topology
 

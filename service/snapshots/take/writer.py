@@ -23,7 +23,7 @@ from service.snapshots.take.requests import (
     reason_of,
 )
 from service.snapshots.take.schedule import Schedule
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.telemetry.metrics import Metrics, WrittenSnapshot
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ local ID_BYTES, LISTED_TOGETHER = 10, 100
 local REVISION, MARGIN, PREFIX, BODY = 6, 12, 20, 24 -- where the parts of a value begin
 local WIDTHS = 30
 local WEIGHT_1 = struct.pack('<d', 1)
-local SHARDS_BY_LOG = 8 / math.log(2) -- as many as WAITING_SHARDS, see service/storage/keys.py
+local SHARDS_BY_LOG = 8 / math.log(2) -- as many as WAITING_SHARDS, see service/storage/records.py
 -- Strings rather than tables, which every call would have to make, also those that keep predictions and need none.
 local STAGES = 'uxyXYi0123abnl'
 local KINDS  = 'uggggiiiiicccc'

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from service.storage.channel import Channel
-from service.storage.keys import ALIASES, alias_key, meta_key
+from service.storage.channel import Channel, Script
+from service.storage.records import ALIASES, alias_key, meta_key
 from service.storage.scripts.lease import release
-from service.storage.scripts.script import Script
 
 _CLAIM = Script("claim_alias")
 _SET = Script("set_alias")

@@ -7,10 +7,8 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
-from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LOG_START, Commit, LogId, mapping_of, pack_entries
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
+from service.storage.records import LOG_START, Commit, LogId, ModelKeys, mapping_of, pack_entries
 
 FOREVER_MS = 2**52
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
+from service.storage.records import ModelKeys
 
 _CLOSING = ("log_writer", "waiting", "closing")
 _LOG = Script("log_predictions", after=("waiting",))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogId
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
+from service.storage.records import LogId, ModelKeys
 
 _NUMBER = Script("new_generation")
 _FILL = Script("fill_state", after=("set_slots",))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from service.storage.channel import Channel
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
 
 _TAKE = Script("lease")
 _RELEASE = Script("release_lease")

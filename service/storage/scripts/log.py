@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogId
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
+from service.storage.records import LogId, ModelKeys
 
 _APPEND = Script("append", after=("log_writer", "slice_names"))
 _LAG = Script("log_lag")

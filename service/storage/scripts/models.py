@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from service.storage.channel import Channel
-from service.storage.keys import ModelKeys, alias_key, meta_key
-from service.storage.records import LogId
-from service.storage.scripts.script import Script
+from service.storage.channel import Channel, Script
+from service.storage.records import LogId, ModelKeys, alias_key, meta_key
 
 _HEAD = Script("head")
 _CREATE = Script("create_model")

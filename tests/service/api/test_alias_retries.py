@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.storage.keys import ModelKeys, meta_key
+from service.storage.records import ModelKeys, meta_key
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until

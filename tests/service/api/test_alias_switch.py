@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from service.api.security.access import ANYBODY
-from service.api.server.raw_route import BodyReader, RawReply, RawRequest, RawRoute
+from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from tests.support.problem_replies import problem
 
 MIB = 1 << 20

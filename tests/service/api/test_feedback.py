@@ -13,7 +13,7 @@ import pytest
 
 from service.example_log.ids import is_sampled, new_id, packed_id
 from service.feedback.store import key_of
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.support.problem_replies import invalid, problem
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until

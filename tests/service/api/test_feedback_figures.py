@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from tests.service.api.conftest import LiveApi
 from tests.service.api.test_feedback import FEATURES, Model
 from tests.support.waiting import wait_until

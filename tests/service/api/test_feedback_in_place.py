@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.storage.keys import ALIASES
+from service.storage.records import ALIASES
 from tests.service.api.conftest import ApiFactory, LiveApi
 from tests.support.commands import run
 from tests.support.problem_replies import problem

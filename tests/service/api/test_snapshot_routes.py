@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 from redis import Redis
 
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.service.api.conftest import ApiFactory, LiveApi
 from tests.support.problem_replies import invalid, problem
 from tests.support.servers import ServerProcess

@@ -10,8 +10,7 @@ import pytest
 
 from model_core.examples.batch import ExampleBatch
 from service.example_log.ids import is_sampled, packed_id
-from service.storage.keys import ModelKeys, meta_key
-from service.storage.records import LogEntry
+from service.storage.records import LogEntry, ModelKeys, meta_key
 from tests.conftest import ServerFactory
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess

@@ -14,7 +14,7 @@ from model_core.examples.batch import ExampleBatch
 from service.errors import UpdateUnavailable
 from service.example_log.appender import Appender, Placed
 from service.example_log.incoming import NewExamples
-from service.storage.keys import ModelKeys
+from service.storage.records import ModelKeys
 from service.storage.topology import connect
 from service.telemetry.metrics import Metrics
 from tests.conftest import SettingsFactory

@@ -21,8 +21,7 @@ from service.example_log.stream import (
 )
 from service.models.replica import ModelGone
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogEntry, LogId
+from service.storage.records import LogEntry, LogId, ModelKeys
 from service.storage.scripts.models import create_model
 from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory

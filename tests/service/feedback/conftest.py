@@ -13,8 +13,7 @@ from model_core.examples.batch import ExampleBatch
 from service.feedback.store import Label, Labelled, Swept, Waiting, entries_of, key_of
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
-from service.storage.keys import ModelKeys
-from service.storage.records import LogEntry
+from service.storage.records import LogEntry, ModelKeys
 from service.storage.scripts.models import create_model
 from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory

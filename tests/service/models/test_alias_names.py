@@ -19,7 +19,7 @@ from service.models.registry import Models, OpenModel
 from service.snapshots.restore.create import clone, create_filled
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import Channel
-from service.storage.keys import ALIASES, alias_key, meta_key
+from service.storage.records import ALIASES, alias_key, meta_key
 from service.storage.scripts.aliases import claim_alias
 from service.storage.scripts.models import Creation, create_model
 from tests.conftest import SettingsFactory

@@ -14,7 +14,7 @@ from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.registry import Models
 from service.storage.channel import Channel
-from service.storage.keys import ALIASES, meta_key
+from service.storage.records import ALIASES, meta_key
 from service.storage.topology import connect
 from tests.conftest import SettingsFactory
 from tests.support.proxy import Proxy

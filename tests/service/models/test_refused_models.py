@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.storage.keys import meta_key
+from service.storage.records import meta_key
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.system import System

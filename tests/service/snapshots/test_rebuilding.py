@@ -16,8 +16,7 @@ from service.snapshots.restore.create import clone
 from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
-from service.storage.keys import meta_key
-from service.storage.records import CHANGED
+from service.storage.records import CHANGED, meta_key
 from tests.support.commands import run
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess

@@ -19,7 +19,7 @@ from service.models.registry import Models, OpenModel
 from service.settings import Settings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.keys import MODELS, meta_key
+from service.storage.records import MODELS, meta_key
 from service.storage.topology import connect
 from tests.support.proxy import Proxy
 from tests.support.system import System, assert_state_is_a_pass_over_the_log

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from service.storage.keys import ModelKeys, lease_key, meta_key
 from service.storage.records import (
     CHANGED,
     LOG_START,
@@ -17,7 +16,10 @@ from service.storage.records import (
     LogEntry,
     LogId,
     Meta,
+    ModelKeys,
     changed_records,
+    lease_key,
+    meta_key,
     pack_entries,
     rows_of,
     unpack_entries,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from service.runtime.backoff import Backoff
+from service.storage.errors import Backoff
 
 
 @pytest.fixture
