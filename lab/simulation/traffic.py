@@ -16,7 +16,7 @@ import numpy as np
 from lab.simulation.figures import Record
 from lab.simulation.pool import Pool, pool_of
 from lab.simulation.world import Impression, World
-from service.cli.http_client import FOR_NOW, TIMEOUT_SECONDS, Refused, ServiceClient
+from service.cli.http_client import TEMPORARY, TIMEOUT_SECONDS, Refused, ServiceClient
 from service.errors import CommandFailure
 
 PATIENCE_SECONDS = 120.0
@@ -219,7 +219,7 @@ class Traffic:
             try:
                 return self._client().call("POST", path, body), attempt
             except CommandFailure as failure:
-                final = isinstance(failure, Refused) and failure.status not in FOR_NOW
+                final = isinstance(failure, Refused) and failure.status not in TEMPORARY
                 if final or time.monotonic() > give_up:
                     raise
                 time.sleep(self._turn_elsewhere(failure))
@@ -237,7 +237,7 @@ class Traffic:
         if getattr(self._local, "client", None) is None:
             attempts: int = getattr(self._local, "attempts", 0)
             url = self._urls[attempts % len(self._urls)]
-            self._local.client = ServiceClient(url, patience_seconds=0, timeout_seconds=self._timeout)
+            self._local.client = ServiceClient(url, retry_seconds=0, timeout_seconds=self._timeout)
             with self._lock:
                 self._clients.append(self._local.client)
         client: ServiceClient = self._local.client

@@ -29,7 +29,7 @@ def explain(
     from service.cli.http_client import ServiceClient
 
     body = _body(file)
-    with contextlib.closing(ServiceClient(url, patience_seconds=0)) as client:
+    with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
         explanation = client.call("POST", f"/models/{model}/explain", body)
     if as_json:
         sys.stdout.write(json.dumps(explanation) + "\n")

@@ -27,7 +27,7 @@ def feedback(
     from service.cli.http_client import ServiceClient
 
     fields = json_or_file(changes, "CHANGES")
-    with contextlib.closing(ServiceClient(url, patience_seconds=0)) as client:
+    with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
         path = f"/models/{model}"
         if fields is None:
             described = client.call("GET", path)

@@ -1,32 +1,33 @@
-"""A running service as a command calls it: one connection, and patience with what is refused for now."""
+"""The client of a running service that commands use: one connection, and retries of temporary refusals."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
+import ssl
 import time
 from typing import Any
-from urllib.parse import urlsplit
+
+import httpx
 
 from service.errors import CommandFailure
 
-PATIENCE_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 TIMEOUT_SECONDS = 30.0
 IDLE_SECONDS = 5.0
 TOKEN = "FTRL_TOKEN"
 """Environment variable with the bearer token that commands send."""
-FOR_NOW = (429, 503, 507)
-"""Statuses of what may go well a moment later: a server at its memory limit, too, may get room."""
-_PLACE = re.compile(r"examples\[(\d+)\]\.?(.*)")
+TEMPORARY = (429, 503, 507)
+"""Statuses of requests that may succeed when they are repeated: a server at its memory limit may get room."""
+_EXAMPLE_PATH = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
 class Refused(CommandFailure):
-    """A reply other than success; `reply` is its problem document (RFC 9457)."""
+    """A reply with an error status; `reply` is its problem document (RFC 9457)."""
 
     def __init__(self, call: str, status: int, reply: dict[str, Any], retry_after: float) -> None:
-        """`retry_after`: in seconds, of a status that says to come again."""
+        """`retry_after`: seconds to wait before the request is repeated, if the status is TEMPORARY."""
         super().__init__(f"{call}: {reply.get('detail', f'status {status}')}")
         self.status = status
         self.retry_after = retry_after
@@ -34,19 +35,19 @@ class Refused(CommandFailure):
 
     @property
     def too_many(self) -> bool:
-        """Whether an update had more examples than the service takes at once."""
+        """Whether an update had more examples than the service accepts in one request."""
         return any(error["path"] == "examples" for error in self._errors)
 
     @property
     def too_large(self) -> bool:
-        """Whether parts of an update might be taken."""
+        """Whether the parts of an update may be accepted."""
         return self.status == 413 or self.too_many
 
-    def wrong_examples(self) -> dict[int, str]:
-        """What is wrong with which examples of an update, by position; empty where that was not it."""
+    def invalid_examples(self) -> dict[int, str]:
+        """Return the error of each invalid example of an update, by position."""
         found: dict[int, str] = {}
         for error in self._errors:
-            place = _PLACE.fullmatch(error["path"])
+            place = _EXAMPLE_PATH.fullmatch(error["path"])
             if place is not None:
                 reason = f"{place[2]}: {error['detail']}" if place[2] else error["detail"]
                 found.setdefault(int(place[1]), reason)
@@ -54,68 +55,62 @@ class Refused(CommandFailure):
 
 
 class ServiceClient:
-    """What is refused FOR_NOW is asked again, until patience ends. A broken connection is a failure, so
-    one that was idle is opened anew: the service may have closed it.
+    """Repeats a request with a TEMPORARY status, but not one whose connection failed.
+
+    A connection that was idle for `idle_seconds` is replaced: the service may have closed it.
     """
 
     def __init__(
         self,
         url: str,
-        patience_seconds: float = PATIENCE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Raises CommandFailure."""
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        try:
-            port = parts.port
-        except ValueError:
-            port = 0
-        if parts.scheme not in ("", "http", "https") or not parts.hostname or port == 0:
-            raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, port, timeout=timeout_seconds)
-        token = os.environ.get(TOKEN, "").strip()
-        self._headers = {"Content-Type": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._base = parts.path.rstrip("/")
         self._url = url
-        self._patience_seconds = patience_seconds
-        self._idle_seconds = idle_seconds
-        self._used = 0.0
+        self._retry_seconds = retry_seconds
+        address = _address(url)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        token = os.environ.get(TOKEN, "").strip()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._client = httpx.Client(
+            base_url=address,
+            headers=headers,
+            timeout=timeout_seconds,
+            limits=httpx.Limits(keepalive_expiry=idle_seconds),
+            trust_env=False,  # neither a proxy nor .netrc stands between a command and its service
+            verify=_tls(address),
+        )
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The decoded reply. `body` takes over the event ids under which a refusal says to try again.
+        """Return the decoded reply. The event ids of a temporary refusal are put into `body`.
 
-        Raises Refused on any status but 2xx, CommandFailure where no service answers.
+        Raises Refused on any status but 2xx, CommandFailure if no service answers.
         """
-        give_up = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + self._retry_seconds
         while True:
             status, reply, pause = self._once(method, path, body)
             if status < 300:
                 return reply
-            if status not in FOR_NOW or time.monotonic() + pause > give_up:
+            if status not in TEMPORARY or time.monotonic() + pause > deadline:
                 raise Refused(f"{method} {path}", status, reply, pause)
             if body is not None:
-                _name_events(body.get("examples", []), reply.get("event_ids", []))
+                _assign_event_ids(body.get("examples", []), reply.get("event_ids", []))
             time.sleep(pause)
 
     def _once(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any], float]:
-        data = None if body is None else json.dumps(body)
-        if time.monotonic() - self._used > self._idle_seconds:
-            self._connection.close()
+        content = None if body is None else json.dumps(body)
         try:
-            self._connection.request(method, self._base + path, data, self._headers)
-            reply = self._connection.getresponse()
-            text = reply.read()
-        except (OSError, http.client.HTTPException) as failure:
-            updates = path.endswith("/update")
-            unknown = "; whether the last request was learned is not known" if updates else ""
+            reply = self._client.request(method, path, content=content)
+        except httpx.RequestError as failure:
+            unknown = (
+                "; whether the last request was learned is not known" if path.endswith("/update") else ""
+            )
             raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
-        self._used = time.monotonic()
-        decoded = {} if reply.status == 204 else self._decoded(text)
-        return reply.status, decoded, _seconds(reply.headers.get("Retry-After"))
+        decoded = {} if reply.status_code == httpx.codes.NO_CONTENT else self._decoded(reply.content)
+        return reply.status_code, decoded, _seconds(reply.headers.get("Retry-After"))
 
     def _decoded(self, text: bytes) -> dict[str, Any]:
         try:
@@ -123,18 +118,37 @@ class ServiceClient:
         except ValueError:
             decoded = None
         if not isinstance(decoded, dict):
-            raise CommandFailure(f"{self._url} is no ftrl service: it answers {text[:80]!r}")
+            raise CommandFailure(f"{self._url} is not an ftrl service: it answers {text[:80]!r}")
         return decoded
 
     def close(self) -> None:
-        self._connection.close()
+        self._client.close()
 
 
-def _name_events(examples: list[dict[str, Any]], event_ids: list[str]) -> None:
+def _address(url: str) -> httpx.URL:
+    """Parse the address of a service; http:// may be left out. Raises CommandFailure."""
+    try:
+        address = httpx.URL(url if "//" in url else f"http://{url}")
+    except httpx.InvalidURL:
+        address = httpx.URL()
+    port = 1 if address.port is None else address.port
+    if address.scheme not in ("http", "https") or not address.host or not 0 < port < 1 << 16:
+        raise CommandFailure(f"{url} is not the http:// or https:// address of a service")
+    return address
+
+
+def _tls(address: httpx.URL) -> ssl.SSLContext:
+    """Trust the certificates of the system, which take time to load, if the service is called over TLS."""
+    return (
+        ssl.create_default_context() if address.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
+
+
+def _assign_event_ids(examples: list[dict[str, Any]], event_ids: list[str]) -> None:
     for example, event_id in zip(examples, event_ids, strict=False):
         example["event_id"] = event_id
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of the header; a date, which ours never is, counts as a second."""
+    """Parse the header; a date, which this service never sends, counts as one second."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else 1.0

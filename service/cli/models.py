@@ -26,7 +26,7 @@ def _describe_models(url: str) -> list[dict[str, Any]]:
     """The description of every model, in order of their names. Raises CommandFailure."""
     from service.cli.http_client import ServiceClient
 
-    with contextlib.closing(ServiceClient(url, patience_seconds=0)) as client:
+    with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
         names = client.call("GET", "/models")["models"]
         return [client.call("GET", f"/models/{name}") for name in sorted(names)]
 

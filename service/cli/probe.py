@@ -1,7 +1,7 @@
-"""Exits with 0 while this host's process is ready to predict, else 1: `python -m service.cli.probe [PORT]`.
+"""Exit with 0 if this host's process is ready to predict, else with 1: `python -m service.cli.probe [PORT]`.
 
-Without a port it asks where FTRL_HEALTH_PORT says, or else FTRL_PORT. For the health check of a container,
-every few seconds: it imports nothing of what it asks.
+The port is that of FTRL_HEALTH_PORT, or else of FTRL_PORT, unless it is given. The health check of a container
+runs this every few seconds, so it uses http.client: importing httpx takes longer than the request.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
 def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
     described = _described(service, path, plan.config)
     if "hashing" not in described:
-        raise CommandFailure(f"what answers there is no ftrl service: {str(described)[:80]}")
+        raise CommandFailure(f"the server at this address is not an ftrl service: {str(described)[:80]}")
     return HashContract.from_json(described["hashing"])
 
 
@@ -112,7 +112,7 @@ class _Sender:
             yield rows[:half]
             yield rows[half:]
             return
-        wrong = refused.wrong_examples()
+        wrong = refused.invalid_examples()
         if not wrong:
             raise refused
         first = min(wrong)

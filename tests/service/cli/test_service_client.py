@@ -121,7 +121,7 @@ def test_what_is_refused_for_now_is_sent_again_under_the_event_ids_of_the_refusa
 def test_patience_ends(service: Scripted) -> None:
     service.will_answer(503, refusal(503), Retry_After="2")
     with pytest.raises(Refused, match="GET /models/m: not now"):
-        ServiceClient(service.url, patience_seconds=1.0).call("GET", "/models/m")
+        ServiceClient(service.url, retry_seconds=1.0).call("GET", "/models/m")
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 422, 500])
@@ -135,13 +135,13 @@ def test_any_other_refusal_is_final(service: Scripted, status: int) -> None:
 @pytest.mark.parametrize("answer", [b"<html>Welcome</html>", b"[]", b"\xff"])
 def test_what_answers_otherwise_is_no_service(service: Scripted, answer: bytes) -> None:
     service.will_answer(200, answer)
-    with pytest.raises(CommandFailure, match="is no ftrl service: it answers b"):
+    with pytest.raises(CommandFailure, match="is not an ftrl service: it answers b"):
         ServiceClient(service.url).call("GET", "/models/m")
 
 
 def test_json_of_another_service_is_told_apart(service: Scripted, tmp_path: Path) -> None:
     service.will_answer(200, {"hello": "world"})
-    with pytest.raises(CommandFailure, match=r"no ftrl service: \{'hello': 'world'\}"):
+    with pytest.raises(CommandFailure, match=r"not an ftrl service: \{'hello': 'world'\}"):
         replay_over_http(plan(clicks(tmp_path, 1), "m"), service.url)
 
 

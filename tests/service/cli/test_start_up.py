@@ -56,7 +56,7 @@ def test_a_dry_run_imports_few_modules_and_no_http(tmp_path: Path) -> None:
     (tmp_path / "clicks.vw").write_text("1 |f a=b x:2\n-1 |f a=c\n")
     imported = modules_of("replay", "--dry-run", str(tmp_path / "clicks.vw"))
     own = sorted(name for name in imported if name.partition(".")[0] in OWN)
-    assert "model_core.text.grammars" in own
+    assert "model_core.text.parser" in own
     assert len(own) <= MAX_OWN_MODULES, own
     assert not imported & HTTP_AND_REDIS
 
