@@ -1,4 +1,4 @@
-# `make serve` needs Python 3.11, 3.12 or 3.13 and nothing else. `make help` lists the targets.
+# `make serve` needs Python 3.11 to 3.14 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install packages serve test test-all soak check static format bench trace picture compose-test lock audit clean
@@ -6,8 +6,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c "$(SUPPORTED)" >/dev/null 2>&1 && echo $$p && break; done)
 
 SECONDS ?= 1800
@@ -90,7 +90,7 @@ audit: $(VENV)/.complete ## check the locked packages for known vulnerabilities 
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 with venv is needed (on Debian: apt install python3-venv)" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 to 3.14 with venv is needed (on Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
