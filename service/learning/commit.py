@@ -1,6 +1,4 @@
-"""One atomic commit of what was learned, how much of the streams it keeps, and what to do when its reply does
-not come.
-"""
+"""Atomic commits of learned log entries: their retries, and the trimming of the log and commit streams."""
 
 from __future__ import annotations
 
@@ -27,54 +25,18 @@ from service.storage.health import ServerHealth
 from service.storage.records import LOG_START, Commit, LearnedEntry, LogEntry, LogId, changed_records
 from service.storage.scripts.commit import FOREVER_MS, CommitStatus, Trims, commit_learned
 
-PARTS = 64
-
-
-class RetainedBytes:
-    """Sizes of the entries that were seen, oldest first, those that are small beside the limit in parts.
-
-    Of what was there before only the ends and the size are known; it counts as spread evenly over that time.
-    """
-
-    def __init__(
-        self, limit: int, oldest: LogId = LOG_START, newest: LogId = LOG_START, size: int = 0
-    ) -> None:
-        self._limit = limit
-        self._parts: deque[tuple[LogId, int]] = deque(
-            (LogId(oldest.milliseconds + (newest.milliseconds - oldest.milliseconds) * i // PARTS, 0), part)
-            for i, part in enumerate([size // PARTS] * PARTS)
-        )
-        self._total = size // PARTS * PARTS
-        self._part_is_open = False
-
-    def add(self, entry: LogId, size: int) -> None:
-        self._total += size
-        first, part = self._parts[-1]
-        if self._part_is_open and part + size <= self._limit // PARTS:
-            self._parts[-1] = (first, part + size)
-        else:
-            self._parts.append((entry, size))
-        self._part_is_open = True
-
-    def oldest_retained(self, limit: int | None = None) -> LogId:
-        """The oldest entry to keep, for a while under a lower limit; all before it may go."""
-        most = self._limit if limit is None else min(limit, self._limit)
-        while self._total > most and len(self._parts) > 1:
-            _, size = self._parts.popleft()
-            self._total -= size
-        return self._parts[0][0]
-
-
 log = logging.getLogger(__name__)
 
-COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit, and what the stream adds
+COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit and the overhead of the stream
 NO_TOKEN = b""
-"""No commit has it: whoever follows or commits from a replica with it has to load again."""
+"""A token that no commit has: a replica with it cannot follow or commit, and is loaded again."""
+PARTS = 64
+"""A limit of retained bytes is accounted for in about so many parts."""
 
 
 @dataclass(slots=True)
 class Work:
-    """Log entries that were learned and wait to be committed."""
+    """Log entries that were learned and are not yet committed."""
 
     entries: list[LearnedEntry] = field(default_factory=list)
     margins: list[npt.NDArray[np.float64]] = field(default_factory=list)
@@ -98,7 +60,7 @@ class Work:
 
 
 class Committer:
-    """Commits for the learner that leads, from the moment it took over."""
+    """Commits the work of the leading learner; one is made at each takeover."""
 
     def __init__(
         self,
@@ -140,7 +102,7 @@ class Committer:
         )
 
     async def commit(self, work: Work) -> bool:
-        """Returns once it is known whether the server has it; False: refused, and the state was loaded again.
+        """Commit, and return once the outcome is known: False if it was refused and the state was reloaded.
 
         Raises what Mirror.load raises.
         """
@@ -149,7 +111,7 @@ class Committer:
         work.changed_slots = len(commit.changed)
         position = await self._until_known(commit, self._evaluation.take(), replica)
         if position is None:
-            log.warning("commit %d of %s was refused: loading again", commit.number, self._mirror.model)
+            log.warning("commit %d of %s was refused: reloading the state", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
             replica.token = NO_TOKEN  # its arrays are ahead of any commit, also if the loading fails now
             await self._mirror.load()
@@ -168,9 +130,9 @@ class Committer:
     async def _until_known(
         self, commit: Commit, changes: EvaluationChanges, replica: Replica
     ) -> LogId | None:
-        """The commit's position, or None where it was refused.
+        """Return the commit's position, or None if it was refused.
 
-        Sent again until the server answers: compare-and-set makes it happen once.
+        Retries until the server answers; compare-and-set applies it at most once.
         """
         trims = self._trims(commit)
         written, deleted = changes
@@ -189,11 +151,11 @@ class Committer:
                 if reply.status is CommitStatus.COMMITTED:
                     return reply.position
                 if reply.status is CommitStatus.CONFLICT and reply.token == commit.token:
-                    # An earlier attempt came through and its reply was lost.
+                    # An earlier attempt succeeded, and its reply was lost.
                     return await self._position_of(commit, replica)
                 return None
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.warning("commit %d of %s waits: %s", commit.number, self._mirror.model, failure)
+                log.warning("commit %d of %s is retried: %s", commit.number, self._mirror.model, failure)
                 await backoff.pause()
 
     async def _position_of(self, commit: Commit, replica: Replica) -> LogId | None:
@@ -203,20 +165,20 @@ class Committer:
         return None
 
     def _trims(self, commit: Commit) -> Trims:
-        # A server that sheds examples needs the room: then only what is not yet learned stays in the log, and
-        # of the commits what a mirror that is up to date needs.
+        # A server that sheds examples needs the memory: then the log retains only what is not yet learned,
+        # and the commit stream only what an up-to-date mirror needs.
         shedding = self._health.shedding
-        kept_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
+        retention_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
         log_from = self._retained_log.oldest_retained()
         if self._archiver.on and not shedding:
-            # The server's own clock would not wait for the archive: what may go is decided here.
-            expired = LogId(max(0, commit.applied.milliseconds - kept_ms), 0)
+            # The server would trim by age without waiting for the archive, so the age is applied here.
+            expired = LogId(max(0, commit.applied.milliseconds - retention_ms), 0)
             log_from = min(max(log_from, expired), self._archiver.through)
-            kept_ms = FOREVER_MS
+            retention_ms = FOREVER_MS
         commits_from = self._retained_commits.oldest_retained(
             self._health.limit_bytes // 20 if shedding else None
         )
-        return Trims(commits_from, log_from, kept_ms)
+        return Trims(commits_from, log_from, retention_ms)
 
 
 def _commit_of(work: Work, replica: Replica) -> Commit:
@@ -237,11 +199,50 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
 
 
 async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) -> RetainedBytes:
-    """What the stream holds when this learner takes over; nothing where the server does not tell its size."""
+    """Account for what the stream holds at the takeover, if the server reports its size."""
     try:
         size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
     except ResponseError as refusal:
-        log.warning("the size of %s is not known (%s): only what comes from now on counts", stream, refusal)
+        log.warning(
+            "the size of %s is unknown (%s): only entries added from now on are counted", stream, refusal
+        )
         size = 0
     first = await channel.call("XRANGE", stream, "-", "+", "COUNT", 1)
     return RetainedBytes(limit, LogId.parse(first[0][0]) if first else newest, newest, size)
+
+
+class RetainedBytes:
+    """Sizes of a stream's entries, oldest first; entries that are small beside the limit are grouped in
+    parts.
+
+    Entries that were there before are known only by the first id, the last and their total size, and count as
+    spread evenly in between.
+    """
+
+    def __init__(
+        self, limit: int, oldest: LogId = LOG_START, newest: LogId = LOG_START, size: int = 0
+    ) -> None:
+        self._limit = limit
+        self._parts: deque[tuple[LogId, int]] = deque(
+            (LogId(oldest.milliseconds + (newest.milliseconds - oldest.milliseconds) * i // PARTS, 0), part)
+            for i, part in enumerate([size // PARTS] * PARTS)
+        )
+        self._total = size // PARTS * PARTS
+        self._part_is_open = False
+
+    def add(self, entry: LogId, size: int) -> None:
+        self._total += size
+        first, part = self._parts[-1]
+        if self._part_is_open and part + size <= self._limit // PARTS:
+            self._parts[-1] = (first, part + size)
+        else:
+            self._parts.append((entry, size))
+        self._part_is_open = True
+
+    def oldest_retained(self, limit: int | None = None) -> LogId:
+        """Return the oldest entry to retain within the limit, or within a lower one."""
+        max_bytes = self._limit if limit is None else min(limit, self._limit)
+        while self._total > max_bytes and len(self._parts) > 1:
+            _, size = self._parts.popleft()
+            self._total -= size
+        return self._parts[0][0]

@@ -1,6 +1,7 @@
-"""The learner of one model: a standby until it holds the lease, which then learns from the log.
+"""The learner of one model: a standby until it holds the lease, then the process that learns the log.
 
-Which learner is right is decided by the compare-and-set of a commit.
+The lease only avoids duplicate work: if two learners believe that they lead, the compare-and-set of a commit
+decides between them.
 """
 
 from __future__ import annotations
@@ -39,135 +40,14 @@ from service.storage.records import LogEntry, lease_key
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
+log = logging.getLogger(__name__)
+
 ENTRIES_A_READ = 128
 TRIM_EVERY_SECONDS = 1.0
 
 
-class LearningLoop:
-    """Changes the arrays of the mirror ahead of the commit, and has them loaded again where that is refused.
-
-    `settled`: whether they are exactly those of the replica's commit.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        mirror: Mirror,
-        leads: Callable[[], bool],
-        settings: LearnerSettings,
-        health: ServerHealth,
-        metrics: Metrics,
-        evaluation: LiveEvaluation,
-        gate: RollbackGate,
-    ) -> None:
-        self.settled = False
-        self._channel = Channel(topology)
-        self._mirror = mirror
-        self._leads = leads
-        self._settings = settings
-        self._health = health
-        self._metrics = metrics
-        self._evaluation = evaluation
-        self._gate = gate
-        self._trimmed = 0.0
-
-    async def step(self, committer: Committer) -> None:
-        """Of what the log has now, or after a moment where it has nothing.
-
-        Raises LogBlocked where the next entry cannot be learned, and what Channel.call raises.
-        """
-        await self._settle()
-        entries = await self._read_log()
-        if not entries:
-            await self._idle(committer)
-            await self._evaluation.tell(self._mirror)
-        await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
-        while entries and self._leads():
-            try:
-                self.settled = False
-                work = self._work_on(entries)
-            except LogBlocked:  # it has learned nothing
-                self.settled = True
-                raise
-            started = time.monotonic()
-            committed = await committer.commit(work)
-            self.settled = True
-            if not committed:
-                self._gate.forget()
-                return  # loaded again: what was read follows from another state
-            seconds, state = time.monotonic() - started, self._mirror.replica.state
-            self._metrics.committed(self._mirror.model, work, seconds, state.t, state.features_seen)
-            await self._evaluation.tell(self._mirror)
-
-    async def _settle(self) -> None:
-        """Also where a commit was refused and the loading after it failed, until now."""
-        await self._evaluation.follow(self._mirror)
-        if not self.settled:
-            self._gate.forget()
-            self.settled = True
-
-    async def _read_log(self) -> deque[LogEntry]:
-        replica = self._mirror.replica
-        streams = await self._channel.call(
-            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._patience_ms()),
-            *("STREAMS", replica.keys.log, str(replica.applied)),
-        )
-        return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
-
-    def _patience_ms(self) -> int:
-        """There may be more to tell before something comes; 0 would be for ever."""
-        return max(1, min(self._mirror.block_ms, math.ceil(1000 * self._evaluation.waits_for())))
-
-    async def _idle(self, committer: Committer) -> None:
-        await self._mirror.advance()
-        if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
-            await committer.commit(Work())  # nothing learned, but only commits trim
-            self._trimmed = time.monotonic()
-
-    def _work_on(self, entries: deque[LogEntry]) -> Work:
-        """Learns from the front of `entries`, as much as one commit may hold. Raises LogBlocked where that is
-        nothing.
-        """
-        replica = self._mirror.replica
-        work = Work()
-        number = replica.applied_number
-        while entries and not self._enough(work, replica, entries[0]):
-            try:
-                batch = decode(entries[0], number)
-            except LogBlocked:
-                if work.entries:
-                    break
-                raise
-            entry = entries.popleft()
-            learned = replica.config.learn(replica.state, batch)
-            if entry.id > replica.evaluated:
-                self._evaluation.add(entry, batch, learned)
-                if replica.config.snapshots.auto_rollback is not None:
-                    self._gate.add(replica, entry, batch, learned)
-            work.add(entry, batch, learned)
-            number += len(batch)
-        return work
-
-    def _enough(self, work: Work, replica: Replica, following: LogEntry) -> bool:
-        """Whether the next entry is left to the next commit. An example of it changes hardly more slots than
-        those before it did: fewer and fewer are new.
-        """
-        if not work.examples:
-            return False
-        slots = replica.state.changes
-        with_it = slots + slots / work.examples * len(following.records)
-        settings = self._settings
-        return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-
-log = logging.getLogger(__name__)
-
-
 class Learner:
-    """Its arrays are a mirror's, which learning changes ahead of the commit."""
+    """Learns into the arrays of its own mirror, ahead of each commit."""
 
     def __init__(
         self,
@@ -207,7 +87,7 @@ class Learner:
         return self._committer is not None and self._lease.held
 
     async def run(self) -> None:
-        """Learns until the model is gone. Raises ContractMismatch."""
+        """Learn until the model is deleted. Raises ContractMismatch."""
         try:
             await self._run()
         except ModelGone:
@@ -222,19 +102,19 @@ class Learner:
             stack.push_async_callback(self._learning.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
-            keeping = asyncio.create_task(self._lease.keep(), name=f"lease of {self.model}")
+            maintaining = asyncio.create_task(self._lease.maintain(), name=f"lease of {self.model}")
             watching = asyncio.create_task(
                 watch_log(self._topology, self.model, self._show_lag), name=f"lag of {self.model}"
             )
             sweeping = asyncio.create_task(
-                sweep_pending(self._topology, self.model, self._settings, self._show_waiting),
+                sweep_pending(self._topology, self.model, self._settings, self._show_pending),
                 name=f"sweeper of {self.model}",
             )
-            stack.push_async_callback(cancel_all, [keeping, watching, sweeping])
+            stack.push_async_callback(cancel_all, [maintaining, watching, sweeping])
             stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)
             stack.push_async_callback(self._save)
             try:
-                await first_to_end(self._work(), keeping, watching, sweeping)
+                await first_to_end(self._work(), maintaining, watching, sweeping)
             except ModelGone:
                 self._committer = None
                 raise
@@ -247,7 +127,7 @@ class Learner:
                 backoff.reset()
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
-                log.log(level, "learner of %s waits for Redis: %s", self.model, failure)
+                log.log(level, "learner of %s retries, as Redis failed: %s", self.model, failure)
                 await backoff.pause()
 
     async def _step(self) -> None:
@@ -265,13 +145,13 @@ class Learner:
 
     async def _lead(self, committer: Committer) -> None:
         if self._learning.settled:
-            await self._snapshots.look(self._mirror.replica)
+            await self._snapshots.poll(self._mirror.replica)
             if self._archiver.on:
-                self._archiver.look(self._mirror.replica)
+                self._archiver.start_if_due(self._mirror.replica)
             if self._mirror.replica.config.snapshots.auto_rollback is not None:
                 self._gate.judge(self._mirror.replica)
         if self._blocked:
-            await self._wait_for_operator()
+            await self._await_change()
         else:
             try:
                 await self._learning.step(committer)
@@ -279,7 +159,7 @@ class Learner:
                 await self._block(blocked)
 
     async def _save(self) -> None:
-        """At the end of a learner that leads: a snapshot of what it learned since the last one."""
+        """Take a last snapshot, if this learner leads, of what was learned since the previous one."""
         if self._committer is None:
             return
         try:
@@ -287,9 +167,9 @@ class Learner:
             replica = (
                 mirror.replica if self._learning.settled else await load_replica(mirror.channel, self.model)
             )
-            await self._snapshots.last_look(replica)
+            await self._snapshots.save_at_end(replica)
         except (*CONNECTION_FAILURES, ResponseError, ModelGone, ContractMismatch) as failure:
-            log.warning("no last snapshot of %s: %s", self.model, failure)
+            log.warning("the last snapshot of %s was not taken: %s", self.model, failure)
 
     async def _take_over(self) -> None:
         await self._mirror.catch_up()
@@ -307,7 +187,7 @@ class Learner:
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
     async def _block(self, blocked: LogBlocked) -> None:
-        """Unless the server is not where this learner is: it may have come back with less."""
+        """Stop learning, unless the server has moved: after losing data it may be behind this learner."""
         if not await self._moved(None):
             self._blocked = blocked
             log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
@@ -316,16 +196,16 @@ class Learner:
         if self.leading:
             self._metrics.lags(self.model, lag)
 
-    def _show_waiting(self, swept: Swept, waiting: Waiting) -> None:
-        if self._mirror.loads:  # so that snapshots tell what is in force
+    def _show_pending(self, swept: Swept, waiting: Waiting) -> None:
+        if self._mirror.loads:  # snapshots then contain the configuration in force
             self._mirror.replica.take_feedback(waiting.stored, waiting.config)
         if self.leading:
             self._metrics.show_pending(self.model, swept, waiting.config.max_bytes)
         else:
             self._metrics.pending_shown_elsewhere(self.model, swept)
 
-    async def _wait_for_operator(self) -> None:
-        """Whatever moves the model (a skip, a restore, another learner) is worth another look at the log."""
+    async def _await_change(self) -> None:
+        """Read the log again once anything has moved the model: a skip, a restore or another learner."""
         if await self._moved(self._mirror.block_ms):
             self._blocked = None
 
@@ -333,3 +213,124 @@ class Learner:
         before = self._mirror.replica.token
         await self._mirror.advance(block_ms)
         return self._mirror.replica.token != before
+
+
+class LearningLoop:
+    """Changes the mirror's arrays ahead of each commit; a refused commit reloads them.
+
+    `settled`: whether the arrays are exactly those of the replica's commit.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        mirror: Mirror,
+        leads: Callable[[], bool],
+        settings: LearnerSettings,
+        health: ServerHealth,
+        metrics: Metrics,
+        evaluation: LiveEvaluation,
+        gate: RollbackGate,
+    ) -> None:
+        self.settled = False
+        self._channel = Channel(topology)
+        self._mirror = mirror
+        self._leads = leads
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._evaluation = evaluation
+        self._gate = gate
+        self._trimmed = 0.0
+
+    async def step(self, committer: Committer) -> None:
+        """Learn and commit the next entries of the log; wait briefly if there are none.
+
+        Raises LogBlocked if the next entry cannot be learned, and what Channel.call raises.
+        """
+        await self._settle()
+        entries = await self._read_log()
+        if not entries:
+            await self._idle(committer)
+            await self._evaluation.publish(self._mirror)
+        await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
+        while entries and self._leads():
+            try:
+                self.settled = False
+                work = self._work_on(entries)
+            except LogBlocked:  # nothing was learned
+                self.settled = True
+                raise
+            started = time.monotonic()
+            committed = await committer.commit(work)
+            self.settled = True
+            if not committed:
+                self._gate.forget()
+                return  # the state was reloaded, and these entries do not follow it
+            seconds, state = time.monotonic() - started, self._mirror.replica.state
+            self._metrics.committed(self._mirror.model, work, seconds, state.t, state.features_seen)
+            await self._evaluation.publish(self._mirror)
+
+    async def _settle(self) -> None:
+        """Follow the state with evaluation and gate, also after a refused commit and a failed reload."""
+        await self._evaluation.follow(self._mirror)
+        if not self.settled:
+            self._gate.forget()
+            self.settled = True
+
+    async def _read_log(self) -> deque[LogEntry]:
+        replica = self._mirror.replica
+        streams = await self._channel.call(
+            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._block_ms()),
+            *("STREAMS", replica.keys.log, str(replica.applied)),
+        )
+        return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
+
+    def _block_ms(self) -> int:
+        """Block until there is something to publish at most; 0 would block without limit."""
+        return max(1, min(self._mirror.block_ms, math.ceil(1000 * self._evaluation.seconds_until_due())))
+
+    async def _idle(self, committer: Committer) -> None:
+        await self._mirror.advance()
+        if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
+            await committer.commit(Work())  # without any entry, since only commits trim
+            self._trimmed = time.monotonic()
+
+    def _work_on(self, entries: deque[LogEntry]) -> Work:
+        """Learn from the front of `entries` as much as one commit may hold.
+
+        Raises LogBlocked if the first cannot be learned.
+        """
+        replica = self._mirror.replica
+        work = Work()
+        number = replica.applied_number
+        while entries and not self._is_full(work, replica, entries[0]):
+            try:
+                batch = decode(entries[0], number)
+            except LogBlocked:
+                if work.entries:
+                    break
+                raise
+            entry = entries.popleft()
+            learned = replica.config.learn(replica.state, batch)
+            if entry.id > replica.evaluated:
+                self._evaluation.add(entry, batch, learned)
+                if replica.config.snapshots.auto_rollback is not None:
+                    self._gate.add(replica, entry, batch, learned)
+            work.add(entry, batch, learned)
+            number += len(batch)
+        return work
+
+    def _is_full(self, work: Work, replica: Replica, following: LogEntry) -> bool:
+        """Return whether the next entry is left to the next commit. Its examples are expected to change as
+        many slots each as those before; they change fewer, as ever fewer slots are new.
+        """
+        if not work.examples:
+            return False
+        slots = replica.state.changes
+        with_it = slots + slots / work.examples * len(following.records)
+        settings = self._settings
+        return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
+
+    async def close(self) -> None:
+        await self._channel.close()

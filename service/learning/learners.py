@@ -1,4 +1,4 @@
-"""Learners for all models there are: what `ftrl learn` runs, and `ftrl serve` beside its API."""
+"""The learners of all models, as `ftrl learn` runs them, and `ftrl serve` beside its API."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 MODELS_POLL_SECONDS = 0.5
 POLLS_PER_REPAIR = 60
-FAILED_AGAIN_SECONDS = 2.0
-REFUSED_AGAIN_SECONDS = 30.0
+RETRY_SECONDS = 2.0
+REFUSED_RETRY_SECONDS = 30.0
 
 
 class Learners:
-    """One learner task a model; looks for new models twice a second."""
+    """Runs one learner task per model; polls for new models."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Learners:
                 await self._models.repair_index()
             names = await self._models.names()
         except (ServerFull, StateUnavailable) as failure:
-            log.debug("cannot look for models: %s", failure.detail)
+            log.debug("cannot list the models: %s", failure.detail)
             return
-        # Deleted while it was not learned.
+        # Models that were deleted while they had no learner.
         for name in self._not_before.keys() - set(names) - self._tasks.keys():
             del self._not_before[name]
             self._metrics.model_deleted(name)
@@ -78,7 +78,7 @@ class Learners:
         failure = task.exception()
         if isinstance(failure, ServiceError):
             log.error("model %s is not learned: %s", name, failure.detail)
-            self._not_before[name] = time.monotonic() + REFUSED_AGAIN_SECONDS
+            self._not_before[name] = time.monotonic() + REFUSED_RETRY_SECONDS
         elif failure is not None:
-            log.error("the learner of %s failed and starts again", name, exc_info=failure)
-            self._not_before[name] = time.monotonic() + FAILED_AGAIN_SECONDS
+            log.error("the learner of %s failed and is restarted", name, exc_info=failure)
+            self._not_before[name] = time.monotonic() + RETRY_SECONDS

@@ -1,4 +1,6 @@
-"""The lease of one model, so that two learners seldom work at once; a commit decides which is right."""
+"""The lease of one model. It only avoids duplicate work: the compare-and-set of a commit decides which
+learner is right.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Lease:
-    """Held, renewed every third of its life, or waited for, by a task of its own."""
+    """A key in Redis with an expiry, acquired and then renewed every third of its lifetime by `maintain`."""
 
     def __init__(self, topology: Topology, key: str, seconds: float) -> None:
         self._channel = Channel(topology)
@@ -29,25 +31,25 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """By this process's own clock, which started before the server's did: never later than the server
-        says.
+        """Whether the lease is valid by this process's clock, counted from before the request was sent: it
+        never lasts longer here than on the server.
         """
         return time.monotonic() < self._held_until
 
-    async def keep(self) -> None:
-        """Takes the lease as soon as it is free and renews it, for ever."""
+    async def maintain(self) -> None:
+        """Acquire the lease as soon as it is free, and renew it; never returns."""
         while True:
-            await self._try()
+            await self._acquire()
             await asyncio.sleep(self._seconds / 3 if self.held else min(self._seconds / 10, 0.25))
 
-    async def _try(self) -> None:
-        asked = time.monotonic()
+    async def _acquire(self) -> None:
+        sent = time.monotonic()
         try:
             taken = await take(self._channel, self._key, self._holder, round(self._seconds * 1000))
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.debug("lease %s not renewed: %s", self._key, failure)
             return
-        self._held_until = asked + self._seconds if taken else 0.0
+        self._held_until = sent + self._seconds if taken else 0.0
 
     async def release(self) -> None:
         self._held_until = 0.0

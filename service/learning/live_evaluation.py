@@ -1,4 +1,4 @@
-"""The evaluation of a model that is being learned: at the learner's commit, and told now and then."""
+"""The evaluation of a model while it is learned: committed with it, and published at intervals."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
+from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.report import report_of
 from service.models.evaluation.slice_report import ToldSlices, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
@@ -39,25 +40,25 @@ log = logging.getLogger(__name__)
 REPORT_EVERY_SECONDS = 1.0
 SLICES_EVERY_SECONDS = 5.0
 CENSUS_EVERY_SECONDS = 5.0
-RESTS_A_PIECE = 20
-"""How long nothing is told after a piece of telling, as a multiple of how long that took: so telling takes
-at most 5 % of the learner's time, whatever there is to tell.
+PAUSE_FACTOR = 20
+"""Pause after a piece of publishing, as a multiple of the time that the piece took: publishing takes at most
+5 % of the learner's time, however much there is to publish.
 """
-A_TURN_SECONDS = 0.002
+TURN_SECONDS = 0.002
 
 
 class LiveEvaluation:
-    """`token` names the commit at which it is; with any other than the learner's it has to be read again."""
+    """The evaluation at the commit `_token`; if the learner's mirror is at another, it is read again."""
 
     def __init__(self, model: str, metrics: Metrics) -> None:
         self._model = model
         self._publisher = EvaluationPublisher(model, metrics)
         self._token: bytes | None = None
-        self._evaluations: Evaluations
+        self._evaluations = Evaluations(EvaluationConfig())
         self._unreadable: list[bytes] = []  # fields that the next commit deletes
 
     async def follow(self, mirror: Mirror) -> None:
-        """To the commit of the mirror, or if that is not the server's, both to the server's.
+        """Read the evaluation of the mirror's commit, after catching up if the server has moved on.
 
         Raises what Mirror.load raises.
         """
@@ -65,13 +66,13 @@ class LiveEvaluation:
             replica = mirror.replica
             stored = await read_evaluation(mirror.channel, replica.keys, replica.token)
             if stored is not None:
-                self._take_up(replica, *stored)
+                self._adopt(replica, *stored)
                 self._token = replica.token
             else:
                 await mirror.catch_up()
 
     async def learn_names(self, entries: Iterable[LogEntry], channel: Channel, keys: ModelKeys) -> None:
-        """Before these entries are learned."""
+        """Read the names of new slices, before these entries are learned."""
         if any(entry.slices for entry in entries) and self._evaluations.slices is not None:
             found = await channel.call("HGETALL", keys.slices)
             self._evaluations.know(unpack_names(mapping_of(found).items()))
@@ -81,41 +82,41 @@ class LiveEvaluation:
         if b"\1" in learned.skipped.tobytes():  # a few times as fast as any()
             margins = np.where(learned.skipped, np.nan, margins)
         self._evaluations.add(margins, batch, entry.id.milliseconds)
-        self._publisher.heard()
+        self._publisher.mark_changed()
 
     def take(self) -> EvaluationChanges:
-        """For the commit of what was added; to be taken once, and sent until the commit is known."""
+        """Return the changes since the last call, to be sent with one commit until its outcome is known."""
         written, deleted = self._evaluations.take()
         deleted, self._unreadable = self._unreadable + deleted, []
         return EvaluationChanges(written, deleted)
 
     def moved_to(self, token: bytes | None) -> None:
-        """The commit of what was taken is known. None: it was refused, or somebody else may learn now."""
+        """Record the commit of all that was taken; None if it was refused, or another learner may lead."""
         self._token = token
 
-    async def tell(self, mirror: Mirror) -> None:
-        """A little of it, if it is time. The learner must not have learned more than is committed."""
+    async def publish(self, mirror: Mirror) -> None:
+        """Publish a piece, if one is due. The learner must not have learned more than is committed."""
         if self._token == mirror.replica.token:
             await self._publisher.turn(self._evaluations, mirror)
 
-    def waits_for(self) -> float:
-        """Seconds until it has something to tell, if nothing is learned meanwhile."""
-        return self._publisher.waits_for()
+    def seconds_until_due(self) -> float:
+        """Return the seconds until there is something to publish, if nothing is learned meanwhile."""
+        return self._publisher.seconds_until_due()
 
-    def _take_up(self, replica: Replica, fields: dict[bytes, bytes], names: dict[bytes, bytes]) -> None:
+    def _adopt(self, replica: Replica, fields: dict[bytes, bytes], names: dict[bytes, bytes]) -> None:
         config = replica.config.evaluation
         self._unreadable = []
         try:
             self._evaluations = Evaluations.from_fields(config, fields)
         except FormatError as damage:
-            log.error("the evaluation of %s begins anew: %s", self._model, damage)  # noqa: TRY400
+            log.error("the evaluation of %s cannot be read and restarts from zero: %s", self._model, damage)  # noqa: TRY400
             self._evaluations, self._unreadable = Evaluations(config), list(fields)
         self._evaluations.know(unpack_names(names.items()))
         self._publisher.restart(sliced=self._evaluations.slices is not None)
 
 
 class EvaluationPublisher:
-    """Reports and counts piece by piece, between the commits of the learner. `clock`: in seconds."""
+    """Publishes reports and counts the state piece by piece, between commits. `clock` returns seconds."""
 
     def __init__(self, model: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._model = model
@@ -124,9 +125,9 @@ class EvaluationPublisher:
         self.restart(sliced=False)
 
     def restart(self, *, sliced: bool) -> None:
-        """What was told belongs to another evaluation; `sliced`: whether this one has slices."""
+        """Start with another evaluation; `sliced`: whether it has slices."""
         self._sliced = sliced
-        self.heard()
+        self.mark_changed()
         self._slicing: Iterator[ToldSlices | None] | None = None
         self._slices: ToldSlices | None = None
         self._stored: ToldSlices | None = None
@@ -134,60 +135,62 @@ class EvaluationPublisher:
         self._census: Census | None = None
         self._count_began: int | None = None  # at which round; None: no count is under way
         self._counted: int | None = None  # the round for which the census is exact
-        self._next_report = self._next_slices = self._next_census = self._rests_until = 0.0
+        self._next_report = self._next_slices = self._next_census = self._paused_until = 0.0
 
-    def heard(self) -> None:
-        """There is something new to tell."""
-        self._news, self._slices_news = True, self._sliced
+    def mark_changed(self) -> None:
+        """Record that there is something new to publish."""
+        self._changed, self._slices_changed = True, self._sliced
 
-    def waits_for(self) -> float:
-        """Seconds until it has something to do, if nothing happens."""
-        return max(self._due_at(), self._rests_until) - self._clock()
+    def seconds_until_due(self) -> float:
+        """Return the seconds until a piece is due, if nothing changes."""
+        return max(self._due_at(), self._paused_until) - self._clock()
 
     async def turn(self, evaluations: Evaluations, mirror: Mirror) -> None:
+        """Work on what is due for at most about TURN_SECONDS, and store a report that is ready."""
         started = self._clock()
-        if started < self._rests_until:
+        if started < self._paused_until:
             return
         fields, ended = None, started
-        while fields is None and ended < started + A_TURN_SECONDS and ended >= self._due_at():
+        while fields is None and ended < started + TURN_SECONDS and ended >= self._due_at():
             fields = self._piece(evaluations, mirror.replica, ended)
             ended = self._clock()
-        self._rests_until = ended + RESTS_A_PIECE * (ended - started)
+        self._paused_until = ended + PAUSE_FACTOR * (ended - started)
         if fields is not None:
             await self._store(fields, mirror)
 
     def _due_at(self) -> float:
-        report = self._next_report if self._news else math.inf
-        slices = self._next_slices if self._slices_news or self._slicing else math.inf
+        report = self._next_report if self._changed else math.inf
+        slices = self._next_slices if self._slices_changed or self._slicing else math.inf
         return min(report, slices, self._next_census)
 
     def _piece(self, evaluations: Evaluations, replica: Replica, now: float) -> dict[bytes, bytes] | None:
-        """Whatever is due; what there is to store is given back."""
-        if self._news and now >= self._next_report:
-            self._news, self._next_report = False, now + REPORT_EVERY_SECONDS
+        """Do one piece of what is due; return the fields to store, if any."""
+        if self._changed and now >= self._next_report:
+            self._changed, self._next_report = False, now + REPORT_EVERY_SECONDS
             return self._report(evaluations, replica)
-        if self._slicing is None and self._slices_news and now >= self._next_slices:
+        if self._slicing is None and self._slices_changed and now >= self._next_slices:
             show = partial(self._metrics.sliced, self._model)
             self._slicing = slices_in_pieces(evaluations, replica.state.t, show)
-            self._slices_news, self._next_slices = False, now + SLICES_EVERY_SECONDS
+            self._slices_changed, self._next_slices = False, now + SLICES_EVERY_SECONDS
         if self._slicing is None:
             self._count(replica, now)
-        elif told := next(self._slicing):
-            self._slicing, self._slices, self._news = None, told, True
-            self._metrics.retain_slices(self._model, told.names)
+        elif slices := next(self._slicing):
+            self._slicing, self._slices, self._changed = None, slices, True
+            self._metrics.retain_slices(self._model, slices.names)
         return None
 
     def _report(self, evaluations: Evaluations, replica: Replica) -> dict[bytes, bytes]:
-        report, told = report_of(evaluations, replica.revision, replica.state.t), self._slices
+        report, slices = report_of(evaluations, replica.revision, replica.state.t), self._slices
         for source, windows in report.sources.items():
             for figures in chain.from_iterable(windows):
                 self._metrics.evaluated(self._model, source, figures)
-        fields = {FIGURES: report.as_json(self._model, self._census, told.t if told else None)}
-        if told is not self._stored and told is not None:
-            fields |= {SLICE_FIGURES: told.whole, SHORT_SLICE_FIGURES: told.short}
+        fields = {FIGURES: report.as_json(self._model, self._census, slices.t if slices else None)}
+        if slices is not self._stored and slices is not None:
+            fields |= {SLICE_FIGURES: slices.whole, SHORT_SLICE_FIGURES: slices.short}
         return fields
 
     def _count(self, replica: Replica, now: float) -> None:
+        """Take one step of the census of the state, or start one."""
         t = replica.state.t
         if self._count_began is None:
             if t == self._counted:  # nothing was learned since
@@ -200,15 +203,15 @@ class EvaluationPublisher:
         self._counted = t if t == self._count_began else None
         self._count_began, self._next_census = None, now + CENSUS_EVERY_SECONDS
         if census != self._census:
-            self._census, self._news = census, True
+            self._census, self._changed = census, True
             self._metrics.measured(self._model, census)
 
     async def _store(self, fields: Mapping[bytes, bytes], mirror: Mirror) -> None:
-        told, replica = self._slices, mirror.replica
+        slices, replica = self._slices, mirror.replica
         try:
             stored = await store_figures(mirror.channel, replica.keys, replica.token, fields)
-        except ResponseError as refusal:  # a full server, say: it is told again with the next news
-            log.warning("figures of %s are not stored: %s", self._model, refusal)
-            self._news = True
+        except ResponseError as refusal:  # for example of a full server: the next report is tried again
+            log.warning("the figures of %s were not stored: %s", self._model, refusal)
+            self._changed = True
         else:
-            self._stored = told if stored else self._stored
+            self._stored = slices if stored else self._stored

@@ -1,4 +1,4 @@
-"""A snapshot as a file for others: all of it, or what predicting takes; and a file as a snapshot again."""
+"""Export and import of snapshots, as complete files or only what predicting needs; and their comparison."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Format = Literal["safetensors", "npz", "serving"]
 SERVING_VERSION = 2
 SERVED = np.dtype([("slot", "<u4"), ("weight", "<f8")])
 """One weight of a serving export, 12 bytes."""
+BIAS = "bias"
 
 
 def export(snapshot: Snapshot, path: Path, kind: Format) -> int:
-    """Writes the file, whole or not at all; returns its size. Raises OSError, SnapshotMismatch."""
+    """Write the file completely or not at all; return its size. Raises OSError, SnapshotMismatch."""
     writers: dict[Format, Callable[[Snapshot, BinaryIO], None]] = {
         "safetensors": _write_safetensors,
         "npz": _write_npz,
@@ -35,7 +36,7 @@ def export(snapshot: Snapshot, path: Path, kind: Format) -> int:
 
 
 def import_file(path: Path) -> Snapshot:
-    """Of a snapshot's file, as it is in a store or exported as safetensors. Raises CommandFailure."""
+    """Read a file as it is in a store, or exported as safetensors. Raises CommandFailure."""
     try:
         with path.open("rb") as file:
             return read_snapshot(file)
@@ -43,6 +44,42 @@ def import_file(path: Path) -> Snapshot:
         raise CommandFailure(f"{path}: {wrong}") from wrong
     except OSError as failure:
         raise CommandFailure(f"{path} cannot be read: {failure.strerror or failure}") from failure
+
+
+def difference(a: Snapshot, b: Snapshot, limit: int = 20) -> dict[str, Any]:
+    """Compare two snapshots: figures of both, and the `limit` largest changes of weights.
+
+    Raises SnapshotMismatch.
+    """
+    if a.header.fingerprint != b.header.fingerprint:
+        raise SnapshotMismatch(
+            f"The snapshots were hashed under different contracts ({a.header.fingerprint} and"
+            f" {b.header.fingerprint}): their slots mean different features."
+        )
+    slots = np.union1d(a.slots, b.slots)
+    weights_a, weights_b = _weights_at(a, slots), _weights_at(b, slots)
+    moved = np.abs(weights_b - weights_a)
+    order = np.argsort(-moved, kind="stable")[:limit]
+    bias = 2**a.header.bits
+    return {
+        "a": _described(a.header),
+        "b": _described(b.header),
+        "features_in_both": int(np.intersect1d(a.slots, b.slots).size),
+        "weights_changed": int(np.count_nonzero(moved)),
+        "weight_distance": float(np.sqrt(np.sum(moved * moved))),
+        "moved_most": [
+            {"slot": BIAS if slots[i] == bias else int(slots[i]), "a": weights_a[i], "b": weights_b[i]}
+            for i in order.tolist()
+            if moved[i] > 0
+        ],
+    }
+
+
+def evaluation_of(header: SnapshotHeader) -> dict[str, Any]:
+    """Return the main figures of the progressive predictions, by window."""
+    windows = ((header.figures or {}).get("sources") or {}).get("progressive", {}).get("windows", {})
+    names = ("examples", "log_loss", "auc", "normalized_entropy", "calibration_ratio")
+    return {window: {name: found.get(name) for name in names} for window, found in windows.items()}
 
 
 def _write_safetensors(snapshot: Snapshot, file: BinaryIO) -> None:
@@ -58,7 +95,7 @@ def _write_npz(snapshot: Snapshot, file: BinaryIO) -> None:
 
 
 def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
-    """A line of JSON, then the weights that are not 0 as records of SERVED."""
+    """Write a line of JSON, then the weights that are not 0 as records of SERVED."""
     config, slots, weights = config_of(snapshot.header), snapshot.slots, _weights(snapshot)
     hashing = config.hashing
     bias = weights[slots == hashing.size]
@@ -81,7 +118,7 @@ def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
 
 
 def _needs(hashing: HashContract) -> list[str]:
-    """What a reader has to know beside buckets of numbers, texts, lists, booleans, nulls and crosses."""
+    """List what a reader must support beside bucketed numbers, texts, lists, booleans, nulls and crosses."""
     transforms = {json.dumps(one) for one in (hashing.numeric, *hashing.transforms.values())}
     needs = [f"numbers by the transform {one}" for one in sorted(transforms - {'"bucket"'})]
     return needs + ["numbers as categories"] * ("category" in hashing.types.values())
@@ -91,35 +128,6 @@ def _weights(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:
     header = snapshot.header
     hyper = config_of(header).hyper
     return compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, hyper)
-
-
-BIAS = "bias"
-
-
-def difference(a: Snapshot, b: Snapshot, most: int = 20) -> dict[str, Any]:
-    """Figures of both, and the `most` weights that moved most. Raises SnapshotMismatch."""
-    if a.header.fingerprint != b.header.fingerprint:
-        raise SnapshotMismatch(
-            f"The snapshots were hashed under different contracts ({a.header.fingerprint} and"
-            f" {b.header.fingerprint}): their slots mean different features."
-        )
-    slots = np.union1d(a.slots, b.slots)
-    weights_a, weights_b = _weights_at(a, slots), _weights_at(b, slots)
-    moved = np.abs(weights_b - weights_a)
-    order = np.argsort(-moved, kind="stable")[:most]
-    bias = 2**a.header.bits
-    return {
-        "a": _described(a.header),
-        "b": _described(b.header),
-        "features_in_both": int(np.intersect1d(a.slots, b.slots).size),
-        "weights_changed": int(np.count_nonzero(moved)),
-        "weight_distance": float(np.sqrt(np.sum(moved * moved))),
-        "moved_most": [
-            {"slot": BIAS if slots[i] == bias else int(slots[i]), "a": weights_a[i], "b": weights_b[i]}
-            for i in order.tolist()
-            if moved[i] > 0
-        ],
-    }
 
 
 def _described(header: SnapshotHeader) -> dict[str, Any]:
@@ -135,15 +143,8 @@ def _described(header: SnapshotHeader) -> dict[str, Any]:
     }
 
 
-def evaluation_of(header: SnapshotHeader) -> dict[str, Any]:
-    """Of the progressive predictions, by window: what tells how good it was."""
-    windows = ((header.figures or {}).get("sources") or {}).get("progressive", {}).get("windows", {})
-    names = ("examples", "log_loss", "auc", "normalized_entropy", "calibration_ratio")
-    return {window: {name: found.get(name) for name in names} for window, found in windows.items()}
-
-
 def _weights_at(snapshot: Snapshot, slots: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
-    """float64[k] at slots uint32[k], 0 where it has not seen the feature."""
+    """Return the weights float64[k] at slots uint32[k], 0 for features never seen."""
     header = snapshot.header
     own = compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, config_of(header).hyper)
     weights = np.zeros(slots.size)

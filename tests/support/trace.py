@@ -134,10 +134,10 @@ def periodic_code() -> set[CodeType]:
 
     functions: list[Callable[..., Any]] = [
         DrainingServer.on_tick,
-        LiveEvaluation.tell,
-        LiveEvaluation.waits_for,
-        Snapshotter.look,
-        LogArchiver.look,
+        LiveEvaluation.publish,
+        LiveEvaluation.seconds_until_due,
+        Snapshotter.poll,
+        LogArchiver.start_if_due,
         RollbackGate.judge,
     ]
     return {function.__code__ for function in functions}

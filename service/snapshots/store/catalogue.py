@@ -1,13 +1,13 @@
-"""The snapshots of one model in a store: listed, read, written, tagged, deleted.
+"""The catalogue of snapshots: list, read, write, tag, delete and describe those of each model in the store.
 
     MODEL/ID.safetensors.zst     ID: the UTC time and the revision; names sort by the order of writing
     MODEL/ID.tag.TAG             empty: the snapshot has that tag
     MODEL/ID.leaving             empty: the snapshot is being deleted, unless it has a tag
 
-A tag is an object of its own beside the snapshot: to set it is one small put, atomic in every store, where a
-tag in the name would have to copy the whole file, and one in the header would change what the checksum seals.
-Retention sets a mark and then looks for tags; who tags looks for the mark afterwards. Where both meet, one
-sees the other, and no snapshot goes whose tag was acknowledged.
+A tag is an object of its own beside the snapshot: setting it is one small put, which is atomic in every
+store. A tag in the name would require a copy of the whole file, one in the header a new checksum. Retention
+sets a mark and then checks for tags; tagging checks for the mark afterwards. If both happen at once, one sees
+the other, so a snapshot whose tag was acknowledged is never deleted.
 """
 
 from __future__ import annotations
@@ -28,76 +28,23 @@ from service.snapshots.store.codec import SUFFIX, read_header, read_snapshot, re
 from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
 
-MIN_TABLE_COLUMNS = 120
-"""Of a table. On a narrower screen its lines break; an id is to be copied, so none of it may be left out."""
-
-
-def description_of(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "model": header.model,
-        "tags": list(entry.tags),
-        "time": header.time,
-        "reason": header.reason,
-        "revision": revision_of(header),
-        "applied": header.applied,
-        "applied_number": header.applied_number,
-        "t": header.t,
-        "features_seen": header.features_seen,
-        "nonzero": header.nonzero,
-        "density": header.density,
-        "bytes": entry.bytes,
-        "fingerprint": header.fingerprint,
-        "config": dict(header.config),
-        "evaluation": None if header.figures is None else dict(header.figures),
-    }
-
-
-def list_readable(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
-    """Those that can be read, oldest first, and what is wrong with the others."""
-    found: list[dict[str, Any]] = []
-    damaged: list[str] = []
-    for entry in catalogue.entries():
-        try:
-            found.append(description_of(entry, catalogue.header(entry)))
-        except DamagedSnapshot as wrong:
-            damaged.append(wrong.detail)
-        except UnknownSnapshot:  # deleted since the names were read
-            continue
-    return found, damaged
-
-
-def print_table(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("id", "tags", "reason", box=None)
-    for column in ("examples", "features", "density", "bytes"):
-        table.add_column(column, justify="right")
-    for one in found:
-        table.add_row(
-            *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
-            *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
-        )
-    console = Console()
-    Console(width=max(console.width, MIN_TABLE_COLUMNS)).print(table)
-
-
 GOOD = "good"
 NEWEST = "newest"
 BEFORE_RESTORE = "before restore"
-"""Why a restore saves what it replaces; never `newest`, or a second restore would undo the first."""
+"""Reason of what a restore saves; it is never `newest`, or a second restore would undo the first."""
 TAG_PATTERN = "^[a-z0-9][a-z0-9_-]{0,31}$"
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _TIME_LENGTH = len("20240501T120000000000Z")
 _TAG = ".tag."
 LEAVING = ".leaving"
 ABANDONED = timedelta(seconds=ABANDONED_SECONDS)
+MIN_TABLE_COLUMNS = 120
+"""Width of a table at least: on a narrower screen lines break, but no id is cut, as ids are copied."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One snapshot as its name and its tags tell it; `bytes`: the size of its file."""
+    """One snapshot, as its name and tags describe it; `bytes`: the size of its file."""
 
     id: str
     tags: tuple[str, ...]
@@ -105,19 +52,19 @@ class Entry:
 
     @property
     def written(self) -> datetime:
-        """By its name: never before that of an older one, whatever the clock said."""
+        """Time in its name, which increases from snapshot to snapshot even if the clock was set back."""
         return _written(self.id)
 
 
 class Catalogue:
-    """All methods block, for as long as the store takes. They raise StoreUnavailable where it fails."""
+    """The snapshots of one model. All methods block, and raise StoreUnavailable if the store fails."""
 
     def __init__(self, store: ObjectStore, model: str) -> None:
         self.model = model
         self._store = store
 
     def log_archive(self, incarnation: str) -> LogArchive:
-        """What left the log of that incarnation of the model."""
+        """Return the archive of the log of one incarnation of the model."""
         return LogArchive(self._store, self.model, incarnation)
 
     def entries(self) -> list[Entry]:
@@ -125,7 +72,8 @@ class Catalogue:
         return _entries_of(self._names())
 
     def find(self, wanted: str) -> Entry:
-        """By its id, by a tag (the newest that has it), or "newest": of all but those that restores saved.
+        """Find a snapshot by its id, by a tag (the newest that has it), or "newest", which excludes those
+        that restores saved.
 
         Raises UnknownSnapshot.
         """
@@ -137,23 +85,23 @@ class Catalogue:
     def _is_of_a_restore(self, entry: Entry) -> bool:
         try:
             return self.header(entry).reason == BEFORE_RESTORE
-        except DamagedSnapshot:  # whoever reads it is told so
+        except DamagedSnapshot:  # reported when it is read
             return False
 
     def header(self, entry: Entry) -> SnapshotHeader:
-        """Raises DamagedSnapshot, though only `load` verifies the checksum, and UnknownSnapshot where it was
-        deleted meanwhile.
+        """Read the header. Raises DamagedSnapshot, though only `load` verifies the checksum, and
+        UnknownSnapshot if it was deleted meanwhile.
         """
         with self._reading(entry), self._store.open(self._file(entry.id)) as file:
             return read_header(file)
 
     def load(self, entry: Entry) -> Snapshot:
-        """Raises DamagedSnapshot, and UnknownSnapshot where it was deleted meanwhile."""
+        """Read it all. Raises DamagedSnapshot, and UnknownSnapshot if it was deleted meanwhile."""
         with self._reading(entry), self._store.open(self._file(entry.id)) as file:
             return read_snapshot(file)
 
     def write(self, snapshot: Snapshot, tags: Sequence[str] = ()) -> Entry:
-        """The tags first, so that no retention can come between."""
+        """Write a snapshot, its tags first, so that retention cannot delete it in between."""
         named = revision_of(snapshot.header)
         entry = Entry(f"{self._next_time()}-{named}", tuple(sorted(tags)), 0)
         for tag in tags:
@@ -163,7 +111,7 @@ class Catalogue:
         return Entry(entry.id, entry.tags, size)
 
     def tag(self, entry: Entry, tag: str) -> None:
-        """Raises SnapshotLeaving where it was deleted meanwhile, or is about to be."""
+        """Set a tag. Raises SnapshotLeaving if the snapshot was deleted meanwhile, or is about to be."""
         name = self._tag(entry.id, checked_tag(tag))
         self._put(name)
         names = self._names()
@@ -179,13 +127,13 @@ class Catalogue:
         self._remove(self._file(entry.id), *(self._tag(entry.id, tag) for tag in entry.tags))
 
     def retain(self, count: int, needed: str | None = None) -> list[Entry]:
-        """Deletes those without a tag but the newest `count` and `needed`, and what others left behind;
-        returns the snapshots that it deleted.
+        """Delete all untagged snapshots but the newest `count` and `needed`, and leftovers of killed
+        processes. Return the deleted snapshots.
         """
         names = self._names()
         untagged = [entry for entry in _entries_of(names) if not entry.tags and entry.id != needed]
         superfluous = untagged[: max(0, len(untagged) - count)]
-        self._remove(*(f"{self.model}/{name}" for name in _left_behind(names, superfluous)))
+        self._remove(*(f"{self.model}/{name}" for name in _leftovers(names, superfluous)))
         return [entry for entry in superfluous if self._delete_unless_tagged(entry)]
 
     def _delete_unless_tagged(self, entry: Entry) -> bool:
@@ -198,8 +146,8 @@ class Catalogue:
         return not tagged
 
     def _next_time(self) -> str:
-        """The time, or just after the newest snapshot where that seems to come from the future: had the clock
-        been set back, retention would take the newest for the oldest.
+        """Return the time, or just after the newest snapshot if that is later: otherwise, after the clock was
+        set back, retention would take the newest for the oldest.
         """
         now = datetime.now(UTC)
         entries = self.entries()
@@ -232,7 +180,7 @@ class Catalogue:
     def _unless_deleted(self, entry: Entry) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:  # after it was listed: no fault of the store
+        except FileNotFoundError:  # deleted after it was listed: the store works
             raise UnknownSnapshot(self.model, entry.id) from None
 
     def _file(self, snapshot: str) -> str:
@@ -240,6 +188,93 @@ class Catalogue:
 
     def _tag(self, snapshot: str, tag: str) -> str:
         return f"{self.model}/{snapshot}{_TAG}{tag}"
+
+
+class SnapshotStore:
+    """The store that the settings name, opened when it is first used. `retained`: untagged snapshots per
+    model.
+    """
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self.retained = settings.snapshots_kept
+        self._url = settings.snapshot_store
+        self._lock = threading.Lock()
+        self._store: ObjectStore | None = None
+
+    def of(self, model: str) -> Catalogue:
+        """Return the snapshots of one model. Blocks. Raises UnusableStore."""
+        return Catalogue(self._opened(), model)
+
+    def log_archive(self, model: str, incarnation: str) -> LogArchive:
+        """Return the archive of one model's log. Blocks. Raises UnusableStore."""
+        return LogArchive(self._opened(), model, incarnation)
+
+    def _opened(self) -> ObjectStore:
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self._url)
+        return self._store
+
+
+def description_of(entry: Entry, header: SnapshotHeader) -> dict[str, Any]:
+    """Describe a snapshot, as the HTTP API and the commands do."""
+    return {
+        "id": entry.id,
+        "model": header.model,
+        "tags": list(entry.tags),
+        "time": header.time,
+        "reason": header.reason,
+        "revision": revision_of(header),
+        "applied": header.applied,
+        "applied_number": header.applied_number,
+        "t": header.t,
+        "features_seen": header.features_seen,
+        "nonzero": header.nonzero,
+        "density": header.density,
+        "bytes": entry.bytes,
+        "fingerprint": header.fingerprint,
+        "config": dict(header.config),
+        "evaluation": None if header.figures is None else dict(header.figures),
+    }
+
+
+def list_readable(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return descriptions of the readable snapshots, oldest first, and error texts of the others."""
+    found: list[dict[str, Any]] = []
+    damaged: list[str] = []
+    for entry in catalogue.entries():
+        try:
+            found.append(description_of(entry, catalogue.header(entry)))
+        except DamagedSnapshot as wrong:
+            damaged.append(wrong.detail)
+        except UnknownSnapshot:  # deleted meanwhile
+            continue
+    return found, damaged
+
+
+def print_table(found: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("id", "tags", "reason", box=None)
+    for column in ("examples", "features", "density", "bytes"):
+        table.add_column(column, justify="right")
+    for one in found:
+        table.add_row(
+            *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
+            *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
+        )
+    console = Console()
+    Console(width=max(console.width, MIN_TABLE_COLUMNS)).print(table)
+
+
+def checked_tag(tag: str) -> str:
+    """Return the tag if it is valid. Raises InvalidInput."""
+    if re.fullmatch(TAG_PATTERN[1:-1], tag) is None or tag == NEWEST:
+        raise InvalidInput(
+            ("tag",), f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with no sign, and is not {NEWEST!r}"
+        )
+    return tag
 
 
 def _entries_of(names: Mapping[str, int]) -> list[Entry]:
@@ -255,9 +290,9 @@ def _entries_of(names: Mapping[str, int]) -> list[Entry]:
     ]
 
 
-def _left_behind(names: Mapping[str, int], leaving: Sequence[Entry]) -> Iterator[str]:
-    """What whoever was killed has left: marks of snapshots that are not to go, tags of none. The tags of a
-    snapshot are written before it, so that only old ones are known to be of none.
+def _leftovers(names: Mapping[str, int], leaving: Sequence[Entry]) -> Iterator[str]:
+    """Yield what killed processes left: marks of snapshots that are not being deleted, and tags without a
+    snapshot. Tags are written before their snapshot, so only old ones are known to have none.
     """
     there = {entry.id: entry.written for entry in _entries_of(names)}
     old = max(there.values(), default=datetime.min.replace(tzinfo=UTC) + ABANDONED) - ABANDONED
@@ -269,40 +304,9 @@ def _left_behind(names: Mapping[str, int], leaving: Sequence[Entry]) -> Iterator
             yield name
 
 
-def checked_tag(tag: str) -> str:
-    """Raises InvalidInput."""
-    if re.fullmatch(TAG_PATTERN[1:-1], tag) is None or tag == NEWEST:
-        raise InvalidInput(
-            ("tag",), f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with no sign, and is not {NEWEST!r}"
-        )
-    return tag
-
-
 def _written(snapshot: str) -> datetime:
     return datetime.strptime(snapshot[:_TIME_LENGTH], _TIME).replace(tzinfo=UTC)
 
 
 def _is_id(text: str) -> bool:
     return re.fullmatch(r"\d{8}T\d{12}Z-[0-9a-f]+-\d+-\d+(-[0-9a-f]{8})?", text) is not None
-
-
-class SnapshotStore:
-    def __init__(self, settings: SnapshotSettings) -> None:
-        self.kept = settings.snapshots_kept
-        self._url = settings.snapshot_store
-        self._lock = threading.Lock()
-        self._store: ObjectStore | None = None
-
-    def of(self, model: str) -> Catalogue:
-        """The snapshots of one model. For a thread that may block. Raises UnusableStore."""
-        return Catalogue(self._opened(), model)
-
-    def log_archive(self, model: str, incarnation: str) -> LogArchive:
-        """What left the log of one model. For a thread that may block. Raises UnusableStore."""
-        return LogArchive(self._opened(), model, incarnation)
-
-    def _opened(self) -> ObjectStore:
-        with self._lock:
-            if self._store is None:
-                self._store = open_store(self._url)
-        return self._store

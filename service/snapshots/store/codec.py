@@ -1,6 +1,6 @@
-"""Snapshots as files, and which model a snapshot fits.
+"""Snapshots as files, and checks that a snapshot fits a model.
 
-A file holds the bytes of `model_core.snapshot` through zstd, which stores as it is what would not shrink.
+A file holds the bytes of `model_core.snapshot`, compressed with zstd, which stores incompressible data as is.
 """
 
 from __future__ import annotations
@@ -18,13 +18,40 @@ from service.models.config.model import ModelConfig
 from service.models.replica import Replica
 from service.storage.records import revision
 
+SUFFIX = ".safetensors.zst"
+LEVEL = 3
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def write_snapshot(snapshot: Snapshot, file: BinaryIO) -> None:
+    """Write a snapshot as a stream. Raises OSError."""
+    with zstandard.ZstdCompressor(LEVEL).stream_writer(file, closefd=False) as out:
+        for piece in snapshot.encode():
+            out.write(piece)
+
+
+def read_snapshot(file: BinaryIO) -> Snapshot:
+    """Read a file with or without zstd, and verify its checksum. Raises FormatError, OSError."""
+    try:
+        return decode(_reader(file))
+    except zstandard.ZstdError as wrong:
+        raise FormatError(f"it is torn or altered ({wrong})") from wrong
+
+
+def read_header(file: BinaryIO) -> SnapshotHeader:
+    """Read the header only, without verifying the checksum. Raises FormatError, OSError."""
+    try:
+        return decode_header(_reader(file))
+    except zstandard.ZstdError as wrong:
+        raise FormatError(f"it is torn or altered ({wrong})") from wrong
+
 
 def revision_of(header: SnapshotHeader) -> str:
     return revision(header.incarnation, header.generation, header.commit, header.mark)
 
 
 def config_of(header: SnapshotHeader) -> ModelConfig:
-    """The configuration in a snapshot. Raises SnapshotMismatch where this version does not know it."""
+    """Return the configuration in a snapshot. Raises SnapshotMismatch if this version does not support it."""
     try:
         config = ModelConfig.from_json(header.config)
     except InvalidInput as wrong:
@@ -40,7 +67,10 @@ def config_of(header: SnapshotHeader) -> ModelConfig:
 
 
 def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperparameters | None) -> ModelConfig:
-    """The model's, with the snapshot's hyperparameters or with others. Raises SnapshotMismatch."""
+    """Return the model's configuration with the snapshot's or other hyperparameters.
+
+    Raises SnapshotMismatch.
+    """
     config = config_of(header)
     if config.hashing.fingerprint != model.hashing.fingerprint:
         raise SnapshotMismatch(
@@ -59,45 +89,19 @@ def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperpara
 
 
 def is_of_state(header: SnapshotHeader, replica: Replica) -> bool:
-    """Whether it was taken of what the replica has, or of what that was earlier: no restore came between."""
+    """Return whether the snapshot was taken of the replica's state or of an earlier one, with no restore
+    since.
+    """
     return (header.incarnation, header.generation) == (replica.keys.incarnation, replica.generation)
 
 
 def check_family(config: ModelConfig, hyper: Hyperparameters, what: str = "The snapshot") -> None:
-    """Raises SnapshotMismatch."""
+    """Raise SnapshotMismatch if the families differ."""
     if config.hyper.family != hyper.family:
         raise SnapshotMismatch(
             f"{what} is of the family {config.hyper.family!r}, which keeps other numbers than"
             f" {hyper.family!r} does."
         )
-
-
-SUFFIX = ".safetensors.zst"
-LEVEL = 3
-_MAGIC = b"\x28\xb5\x2f\xfd"
-
-
-def write_snapshot(snapshot: Snapshot, file: BinaryIO) -> None:
-    """Streamed. Raises OSError."""
-    with zstandard.ZstdCompressor(LEVEL).stream_writer(file, closefd=False) as out:
-        for piece in snapshot.encode():
-            out.write(piece)
-
-
-def read_snapshot(file: BinaryIO) -> Snapshot:
-    """Of a file with or without zstd; the checksum is verified. Raises FormatError, OSError."""
-    try:
-        return decode(_reader(file))
-    except zstandard.ZstdError as wrong:
-        raise FormatError(f"it is torn or altered ({wrong})") from wrong
-
-
-def read_header(file: BinaryIO) -> SnapshotHeader:
-    """Reads no more than it must, so that the checksum is not verified. Raises FormatError, OSError."""
-    try:
-        return decode_header(_reader(file))
-    except zstandard.ZstdError as wrong:
-        raise FormatError(f"it is torn or altered ({wrong})") from wrong
 
 
 def _reader(file: BinaryIO) -> Read:

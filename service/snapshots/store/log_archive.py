@@ -1,4 +1,4 @@
-"""What left the example log, kept in the snapshot store.
+"""The archive of the example log in the snapshot store.
 
     MODEL/log-INCARNATION/FIRST-END-ID.log.zst    examples FIRST to END - 1 (dense numbers, 20 digits); the id
                                                   of the last entry
@@ -31,7 +31,7 @@ _LEVEL = 3
 
 
 class RawEntry(NamedTuple):
-    """A log entry as Redis gives it."""
+    """A log entry in its form in Redis."""
 
     id: LogId
     fields: list[bytes]
@@ -39,6 +39,8 @@ class RawEntry(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class Segment:
+    """Examples `first` to `end` - 1; `last_entry`: the id of the last log entry."""
+
     first: int
     end: int
     last_entry: LogId
@@ -49,7 +51,7 @@ class Segment:
 
 
 class LogArchive:
-    """Of one incarnation of a model. All methods block, and raise StoreUnavailable where the store fails."""
+    """The archived log of one incarnation of a model. All methods block, and raise StoreUnavailable."""
 
     def __init__(self, store: ObjectStore, model: str, incarnation: str) -> None:
         self._store = store
@@ -81,8 +83,8 @@ class LogArchive:
             self._store.remove(self._prefix + segment.name)
 
     def remove_others(self, before: int) -> None:
-        """Segments of other incarnations that ended before that time, in milliseconds. What a log held is
-        learned again by its own incarnation only.
+        """Remove the segments of other incarnations that ended before that time, in milliseconds: a log is
+        replayed only for its own incarnation.
         """
         with store_answers("list"):
             folders = self._store.folders(f"{self._model}/")
@@ -95,8 +97,8 @@ class LogArchive:
                         other.remove(segment)
 
     def entries_from(self, number: int) -> list[LogEntry]:
-        """Those from the one that begins with this example to the end of its segment; none where no segment
-        holds it. Raises DamagedLogSegment.
+        """Return the entries from the one that begins with this example to the end of its segment; none if no
+        segment holds it. Raises DamagedLogSegment.
         """
         for segment in self.segments():
             if segment.first <= number < segment.end:
@@ -105,7 +107,7 @@ class LogArchive:
         return []
 
     def reaches_back_from(self, number: int) -> int:
-        """The first example from which segments lead to this one without a gap."""
+        """Return the first example from which segments reach this one without a gap."""
         for segment in reversed(self.segments()):
             if segment.first < number <= segment.end:
                 number = segment.first

@@ -1,4 +1,4 @@
-"""Objects under names, kept in a directory or at any address that fsspec knows; never half of one."""
+"""Object stores in a directory or at any URL that fsspec supports; objects are never written in part."""
 
 from __future__ import annotations
 
@@ -33,46 +33,47 @@ class UnusableStore(ServiceError):
 
 
 def store_failures() -> tuple[type[Exception], ...]:
-    """What a store raises that is away, full or forbidden; some failures of the S3 client are no OSError."""
+    """Return what a failing store raises; some exceptions of the S3 client are not OSErrors."""
     botocore = sys.modules.get("botocore.exceptions")
     return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
 
 
 @contextlib.contextmanager
 def store_answers(what: str) -> Iterator[None]:
-    """Raises StoreUnavailable where the store fails to `what`: "read", "write to" and so on."""
+    """Raise StoreUnavailable if the store fails to `what`: "read", "write to" and so on."""
     try:
         yield
     except FileNotFoundError as gone:
-        raise StoreUnavailable(f"It is not in the snapshot store any more: {gone}.") from gone
+        raise StoreUnavailable(f"It is no longer in the snapshot store: {gone}.") from gone
     except (*store_failures(),) as failure:
         raise StoreUnavailable(f"Cannot {what} the snapshot store: {failure}.") from failure
 
 
 class ObjectStore(ABC):
-    """All methods block, and raise one of `store_failures()`; FileNotFoundError for a name that is not there.
+    """All methods block, and raise one of `store_failures()`, or FileNotFoundError if there is no such
+    object.
 
-    A name may have parts, separated by slashes. Whoever reads it sees the whole of what was last put there.
+    A name may have parts, separated by slashes. Readers see complete objects, as last put.
     """
 
     @abstractmethod
     def names(self, prefix: str) -> dict[str, int]:
-        """The objects directly under a prefix, without it, with their sizes in bytes."""
+        """Return the names directly under a prefix, without it, and their sizes in bytes."""
 
     @abstractmethod
     def folders(self, prefix: str) -> list[str]:
-        """The first parts, below a prefix, of the names that have several; maybe of none any more."""
+        """Return the folders directly under a prefix; some may be empty."""
 
     @abstractmethod
     def open(self, name: str) -> BinaryIO: ...
 
     @abstractmethod
     def put(self, name: str, write: Write) -> int:
-        """Stores what `write` writes to the file that it is given; returns its size."""
+        """Store what `write` writes to the file it is given; return the size."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Also where it is not there."""
+        """Remove an object, if it exists."""
 
 
 class DirectoryStore(ObjectStore):
@@ -111,7 +112,7 @@ class DirectoryStore(ObjectStore):
 
     @staticmethod
     def _remove_abandoned(directory: Path) -> None:
-        """What killed processes left; nobody else reads it."""
+        """Remove partial files of killed processes."""
         for partial in directory.glob(f"{PARTIAL}*"):
             with contextlib.suppress(FileNotFoundError):  # another process may have finished it
                 if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
@@ -119,8 +120,8 @@ class DirectoryStore(ObjectStore):
 
 
 class RemoteStore(ObjectStore):
-    """A put streams, in parts of PART_BYTES, and holds no more of it in memory and nothing on a disk. Object
-    stores show the object when all of its parts are there.
+    """A put is streamed in parts of PART_BYTES, with no more than one in memory and none on disk. Object
+    stores show an object once all of its parts are there.
     """
 
     def __init__(self, url: str) -> None:
@@ -161,12 +162,12 @@ class RemoteStore(ObjectStore):
             size: int = file.tell()
             file.close()
         except BaseException:
-            self._give_up(name, file)
+            self._abandon(name, file)
             raise
         return size
 
-    def _give_up(self, name: str, file: Any) -> None:
-        """To close it would complete it."""
+    def _abandon(self, name: str, file: Any) -> None:
+        """Discard the upload: closing the file would complete it."""
         with contextlib.suppress(*store_failures()):
             if isinstance(file, AbstractBufferedFile):
                 file.closed = True
@@ -187,7 +188,7 @@ def _last_part(entry: dict[str, Any]) -> str:
 
 
 def open_store(url: str) -> ObjectStore:
-    """Of a path or of a URL. Raises UnusableStore."""
+    """Open the store at a path or URL. Raises UnusableStore."""
     parts = urlsplit(url)
     if len(parts.scheme) > 1 and parts.scheme != "file":
         return RemoteStore(url)

@@ -1,4 +1,4 @@
-"""The learner that leads archives what it has learned, before a commit may trim it from the log."""
+"""Archiving of learned log entries by the leading learner, before a commit may trim them from the log."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 SEGMENT_SECONDS = 30.0
-TRY_AGAIN_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 ENTRIES_A_READ = 200
-OTHERS_SECONDS = 3600.0
+CLEANUP_SECONDS = 3600.0
 
 
 class LogArchiver:
-    """Of one learner's model; does nothing unless `log_archive_seconds` is set. `look` is called between
-    commits.
-    """
+    """Archives the log of one learner's model; does nothing unless `log_archive_seconds` is set."""
 
     def __init__(
         self,
@@ -50,20 +48,20 @@ class LogArchiver:
         self._channel = Channel(topology)
         self._work: asyncio.Task[None] | None = None
         self._due = 0.0
-        self._others_due = 0.0
-        self._segments: list[Segment] | None = None  # None until the store has said which there are
+        self._cleanup_due = 0.0
+        self._segments: list[Segment] | None = None  # None until the store has listed them
 
     @property
     def through(self) -> LogId:
-        """The last log entry that is in the archive: what comes after it may not be trimmed."""
+        """The last log entry in the archive; later ones must not be trimmed."""
         return self._segments[-1].last_entry if self._segments else LOG_START
 
     def lead(self) -> None:
-        """Another process may have led meanwhile, and written segments."""
+        """List the segments again: another process may have led meanwhile and written some."""
         self._segments = None
 
-    def look(self, replica: Replica) -> None:
-        """Starts to write a segment where one is due."""
+    def start_if_due(self, replica: Replica) -> None:
+        """Start to write a segment if one is due; to be called between commits."""
         now = time.monotonic()
         busy = self._work is not None and not self._work.done()
         if not self.on or busy or now < self._due or replica.applied <= self.through:
@@ -75,10 +73,10 @@ class LogArchiver:
         self._work.add_done_callback(self._ended)
 
     def _ended(self, work: asyncio.Task[None]) -> None:
-        """A fault of this service is counted too; the next segment is another attempt."""
+        """Count and log an unexpected failure as well; the next segment is another attempt."""
         if not work.cancelled() and (fault := work.exception()) is not None:
             self._metrics.archive_failures.labels(self._model).inc()
-            log.error("the log of %s is not archived", self._model, exc_info=fault)
+            log.error("the log of %s was not archived", self._model, exc_info=fault)
 
     async def close(self) -> None:
         if self._work is not None:
@@ -92,23 +90,23 @@ class LogArchiver:
                 self._segments = await asyncio.to_thread(archive.segments)
             while await self._write_segment(archive, keys, applied):
                 pass
-            await self._forget_old(archive)
-            await self._forget_others(archive)
+            await self._remove_expired(archive)
+            await self._remove_deleted_models(archive)
         except (*CONNECTION_FAILURES, ResponseError) as failure:
-            log.debug("the log of %s is not archived for now: %s", self._model, failure)
+            log.debug("the log of %s was not archived, to be retried: %s", self._model, failure)
         except ServiceError as failure:
-            self._due = time.monotonic() + TRY_AGAIN_SECONDS
+            self._due = time.monotonic() + RETRY_SECONDS
             self._metrics.archive_failures.labels(self._model).inc()
-            log.error("the log of %s is not archived: %s", self._model, failure.detail)  # noqa: TRY400
+            log.error("the log of %s was not archived: %s", self._model, failure.detail)  # noqa: TRY400
 
     async def _write_segment(self, archive: LogArchive, keys: ModelKeys, applied: LogId) -> bool:
-        """False where nothing is left."""
+        """Write the next segment; return False if there is nothing left to archive."""
         assert self._segments is not None
         entries, numbers = await self._next_entries(keys, applied)
         if not entries:
             return False
         if self._segments and self._segments[-1].end > numbers[0]:
-            # A server that came back with less has written these examples anew.
+            # The server came back without some entries, and these numbers were assigned again.
             await asyncio.to_thread(archive.remove, self._segments[-1])
             self._segments.pop()
             return True
@@ -123,8 +121,8 @@ class LogArchiver:
         return True
 
     async def _next_entries(self, keys: ModelKeys, applied: LogId) -> tuple[list[RawEntry], list[int]]:
-        """Learned entries after the archived ones, without a gap among them, at most a segment's worth; and
-        the number with which each begins, then the one after the last.
+        """Return the next learned entries without a gap, up to the size of a segment; and the number of the
+        first example of each, followed by the number after the last.
         """
         entries: list[RawEntry] = []
         numbers: list[int] = []
@@ -148,17 +146,17 @@ class LogArchiver:
                 break
         return entries, numbers
 
-    async def _forget_old(self, archive: LogArchive) -> None:
+    async def _remove_expired(self, archive: LogArchive) -> None:
         assert self._segments is not None
         oldest = self.through.milliseconds - round(self._settings.log_archive_seconds * 1000)
         while len(self._segments) > 1 and self._segments[0].last_entry.milliseconds < oldest:
             await asyncio.to_thread(archive.remove, self._segments[0])
             self._segments.pop(0)
 
-    async def _forget_others(self, archive: LogArchive) -> None:
-        """Now and then, what is left of models of that name that were deleted, when it is as old."""
-        if time.monotonic() < self._others_due:
+    async def _remove_deleted_models(self, archive: LogArchive) -> None:
+        """Remove, once in a while, expired segments of deleted models of the same name."""
+        if time.monotonic() < self._cleanup_due:
             return
         oldest = round((time.time() - self._settings.log_archive_seconds) * 1000)
         await asyncio.to_thread(archive.remove_others, oldest)
-        self._others_due = time.monotonic() + OTHERS_SECONDS
+        self._cleanup_due = time.monotonic() + CLEANUP_SECONDS

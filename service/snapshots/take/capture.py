@@ -1,4 +1,4 @@
-"""A model at one moment, copied out of the arrays that learn on."""
+"""A consistent copy of a model, taken while its arrays go on learning."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from service.storage.scripts.commit import read_since
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """What a replica held: the rows of every slot that was seen, and where in the log that was.
-
-    `bytes_held`: what the copy takes.
-    """
+    """Copy of a replica: the rows of all slots seen, and its position in the log."""
 
     keys: ModelKeys
     config: ModelConfig
@@ -43,7 +40,7 @@ class Capture:
     taken: datetime
 
     def snapshot(self, reason: str) -> Snapshot:
-        """For a thread of its own: it reads all weights, to count them."""
+        """Build the snapshot. Reads all weights, to count them, so it belongs in a thread."""
         hashing, hyper = self.config.hashing, self.config.hyper
         weights = compact_weights(self.slots, self.rows, hashing.bits, self.t, hyper)
         penalised = weights[: np.searchsorted(self.slots, hashing.size)]
@@ -73,7 +70,7 @@ class Capture:
 
 
 def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
-    """Nothing may change the replica meanwhile; it may run in a thread. Takes as long as a copy."""
+    """Copy the replica, which must not change meanwhile. May run in a thread."""
     state = replica.state
     slots = state.seen_slots()
     return Capture(
@@ -95,7 +92,7 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
 
 
 async def capture_stored(channel: Channel, model: str) -> Capture:
-    """What Redis has, without a learner: its state and the evaluation of the same commit.
+    """Capture what Redis holds: the state, and the evaluation of the same commit. Needs no learner.
 
     Raises ModelGone, ContractMismatch, and what Channel.call raises.
     """
@@ -104,7 +101,7 @@ async def capture_stored(channel: Channel, model: str) -> Capture:
         since = await read_since(channel, replica.keys, replica.position)
         if since is None:
             raise ModelGone(model)
-        with contextlib.suppress(FellBehind):  # restored meanwhile, or trimmed under us: from the start
+        with contextlib.suppress(FellBehind):  # restored or trimmed meanwhile: start again
             for position, fields in since.commits:
                 replica.apply(position, Commit.parse(fields))
             if replica.token == since.token:
@@ -112,7 +109,7 @@ async def capture_stored(channel: Channel, model: str) -> Capture:
 
 
 def _figures(evaluation: Mapping[bytes, bytes]) -> dict[str, object] | None:
-    """Of the field in which the learner keeps them as JSON."""
+    """Parse the field in which the learner stores its figures as JSON."""
     packed = evaluation.get(FIGURES)
     if packed is None:
         return None

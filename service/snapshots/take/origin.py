@@ -1,4 +1,4 @@
-"""With what a model's state began, as its meta says."""
+"""The origin of a model's state: the snapshot that it began with, and those taken since."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from service.storage.records import LOG_START, LogId, ModelKeys
 
 
 class Base(NamedTuple):
-    """`snapshot`: its id; None: it began with nothing; empty: with what no snapshot holds. The log goes on
-    after the entry `applied`, with example `number`.
+    """The snapshot that a state began with: its id, None for an empty state, or "" if no snapshot holds it.
+
+    The log continues after the entry `applied`, with example `number`.
     """
 
     snapshot: str | None
@@ -25,7 +26,7 @@ class Base(NamedTuple):
 
 
 async def read_base(channel: Channel, meta: str) -> Base:
-    """Raises what Channel.call raises."""
+    """Read the base from the model's meta. Raises what Channel.call raises."""
     snapshot, applied, number = await channel.call("HMGET", meta, "base", "base_applied", "base_number")
     if not snapshot:
         return Base(None if snapshot is None else "", LOG_START, 0)
@@ -33,7 +34,7 @@ async def read_base(channel: Channel, meta: str) -> Base:
 
 
 class ReplicaPosition(NamedTuple):
-    """Where a replica stood."""
+    """The position of a replica, which moves on meanwhile."""
 
     keys: ModelKeys
     config: ModelConfig
@@ -46,36 +47,38 @@ class ReplicaPosition(NamedTuple):
         return cls(replica.keys, replica.config, replica.revision, replica.token, replica.applied)
 
 
-class Earlier(NamedTuple):
-    """`written`: when the newest snapshot was, None where there is none. `saved`: whether one of them holds
-    what the model has learned at that place.
+class EarlierSnapshots(NamedTuple):
+    """Snapshots of a model in the store. `written`: time of the newest, or None; `saved`: whether one holds
+    all that the model had learned at a position.
     """
 
     written: datetime | None
     saved: bool
 
 
-async def earlier_snapshots(channel: Channel, store: SnapshotStore, place: ReplicaPosition) -> Earlier:
-    """Raises ServiceError where the store fails, and what Channel.call raises."""
-    base = await read_base(channel, place.keys.meta)
-    return await asyncio.to_thread(lambda: _earlier(store.of(place.keys.model), place, base))
+async def earlier_snapshots(
+    channel: Channel, store: SnapshotStore, position: ReplicaPosition
+) -> EarlierSnapshots:
+    """Look up the stored snapshots. Raises ServiceError if the store fails, and what Channel.call raises."""
+    base = await read_base(channel, position.keys.meta)
+    return await asyncio.to_thread(lambda: _earlier(store.of(position.keys.model), position, base))
 
 
-def _earlier(catalogue: Catalogue, place: ReplicaPosition, base: Base) -> Earlier:
+def _earlier(catalogue: Catalogue, position: ReplicaPosition, base: Base) -> EarlierSnapshots:
     entries = catalogue.entries()
     if not entries:
-        return Earlier(None, False)
+        return EarlierSnapshots(None, False)
     newest = entries[-1]
-    saved = newest.id.endswith(f"-{place.revision}") or _is_base(catalogue, entries, place, base)
-    return Earlier(newest.written, saved)
+    saved = newest.id.endswith(f"-{position.revision}") or _is_base(catalogue, entries, position, base)
+    return EarlierSnapshots(newest.written, saved)
 
 
-def _is_base(catalogue: Catalogue, entries: Sequence[Entry], place: ReplicaPosition, base: Base) -> bool:
-    """Whether the model is still what it began with: a clone, or restored, and nothing learned since."""
-    if base.applied != place.applied:
+def _is_base(catalogue: Catalogue, entries: Sequence[Entry], position: ReplicaPosition, base: Base) -> bool:
+    """Return whether the model was cloned or restored and has learned nothing since."""
+    if base.applied != position.applied:
         return False
     return any(
-        catalogue.header(entry).config == place.config.to_json()
+        catalogue.header(entry).config == position.config.to_json()
         for entry in entries
         if entry.id == base.snapshot
     )

@@ -1,7 +1,8 @@
-"""Asking the learner for a snapshot, through Redis: whoever learns the model finds the request there.
+"""Requests for a snapshot: a list in Redis, from which the learner of the model answers.
 
-A request stays in the list until it is answered, so that a learner that dies leaves it to the next. It gets a
-state not older than the request; requests that come while a snapshot is being written share the one after it.
+A request stays in the list until it is answered, so that the next learner finds it if this one dies. It gets
+a state that is not older than the request; requests that arrive while a snapshot is being written share the
+next one.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from service.storage.records import ModelKeys
 from service.storage.scripts.lists import push
 from service.storage.topology import Topology
 
-PATIENCE_SECONDS = 120.0
+log = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 120.0
 TAKE_OVER_SECONDS = 3.0
-KEPT_SECONDS = 300
-MAX_AT_ONCE = 1000
+RETENTION_SECONDS = 300
+MAX_PER_READ = 1000
 FULL, STORE, STOPPED, ERROR = "full", "store", "stopped", "error"
 FAILURES = (FULL, STORE, STOPPED, ERROR)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,46 +55,49 @@ class SnapshotRequest:
 async def request_snapshot(
     channel: Channel, keys: ModelKeys, reason: str, tag: str | None = None
 ) -> dict[str, Any]:
-    """Its description, once it is in the store. Raises NoLearner, StoreUnavailable, SnapshotFailed, and what
-    Channel.call raises.
+    """Have the learner take a snapshot; return its description once it is in the store.
+
+    Raises NoLearner, StoreUnavailable, SnapshotFailed, and what Channel.call raises.
     """
     request = SnapshotRequest(secrets.token_hex(8), reason, tag)
-    await push(channel, keys.snapshot_requests, request.packed(), KEPT_SECONDS)
+    await push(channel, keys.snapshot_requests, request.packed(), RETENTION_SECONDS)
     block_seconds = min(_BLOCK_SECONDS, channel.block_seconds)
     led = time.monotonic()
-    give_up = led + PATIENCE_SECONDS
+    give_up = led + TIMEOUT_SECONDS
     while time.monotonic() < min(give_up, led + TAKE_OVER_SECONDS):
         try:
             found = await channel.call("BLPOP", keys.snapshot_reply(request.id), block_seconds)
             if found is None and await channel.call("EXISTS", keys.lease):
                 led = time.monotonic()
-        except CONNECTION_FAILURES:  # the learner goes on, so it is worth waiting for the server
+        except CONNECTION_FAILURES:  # the learner goes on, so the server is tried again
             await asyncio.sleep(_BLOCK_SECONDS)
             led = time.monotonic()
             continue
         if found is not None:
-            return _told(json.loads(found[1]))
+            return _description_in(json.loads(found[1]))
     await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
     raise NoLearner(keys.model)
 
 
 async def pending_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
-    """They stay until `answer` removes them."""
-    found = await channel.call("LRANGE", keys.snapshot_requests, 0, MAX_AT_ONCE - 1)
+    """Read the requests; they stay in the list until `answer` removes them."""
+    found = await channel.call("LRANGE", keys.snapshot_requests, 0, MAX_PER_READ - 1)
     return [SnapshotRequest.parse(packed) for packed in found]
 
 
 async def answer(channel: Channel, keys: ModelKeys, request: SnapshotRequest, reply: dict[str, Any]) -> None:
-    await push(channel, keys.snapshot_reply(request.id), json.dumps(reply), KEPT_SECONDS)
+    """Push the reply, then remove the request."""
+    await push(channel, keys.snapshot_reply(request.id), json.dumps(reply), RETENTION_SECONDS)
     await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
 
 
 def failed(failure: BaseException) -> dict[str, Any]:
-    """The answer that there is no snapshot."""
+    """Build the reply for a snapshot that could not be made."""
     return {"failure": detail_of(failure), "reason": reason_of(failure)}
 
 
-def _told(reply: dict[str, Any]) -> dict[str, Any]:
+def _description_in(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the description in a reply. Raises SnapshotFailed, StoreUnavailable."""
     if "failure" not in reply:
         return reply
     if reply["reason"] == ERROR:
@@ -99,60 +105,60 @@ def _told(reply: dict[str, Any]) -> dict[str, Any]:
     raise StoreUnavailable(reply["failure"])
 
 
-log = logging.getLogger(__name__)
-
-
 class RequestQueue:
-    """A request stays in its list until it is answered: a learner that dies leaves it to the next."""
+    """The learner's view of the list: pending requests, and replies that are not yet delivered."""
 
     def __init__(self, topology: Topology) -> None:
         self._replies = Channel(topology)
-        self._waiting: list[SnapshotRequest] = []
+        self._pending: list[SnapshotRequest] = []
         self._in_hand: set[str] = set()  # ids of requests that are being answered, or were
-        self._untold: dict[str, dict[str, Any]] = {}  # by the ids of requests: what they could not be told
+        self._undelivered: dict[str, dict[str, Any]] = {}  # replies by the ids of their requests
 
-    async def look(self, channel: Channel, keys: ModelKeys) -> None:
-        """Tells those who could not be told. Raises what Channel.call raises."""
-        asking = await pending_requests(channel, keys)
-        ids = {request.id for request in asking}
+    async def refresh(self, channel: Channel, keys: ModelKeys) -> None:
+        """Read the pending requests, and deliver replies that failed before.
+
+        Raises what Channel.call raises.
+        """
+        stored = await pending_requests(channel, keys)
+        ids = {request.id for request in stored}
         self._in_hand &= ids
-        self._untold = {id_: reply for id_, reply in self._untold.items() if id_ in ids}
-        self._waiting = [request for request in asking if request.id not in self._in_hand]
-        for request in asking:
-            if request.id in self._untold:
-                await self._tell(channel, keys, request, self._untold.pop(request.id))
+        self._undelivered = {id_: reply for id_, reply in self._undelivered.items() if id_ in ids}
+        self._pending = [request for request in stored if request.id not in self._in_hand]
+        for request in stored:
+            if request.id in self._undelivered:
+                await self._deliver(channel, keys, request, self._undelivered.pop(request.id))
 
     @property
     def reason(self) -> str:
-        """Why there is to be a snapshot, by those who wait; empty where nobody does."""
-        return ", ".join(sorted({request.reason for request in self._waiting}))
+        """The reasons of the pending requests; empty if there are none."""
+        return ", ".join(sorted({request.reason for request in self._pending}))
 
     def take(self) -> list[SnapshotRequest]:
-        """Those who wait, to be answered from here on."""
-        taken, self._waiting = self._waiting, []
+        """Take over the pending requests, which the caller then answers."""
+        taken, self._pending = self._pending, []
         self._in_hand.update(request.id for request in taken)
         return taken
 
     async def answer(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], reply: dict[str, Any]) -> None:
-        """Who cannot be told now, as the server is full or away, is told the same at another `look`."""
+        """Deliver the reply; where the server is full or away, a later `refresh` delivers it."""
         for request in asked:
-            await self._tell(self._replies, keys, request, reply)
+            await self._deliver(self._replies, keys, request, reply)
 
-    async def _tell(
+    async def _deliver(
         self, channel: Channel, keys: ModelKeys, request: SnapshotRequest, reply: dict[str, Any]
     ) -> None:
         try:
             await answer(channel, keys, request, reply)
         except (*CONNECTION_FAILURES, ResponseError) as failure:
-            self._untold[request.id] = reply
-            log.warning("who asked for a snapshot of %s is not told yet: %s", keys.model, failure)
+            self._undelivered[request.id] = reply
+            log.warning("the reply to a snapshot request of %s is not delivered yet: %s", keys.model, failure)
 
     async def close(self) -> None:
         await self._replies.close()
 
 
 def reason_of(failure: BaseException) -> str:
-    """One of FAILURES: a fault of this service is an "error"."""
+    """Return one of FAILURES; an unexpected exception is an "error"."""
     if not isinstance(failure, ServiceError):
         return ERROR
     cause = failure.__cause__

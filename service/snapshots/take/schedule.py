@@ -1,4 +1,4 @@
-"""When a learner's next snapshot is due, and whether there is anything to save."""
+"""The schedule of a learner's snapshots: when the next is due, and whether there is anything to save."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from service.models.replica import Replica
 from service.settings.groups import SnapshotSettings
 
-TRY_AGAIN_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 
 
 class Schedule:
-    """Of one model. By time and by examples, each only where the settings say so."""
+    """Snapshots by time and by examples, each only if the settings say so."""
 
     def __init__(self, settings: SnapshotSettings) -> None:
         self._every_seconds = settings.snapshot_seconds
@@ -24,8 +24,8 @@ class Schedule:
         self._due = time.monotonic() + self._every_seconds
         self._number, self._saved = replica.applied_number, None
 
-    def goes_on_from(self, seconds: float) -> None:
-        """The newest snapshot was written so long before it began."""
+    def count_from(self, seconds: float) -> None:
+        """Count the interval from the newest snapshot, written so many seconds before `begin`."""
         self._due -= min(max(seconds, 0.0), self._every_seconds)
 
     def started(self, number: int) -> None:
@@ -33,13 +33,13 @@ class Schedule:
         self._number = number
 
     def failed(self) -> None:
-        self._due = min(self._due, time.monotonic() + TRY_AGAIN_SECONDS)
+        self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
 
     def saved(self, token: bytes) -> None:
         self._saved = token
 
     @property
-    def knows_a_snapshot(self) -> bool:
+    def has_saved(self) -> bool:
         return self._saved is not None
 
     def is_due(self, replica: Replica) -> bool:
@@ -47,8 +47,8 @@ class Schedule:
         by_count = 0 < self._every_examples <= replica.applied_number - self._number
         return (by_time or by_count) and not self._is_saved(replica)
 
-    def is_missing(self, replica: Replica) -> bool:
-        """Whether a learner that ends leaves something unsaved that it should not."""
+    def needs_last(self, replica: Replica) -> bool:
+        """Return whether a learner that ends needs a last snapshot."""
         return (self._every_seconds > 0 or self._every_examples > 0) and not self._is_saved(replica)
 
     def _is_saved(self, replica: Replica) -> bool:

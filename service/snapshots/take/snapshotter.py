@@ -1,4 +1,4 @@
-"""Snapshots of the model that a learner leads, without standing still for more than a copy."""
+"""The snapshots of a leading learner, which stops learning only while the state is copied."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SCHEDULE, SHUTDOWN = "schedule", "shutdown"
 
 
 class Snapshotter:
-    """Of one learner's model. `look` is called between commits, `last_look` when the learner ends, and
-    `close` after that. One snapshot is written at a time.
+    """Takes the snapshots of one learner's model, one at a time. `poll` is called between commits,
+    `save_at_end` when the learner ends, and `close` after that.
     """
 
     def __init__(
@@ -51,33 +51,33 @@ class Snapshotter:
         self._schedule = Schedule(settings)
         self._requests = RequestQueue(topology)
         self._writer = Writer(model, settings, store, metrics, self._schedule, self._requests)
-        self._asking: asyncio.Task[None] | None = None
-        self._asking_channel = Channel(topology)
+        self._lookup: asyncio.Task[None] | None = None
+        self._lookup_channel = Channel(topology)
         self._generation = 0
-        self._looked = 0.0
+        self._polled = 0.0
 
     def lead(self, replica: Replica) -> None:
-        """The schedule goes on where the learner before left it, as soon as the store says where that was."""
+        """Begin to lead. The schedule continues the previous learner's, once its newest snapshot is found."""
         self._schedule.begin(replica)
         self._generation = replica.generation
         self._metrics.start_snapshot_counters(self._model, FAILURES)
-        if self._asking is not None:  # of an earlier time at the lead: what it finds is not of this place
-            self._asking.cancel()
-        asking = self._ask_for_earlier(ReplicaPosition.of(replica))
-        self._asking = begin(asking, f"earlier snapshots of {self._model} are not known")
+        if self._lookup is not None:  # of an earlier leadership, at another position
+            self._lookup.cancel()
+        lookup = self._find_earlier(ReplicaPosition.of(replica))
+        self._lookup = begin(lookup, f"earlier snapshots of {self._model} are not known")
 
-    async def look(self, replica: Replica) -> None:
-        """Starts a snapshot where one is due or asked for. The arrays are those of the commit that the
-        replica names, and nobody changes them before this returns. Raises what Channel.call raises.
+    async def poll(self, replica: Replica) -> None:
+        """Start a snapshot if one is due or requested. The arrays must be those of the replica's commit, and
+        must not change until this returns. Raises what Channel.call raises.
         """
         now = time.monotonic()
-        if now - self._looked < REQUESTS_POLL_SECONDS:
+        if now - self._polled < REQUESTS_POLL_SECONDS:
             return
-        self._looked = now
+        self._polled = now
         if replica.generation != self._generation:
             self._generation = replica.generation
             self._metrics.restores.labels(self._model).inc()
-        await self._requests.look(self._channel, replica.keys)
+        await self._requests.refresh(self._channel, replica.keys)
         if self._writer.busy:
             return
         if reason := self._requests.reason:
@@ -85,31 +85,31 @@ class Snapshotter:
         elif self._schedule.is_due(replica):
             await self._start(replica, SCHEDULE)
 
-    async def last_look(self, replica: Replica) -> None:
-        """Copies what has not been saved; `close` waits until it is written."""
-        if self._asking is not None:
-            await self._writer.within_grace(self._asking)
-        if self._schedule.is_missing(replica):
+    async def save_at_end(self, replica: Replica) -> None:
+        """Copy what has not been saved; `close` waits until it is written."""
+        if self._lookup is not None:
+            await self._writer.within_grace(self._lookup)
+        if self._schedule.needs_last(replica):
             await self._writer.finish()
             await self._start(replica, SHUTDOWN)
 
     async def close(self) -> None:
-        """Waits no longer for what is being written than `shutdown_grace_seconds`."""
+        """Wait for the snapshot that is being written, for at most `shutdown_grace_seconds`."""
         await self._writer.finish()
-        if self._asking is not None:
-            await cancel_all([self._asking])
+        if self._lookup is not None:
+            await cancel_all([self._lookup])
         await self._requests.close()
-        await self._asking_channel.close()
+        await self._lookup_channel.close()
         await self._channel.close()
 
     async def _start(self, replica: Replica, reason: str) -> None:
         keys = replica.keys
         stored = await read_evaluation(self._channel, keys, replica.token)
         if stored is None:
-            return  # somebody else moved the model: the learner is about to notice
+            return  # the model has moved, which the learner is about to notice
         started = time.monotonic()
         self._schedule.started(replica.applied_number)
-        asked = self._requests.take()  # only now, as the above may fail
+        asked = self._requests.take()  # not before, as reading the evaluation may fail
         (copied,) = await asyncio.gather(
             asyncio.to_thread(capture, replica, stored.fields), return_exceptions=True
         )
@@ -118,18 +118,18 @@ class Snapshotter:
             return
         self._writer.start(copied, reason, asked, time.monotonic() - started)
 
-    async def _ask_for_earlier(self, place: ReplicaPosition) -> None:
+    async def _find_earlier(self, position: ReplicaPosition) -> None:
         try:
-            earlier = await earlier_snapshots(self._asking_channel, self._store, place)
+            earlier = await earlier_snapshots(self._lookup_channel, self._store, position)
         except ServiceError as failure:
             log.warning("snapshots of %s cannot be listed: %s", self._model, failure.detail)
             return
         except (*CONNECTION_FAILURES, ResponseError) as failure:
-            log.warning("it is not known with what %s began: %s", self._model, failure)
+            log.warning("the base of %s cannot be read: %s", self._model, failure)
             return
-        if earlier.written is None or self._schedule.knows_a_snapshot:
+        if earlier.written is None or self._schedule.has_saved:
             return
         self._metrics.newest_snapshot(self._model, earlier.written)
-        self._schedule.goes_on_from((datetime.now(UTC) - earlier.written).total_seconds())
+        self._schedule.count_from((datetime.now(UTC) - earlier.written).total_seconds())
         if earlier.saved:
-            self._schedule.saved(place.token)
+            self._schedule.saved(position.token)

@@ -1,4 +1,4 @@
-"""A learner's copies on their way into the store, one at a time, beside the learning."""
+"""Writing of captures to the snapshot store, one at a time, while learning goes on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Of one model. The schedule and those who asked are told what became of each."""
+    """Writes the snapshots of one model, and reports each outcome to its requests, the schedule and the
+    metrics.
+    """
 
     def __init__(
         self,
@@ -58,11 +60,11 @@ class Writer:
         self, copied: Capture, reason: str, asked: Sequence[SnapshotRequest], copy_seconds: float
     ) -> None:
         writing = self._write(copied, reason, asked, copy_seconds)
-        self._writing = begin(writing, f"what became of a snapshot of {self._model} is not told")
+        self._writing = begin(writing, f"the outcome of a snapshot of {self._model} was not reported")
 
     async def within_grace(self, task: asyncio.Task[None]) -> bool:
-        """Waits for its end, for all of them together no longer than `shutdown_grace_seconds` from the first
-        call on; whether it has ended.
+        """Wait for the task; all calls together last at most `shutdown_grace_seconds` from the first one.
+        Return whether it has ended.
         """
         now = time.monotonic()
         self._stop_by = min(self._stop_by, now + self._settings.shutdown_grace_seconds)
@@ -70,21 +72,23 @@ class Writer:
         return bool(done)
 
     async def finish(self) -> None:
-        """Who asked for one that is given up stays in the list of those who ask, for the next learner."""
+        """Wait within the grace period; the requests of an abandoned snapshot stay for the next learner."""
         if self._writing is None:
             return
         if not await self.within_grace(self._writing):
             await cancel_all([self._writing])
             self._metrics.snapshot_failures.labels(self._model, STOPPED).inc()
             grace = self._settings.shutdown_grace_seconds
-            log.error("snapshot of %s is given up, %.0f s after its learner was stopped", self._model, grace)
+            log.error(
+                "the snapshot of %s was abandoned %.0f s after its learner was stopped", self._model, grace
+            )
         self._writing = None
 
     async def fail(self, keys: ModelKeys, asked: Sequence[SnapshotRequest], failure: BaseException) -> None:
         self._schedule.failed()
         self._metrics.snapshot_failures.labels(self._model, reason_of(failure)).inc()
-        unforeseen = None if isinstance(failure, ServiceError) else failure
-        log.error("snapshot of %s failed: %s", self._model, detail_of(failure), exc_info=unforeseen)
+        unexpected = None if isinstance(failure, ServiceError) else failure
+        log.error("snapshot of %s failed: %s", self._model, detail_of(failure), exc_info=unexpected)
         await self._requests.answer(keys, asked, failed(failure))
 
     async def _write(
@@ -104,7 +108,7 @@ class Writer:
             self._model, WrittenSnapshot(copied.taken, entry.bytes, len(copied.slots), seconds, copy_seconds)
         )
         log.info(
-            "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning stood still for %.0f ms)",
+            "snapshot %s of %s: %d slots, %d bytes, %.2f s (learning paused for %.0f ms)",
             *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
         )
         await self._requests.answer(copied.keys, asked, description)
@@ -117,12 +121,12 @@ def write_and_retain(
     tags: Sequence[str] = (),
     needed: str | None = None,
 ) -> tuple[Entry, dict[str, Any]]:
-    """The snapshot's entry and description; an older one that is `needed` stays.
+    """Write the snapshot and delete superfluous ones, except `needed`; return its entry and description.
 
     Raises StoreUnavailable, UnusableStore.
     """
     catalogue = store.of(copied.keys.model)
     snapshot = copied.snapshot(reason)
     entry = catalogue.write(snapshot, tags)
-    catalogue.retain(store.kept, needed)
+    catalogue.retain(store.retained, needed)
     return entry, description_of(entry, snapshot.header)

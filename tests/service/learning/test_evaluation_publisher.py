@@ -12,8 +12,8 @@ import pytest
 from model_core.evaluation.figures import Figures, Window
 from model_core.examples.batch import ExampleBatch
 from service.learning.live_evaluation import (
+    PAUSE_FACTOR,
     REPORT_EVERY_SECONDS,
-    RESTS_A_PIECE,
     SLICES_EVERY_SECONDS,
     EvaluationPublisher,
 )
@@ -94,11 +94,11 @@ async def test_all_work_of_a_turn_counts_and_is_followed_by_twenty_times_as_much
     assert await stored(mirror, FIGURES) is not None
     worked = clock.now - 100.0
     assert worked == 10 * WORK_SECONDS  # five windows, by weight and without
-    rest = RESTS_A_PIECE * worked
-    assert publisher.waits_for() == rest
+    rest = PAUSE_FACTOR * worked
+    assert publisher.seconds_until_due() == rest
     clock.now += rest / 2
     await mirror.channel.call("HDEL", mirror.replica.keys.evaluation, FIGURES)
-    publisher.heard()
+    publisher.mark_changed()
     await publisher.turn(evaluations, mirror)
     assert await stored(mirror, FIGURES) is None, "it rests"
     clock.now += rest / 2
@@ -116,7 +116,7 @@ async def test_slices_are_told_a_few_at_a_time_and_stored_together_with_the_next
     evaluations = evaluations_of(300 * VALUES)
     most = turns = 0
     while (report := await stored(mirror, FIGURES)) is None or report["slices_t"] is None:
-        clock.now += publisher.waits_for()
+        clock.now += publisher.seconds_until_due()
         before = metrics.slices_shown
         await publisher.turn(evaluations, mirror)
         most, turns = max(most, metrics.slices_shown - before), turns + 1
@@ -139,7 +139,7 @@ async def test_reports_go_on_while_the_slices_are_told_less_often(mirror: Mirror
     told = []
     for t in range(15):
         mirror.replica.state.t = t
-        publisher.heard()
+        publisher.mark_changed()
         for _ in range(200):  # the clock stands still: each turn is at once
             await publisher.turn(evaluations, mirror)
         report = await stored(mirror, FIGURES)

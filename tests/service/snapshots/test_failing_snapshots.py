@@ -161,7 +161,7 @@ async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_anothe
         await answering.reached.wait()
         await system.client.config_set("maxmemory", 1)
         answering.release()
-        await until(lambda: caplog.text.count("is not told yet") >= 3)
+        await until(lambda: caplog.text.count("is not delivered yet") >= 3)
         await system.client.config_set("maxmemory", 0)
         assert [entry.id for entry in catalogue(system).entries()] == [(await taking)["id"]]
 

@@ -46,13 +46,13 @@ async def archived(
     segments are left when the old ones have gone.
     """
     settings = system.settings.model_copy(update={"log_archive_seconds": seconds})
-    archiving = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
+    archiver = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
     replica = model.mirror.replica
-    archiving.look(replica)
-    await until(lambda: archiving.through >= replica.applied)
+    archiver.start_if_due(replica)
+    await until(lambda: archiver.through >= replica.applied)
     store = archive(system, model)
     await until(lambda: kept in (None, len(store.segments())))
-    await archiving.close()
+    await archiver.close()
     return store.segments()
 
 
@@ -126,10 +126,10 @@ async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: 
         written = LogId(newest.milliseconds - round(age * 1000), 0)
         deleted.write(first, first + 5, [RawEntry(written, [b"n", b"0", b"e", b""])])
     settings = system.settings.model_copy(update={"log_archive_seconds": DAY})
-    archiving = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
-    archiving.look(model.mirror.replica)
+    archiver = LogArchiver(system.topology, model.name, settings, SnapshotStore(settings), system.metrics)
+    archiver.start_if_due(model.mirror.replica)
     await until(lambda: [one.first for one in deleted.segments()] == [5])
-    await archiving.close()
+    await archiver.close()
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(0, 10)]
 
 
