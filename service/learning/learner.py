@@ -179,10 +179,10 @@ class Learner:
         )
         replica = self._mirror.replica
         hashing, family = replica.config.hashing, replica.config.hyper.family
-        self._metrics.leads(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
+        self._metrics.leading(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         self._snapshots.lead(replica)
-        self._gate.forget()
+        self._gate.reset()
         self._learning.settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
@@ -194,7 +194,7 @@ class Learner:
 
     def _show_lag(self, lag: LogLag) -> None:
         if self.leading:
-            self._metrics.lags(self.model, lag)
+            self._metrics.lag(self.model, lag)
 
     def _show_pending(self, swept: Swept, waiting: Waiting) -> None:
         if self._mirror.loads:  # snapshots then contain the configuration in force
@@ -265,7 +265,7 @@ class LearningLoop:
             committed = await committer.commit(work)
             self.settled = True
             if not committed:
-                self._gate.forget()
+                self._gate.reset()
                 return  # the state was reloaded, and these entries do not follow it
             seconds, state = time.monotonic() - started, self._mirror.replica.state
             self._metrics.committed(self._mirror.model, work, seconds, state.t, state.features_seen)
@@ -275,7 +275,7 @@ class LearningLoop:
         """Follow the state with evaluation and gate, also after a refused commit and a failed reload."""
         await self._evaluation.follow(self._mirror)
         if not self.settled:
-            self._gate.forget()
+            self._gate.reset()
             self.settled = True
 
     async def _read_log(self) -> deque[LogEntry]:

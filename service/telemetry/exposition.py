@@ -1,9 +1,9 @@
-"""Prometheus's text format for instruments with plain names, written in half of the library's time.
+"""Prometheus's text format for instruments with plain names, in half of the time that the library takes.
 
 Why this is not `prometheus_client.generate_latest`: with ten models the evaluation alone has thousands of
-series, and a scrape shares its processor with predictions. All that knows the text format is in this module;
-nothing else of the library is replaced. `floatToGoString` is a private function of prometheus_client, so that
-has an upper bound.
+series, and a scrape shares its processor with predictions. All code for the text format is in this module;
+nothing else of the library is replaced. `floatToGoString` is a private function of prometheus_client, so its
+version has an upper bound.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Collection, Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.utils import floatToGoString
 
+Labels = tuple[str, ...]
+
 
 class TextFormat:
-    """Remembers the labels that it has written: they are the same in each scrape."""
+    """Writes registries; caches the text of labels, which are the same in each scrape."""
 
     def __init__(self) -> None:
         self._labels: dict[tuple[tuple[str, str], ...], str] = {}
 
-    def of(self, registry: CollectorRegistry) -> bytes:
+    def write(self, registry: CollectorRegistry) -> bytes:
         return "".join(self._lines(registry)).encode()
 
     def _lines(self, registry: CollectorRegistry) -> Iterator[str]:
@@ -36,11 +38,11 @@ class TextFormat:
                 yield f"{sample.name}{labels} {floatToGoString(sample.value)}\n"  # type: ignore[no-untyped-call]
 
 
-Labels = tuple[str, ...]
-
-
 class WrittenGauge:
-    """`labels`: their names, that of the model first."""
+    """A gauge whose lines are written when it is set, so that a scrape only joins them.
+
+    `labels`: their names, that of the model first.
+    """
 
     type = "gauge"
 
@@ -60,23 +62,23 @@ class WrittenGauge:
         self._lines.setdefault(labels[0], {})[labels] = line
 
     def remove(self, *labels: str) -> None:
-        """Also what was never set."""
+        """Remove a series, if it was set."""
         self._lines.get(labels[0], {}).pop(labels, None)
         self._series.pop(labels, None)
 
-    def keep(self, wanted: Collection[Labels], *common: str) -> None:
-        """Removes all series but those wanted, of the ones whose labels begin with `common`."""
+    def retain(self, wanted: Collection[Labels], *common: str) -> None:
+        """Of the series whose labels begin with `common`, remove all but those wanted."""
         for labels in list(self._lines.get(common[0], ())):
             if labels[: len(common)] == common and labels not in wanted:
                 self.remove(*labels)
 
     def text(self) -> str:
-        """From any thread: the copies are made in one step each."""
+        """Return all lines. Thread-safe, as each copy is made in one step."""
         return self._head + "".join(["".join(list(lines.values())) for lines in list(self._lines.values())])
 
 
 def written_labels(labels: Iterable[tuple[str, str]]) -> str:
-    """As Prometheus reads them, in the order of their names."""
+    """Return labels in the text format, sorted by name."""
     inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels))
     return f"{{{inside}}}" if inside else ""
 

@@ -1,8 +1,8 @@
 """Every Prometheus instrument of the service, declared once: names, labels, buckets, and nothing else.
 
-Where several API processes answer as one (`shared_metrics.py`), a gauge is the worst of theirs, their sum,
-or the last that any of them read. What only the learner knows is served by the process that leads, so that
-no two targets can disagree, and is written when it is told (`written_gauges.py`).
+If several API processes share their metrics (`multiprocess.py`), a gauge is the worst of their values, their
+sum, or the most recent one. Gauges of the learner are served only by the process that leads, so that no two
+targets can disagree, and their lines are written when they are set (`exposition.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AnyInstrument = TypeVar("AnyInstrument", Counter, Gauge, Histogram, WrittenGauge
 
 
 class Instruments:
-    """The instruments, as attributes, and all in the order of their declaration."""
+    """All instruments as attributes; `declared` lists them in order."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""Log lines on standard error: for people, or one JSON object a line."""
+"""Logging to standard error, as human-readable lines or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "color_message",
 }
 
-# What these say at `info` is of interest to their authors.
+# Loggers whose `info` lines only matter to their authors.
 QUIET = ("asyncio", "httpcore", "httpx", "numba", "uvicorn", "urllib3")
 
 
 def configure_logging(level: LogLevel, form: LogFormat, role: str = "") -> None:
-    """Set up the root logger; `role` tells apart the processes that share one standard error."""
+    """Set up the root logger; `role` identifies the process among those that share standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(role) if form == "json" else HumanFormatter(role))
     root = logging.getLogger()
@@ -69,14 +69,14 @@ class HumanFormatter(logging.Formatter):
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, object]:
-    """What the logging call gave as `extra`."""
+    """Return the `extra` fields of the logging call."""
     return {name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS}
 
 
 class StartFailure(logging.Filter):
-    """Keeps the last line of the traceback that uvicorn logs when the application does not start.
+    """Records the last line of the traceback that uvicorn logs when the application does not start.
 
-    For a person, that line says it all, once; at level `debug` the traceback is written as well.
+    The traceback itself is logged only at level `debug`.
     """
 
     def __init__(self) -> None:

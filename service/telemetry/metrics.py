@@ -1,7 +1,7 @@
-"""Counting and measuring, by those verbs that the service uses; the instruments are in `instruments.py`.
+"""The metrics of a process, with one method for each event that is counted; `instruments.py` declares them.
 
-One `Metrics` is made for each application and handed to whoever counts; nothing is registered globally.
-What others keep anyway (ages, sizes, memory) is looked at before each scrape, and every second where
+Each application has one `Metrics`, which is passed to its parts; nothing is registered globally. Gauges of
+values that exist elsewhere (ages, sizes, memory) are refreshed before each scrape, and every second if
 processes share their metrics.
 """
 
@@ -24,11 +24,64 @@ from service.telemetry.instruments import WORST_HIGH, WORST_LOW, Instruments, Mo
 from service.telemetry.multiprocess import absent, combined_registry, process_registry, shared_directory
 
 DETAIL_WINDOWS: tuple[Window, ...] = ("1h", "24h")
-"""Those of which there are reliability and slices."""
+"""The windows for which there are reliability buckets and slices."""
 WEIGHTINGS = {"weight": "importance", "none": "none"}
+GAUGE_REFRESH_SECONDS = 1.0
+"""Interval at which a process that shares its metrics refreshes its gauges."""
+FATES = (
+    *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
+    *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
+)
+"""What the scripts of logged predictions count. All start at 0, or Prometheus would miss the first event."""
+Unlogged = Literal["away", "full", "pending"]
+"""Reasons why a prediction was not logged."""
+
+
+class CommittedWork(Protocol):
+    """The contents of one commit."""
+
+    examples: int
+    positives: int
+    skipped_count: int
+    changed_slots: int
+    newest_event: int
+
+
+class LogLag(Protocol):
+    """Lag of the learner behind the log."""
+
+    log_entries: int
+    examples: int
+    entries: float
+    seconds: float
+
+
+class PendingPredictions(Protocol):
+    """Predictions that await their labels; `counts`: totals since the model was created, by fate."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def oldest_seconds(self) -> float: ...
+    @property
+    def waiting(self) -> dict[str, int]: ...
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+
+class WrittenSnapshot(NamedTuple):
+    """A snapshot in the store: `seconds` include the copy, during which learning paused."""
+
+    written: datetime
+    bytes: int
+    slots: int
+    seconds: float
+    copy_seconds: float
 
 
 class QualityMetrics(Instruments):
+    """Gauges of a model's state and of its evaluation, which the process shows that leads the model."""
+
     def measured(self, model: str, measures: Census) -> None:
         for gauge, value in (
             (self.nonzero_features, measures.nonzero),
@@ -42,7 +95,7 @@ class QualityMetrics(Instruments):
             self._show(gauge, value, model)
 
     def evaluated(self, model: str, source: str, figures: Figures) -> None:
-        """What is unknown, as before the first clicks, is not shown."""
+        """Show the figures of a source; those that are unknown, as before the first click, are not shown."""
         labels = (model, source, str(figures.window), WEIGHTINGS[figures.weighting])
         for gauge, value in (
             (self.online_auc, figures.auc),
@@ -60,105 +113,53 @@ class QualityMetrics(Instruments):
             self._show_reliability(model, source, figures)
 
     def sliced(self, model: str, feature: str, value: str, figures: Mapping[Window, Figures]) -> None:
-        """By weight."""
+        """Show the figures of a slice, by weight."""
         for window in DETAIL_WINDOWS:
-            told = figures[window]
+            found = figures[window]
             for gauge, number in (
-                (self.slice_auc, told.auc),
-                (self.slice_log_loss, told.log_loss),
-                (self.slice_calibration_ratio, told.calibration_ratio),
-                (self.slice_examples, told.examples),
-                (self.slice_clicks, told.clicks),
+                (self.slice_auc, found.auc),
+                (self.slice_log_loss, found.log_loss),
+                (self.slice_calibration_ratio, found.calibration_ratio),
+                (self.slice_examples, found.examples),
+                (self.slice_clicks, found.clicks),
             ):
                 self._show(gauge, number, model, feature, value, window)
 
     def retain_slices(self, model: str, slices: Collection[tuple[str, str]]) -> None:
-        """By feature and value; others that there were go."""
+        """Remove all slices but these, given by feature and value."""
         wanted = {(model, *of, window) for of in slices for window in DETAIL_WINDOWS}
         for gauge in (
             *(self.slice_auc, self.slice_log_loss, self.slice_calibration_ratio),
             *(self.slice_examples, self.slice_clicks),
         ):
-            gauge.keep(wanted, model)
+            gauge.retain(wanted, model)
 
     def _show_reliability(self, model: str, source: str, figures: Figures) -> None:
         common = (model, source, str(figures.window))
         gauges = (self.reliability_predicted, self.reliability_observed, self.reliability_examples)
         rows = {(*common, f"{row.low:g}-{row.high:g}"): row for row in figures.reliability}
         for gauge in gauges:
-            gauge.keep(rows, *common)
+            gauge.retain(rows, *common)
         for labels, row in rows.items():
             for gauge, value in zip(gauges, (row.mean_prediction, row.click_rate, row.examples), strict=True):
                 self._show(gauge, value, *labels)
 
     def _show(self, gauge: WrittenGauge, value: float | None, *labels: str) -> None:
-        """Of a model that this process leads; None is not shown."""
+        """Set a series of a model that this process leads, or remove it if the value is None."""
         if value is None:
             gauge.remove(*labels)
         else:
             gauge.set(value, *labels)
 
     def _hide(self, model: str) -> None:
-        """All that another process may know better; that this one does not lead stays."""
+        """Remove what another process now shows, but for the gauges that say that this one does not lead."""
         for gauge in self.written:
             if gauge is not self.learner_active and gauge is not self.learner_blocked:
-                gauge.keep((), model)
-
-
-GAUGE_REFRESH_SECONDS = 1.0
-FATES = (
-    *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
-    *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
-)
-"""What the scripts of logged predictions count. All are there at 0, or Prometheus would miss the first."""
-Unlogged = Literal["away", "full", "pending"]
-"""Why a prediction is not logged."""
-
-
-class CommittedWork(Protocol):
-    """What one commit held."""
-
-    examples: int
-    positives: int
-    skipped_count: int
-    changed_slots: int
-    newest_event: int
-
-
-class LogLag(Protocol):
-    """How far the learner is behind the log."""
-
-    log_entries: int
-    examples: int
-    entries: float
-    seconds: float
-
-
-class PendingPredictions(Protocol):
-    """What waits for labels; `counts`: how many there ever were, by fate."""
-
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def oldest_seconds(self) -> float: ...
-    @property
-    def waiting(self) -> dict[str, int]: ...
-    @property
-    def counts(self) -> dict[str, int]: ...
-
-
-class WrittenSnapshot(NamedTuple):
-    """A snapshot in the store: `seconds` with the copy, for which the learner stood still."""
-
-    written: datetime
-    bytes: int
-    slots: int
-    seconds: float
-    copy_seconds: float
+                gauge.retain((), model)
 
 
 class Metrics(QualityMetrics):
-    """`render` is what `/metrics` answers."""
+    """All metrics of a process; `render` returns the response of `/metrics`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,9 +184,11 @@ class Metrics(QualityMetrics):
             refresher()
 
     def render(self) -> bytes:
-        """After `look`. From any thread, as reading the files of several processes takes milliseconds."""
+        """Return the text, after `refresh`. Thread-safe: reading the files of several processes takes
+        milliseconds.
+        """
         written = "".join([gauge.text() for gauge in self.written]).encode()
-        return self._text.of(self._exposed) + written + self._text.of(self._processes)
+        return self._text.write(self._exposed) + written + self._text.write(self._processes)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method, status)
@@ -201,7 +204,7 @@ class Metrics(QualityMetrics):
         child.inc(count)
 
     def appended_examples(self, model: str, count: int, seconds: float) -> None:
-        self.lost.labels(model)  # there at 0, or Prometheus would see no increase at the first loss
+        self.lost.labels(model)  # starts at 0, or Prometheus would see no increase at the first loss
         self.appended.labels(model).inc(count)
         self.append_seconds.labels(model).observe(seconds)
 
@@ -218,25 +221,25 @@ class Metrics(QualityMetrics):
     def label_arrived(self, model: str, delay_seconds: float) -> None:
         self.label_delay_seconds.labels(model).observe(delay_seconds)
 
-    def show_pending(self, model: str, waiting: PendingPredictions, limit_bytes: int) -> None:
-        """Of the learner that leads. The counts are Redis's, of the model's whole life: this process begins
-        with them as it finds them, since what came while nobody led counts too.
+    def show_pending(self, model: str, pending: PendingPredictions, limit_bytes: int) -> None:
+        """Show the pending predictions of a model that this process leads. The counts are totals from Redis;
+        the first ones are counted in full, as they include what came while no process led.
         """
         known = self._fates.get(model, {})
-        for fate in FATES if waiting.counts else ():
-            added = waiting.counts.get(fate, 0) - known.get(fate, 0)
+        for fate in FATES if pending.counts else ():
+            added = pending.counts.get(fate, 0) - known.get(fate, 0)
             self.feedback_predictions.labels(model, fate).inc(max(0, added))
-        self._fates[model] = waiting.counts
-        for stage, number in waiting.waiting.items():
+        self._fates[model] = pending.counts
+        for stage, number in pending.waiting.items():
             self._show(self.feedback_waiting, number, model, stage)
-        self._show(self.feedback_bytes, waiting.bytes, model)
+        self._show(self.feedback_bytes, pending.bytes, model)
         self._show(self.feedback_limit_bytes, limit_bytes, model)
-        self._show(self.feedback_oldest_seconds, waiting.oldest_seconds, model)
+        self._show(self.feedback_oldest_seconds, pending.oldest_seconds, model)
 
-    def pending_shown_elsewhere(self, model: str, waiting: PendingPredictions) -> None:
-        """What another leader counts, this process does not count again when it leads again."""
+    def pending_shown_elsewhere(self, model: str, pending: PendingPredictions) -> None:
+        """Note the counts that another leader shows; this process will not count them again."""
         if model in self._fates:
-            self._fates[model] = waiting.counts
+            self._fates[model] = pending.counts
 
     def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int) -> None:
         self.mirror_age_seconds.labels(model).set(age_seconds)
@@ -247,7 +250,7 @@ class Metrics(QualityMetrics):
         self._loads[model] = loads
 
     def retain_mirrors(self, models: Iterable[str]) -> None:
-        """Forgets the mirrors of all others: these models were deleted."""
+        """Remove the gauges of all other mirrors, whose models were deleted."""
         for model in self._loads.keys() - set(models):
             del self._loads[model]
             self._drop(self.mirror_age_seconds, WORST_HIGH, model)
@@ -261,12 +264,12 @@ class Metrics(QualityMetrics):
             self._hide(model)
 
     def model_deleted(self, model: str) -> None:
-        """Not even that nobody leads it is told any more; the counts of its successor begin at 0."""
+        """Remove all series of the learner; the counts of a new model of that name start at 0."""
         self._fates.pop(model, None)
         for gauge in self.written:
-            gauge.keep((), model)
+            gauge.retain((), model)
 
-    def leads(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
+    def leading(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
         self._show(self.model_info, 1, model, fingerprint, family, str(bits))
 
     def committed(self, model: str, work: CommittedWork, seconds: float, rounds: int, features: int) -> None:
@@ -279,14 +282,14 @@ class Metrics(QualityMetrics):
         self.model_size(model, rounds, features)
         if work.newest_event >= 0:
             age = time.time() - work.newest_event / 1000
-            self._show(self.event_age_seconds, max(age, 0.0), model)  # a clock elsewhere may be ahead
+            self._show(self.event_age_seconds, max(age, 0.0), model)  # another clock may be ahead
 
     def model_size(self, model: str, rounds: int, features: int) -> None:
         self._show(self.rounds, rounds, model)
         self._show(self.features_seen, features, model)
 
     def start_snapshot_counters(self, model: str, failures: Iterable[str]) -> None:
-        """From zero on, or nobody would see the first of them."""
+        """Start the counters at 0, or Prometheus would miss the first event."""
         for reason in failures:
             self.snapshot_failures.labels(model, reason)
         for counter in (self.restores, self.rollbacks):
@@ -304,7 +307,7 @@ class Metrics(QualityMetrics):
         self.snapshot_seconds.labels(model).observe(snapshot.seconds)
         self.snapshot_copy_seconds.labels(model).observe(snapshot.copy_seconds)
 
-    def lags(self, model: str, lag: LogLag) -> None:
+    def lag(self, model: str, lag: LogLag) -> None:
         self._show(self.log_entries, lag.log_entries, model)
         self._show(self.lag_examples, lag.examples, model)
         self._show(self.lag_entries, lag.entries, model)

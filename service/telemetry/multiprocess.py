@@ -1,7 +1,7 @@
-"""Several API processes whose /metrics are one: each writes files, and whoever is asked adds them up.
+"""Metrics shared by several API processes: each writes files, and the one that is scraped combines them.
 
-The directory is the supervisor's. A process writes under its role and not under its process id, so that one
-that is started again counts on where its predecessor was killed, and no files of the dead pile up.
+The supervisor owns the directory. Files are named by role rather than by process id, so that a restarted
+process continues the counts of its killed predecessor, and no files accumulate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -21,23 +21,24 @@ from prometheus_client.registry import Collector
 from service.runtime.files import try_lock
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""prometheus-client looks for it when it is imported: it has to be set before a worker starts."""
+"""prometheus-client reads it when it is imported, so it must be set before a worker starts."""
 
 _PREFIX = "ftrl-metrics-"
 
 
 class MetricsDirectory:
-    """The supervisor's: made at the start, removed at the end, and with it what killed supervisors left."""
+    """The supervisor's directory: created at the start, removed at the end. Directories of killed supervisors
+    are removed as well.
+    """
 
-    path: Path
-    _lock: BinaryIO
-
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         _remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         lock = try_lock(self.path / "lock")
-        assert lock is not None, "nobody else knows the directory"
+        assert lock is not None, "no other process knows the directory"
         self._lock = lock
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,44 +46,46 @@ class MetricsDirectory:
         self._lock.close()
 
     def ended(self, role: str) -> None:
-        """Its gauges describe nothing any more; what it counted stays counted."""
+        """Drop the gauges of a process that has ended; its counts remain."""
         mark_process_dead(role, str(self.path))  # type: ignore[no-untyped-call]
         (self.path / f"{role}.pid").unlink(missing_ok=True)
 
 
 def share_metrics(role: str) -> None:
-    """To be called in a worker before any instrument is made."""
+    """Share this process's metrics under a role; to be called before any instrument is created."""
     values.ValueClass = values.MultiProcessValue(lambda: role)  # type: ignore[no-untyped-call]
     if directory := shared_directory():
         (directory / f"{role}.pid").write_text(str(os.getpid()))
 
 
 def shared_directory() -> Path | None:
-    """None where this process answers for itself alone."""
+    """Return the directory, or None if this process does not share its metrics."""
     directory = os.environ.get(VARIABLE)
     return Path(directory) if directory else None
 
 
 def process_registry(shared: Path | None) -> CollectorRegistry:
-    """CPU, memory and files of this process, or of all that share the directory, by role."""
+    """Return CPU, memory and files of this process, or of all that share the directory, by role."""
     registry = CollectorRegistry()
     registry.register(ProcessCollector(registry=None) if shared is None else _Processes(shared))
     return registry
 
 
 def combined_registry(shared: Path) -> CollectorRegistry:
+    """Return the instruments of all processes that share the directory."""
     registry = CollectorRegistry()
-    registry.register(_Whole(shared))
+    registry.register(_Combined(shared))
     return registry
 
 
 def absent(mode: str) -> float:
-    """What a gauge of a deleted model is set to, as a file forgets no sample: it never wins over another
-    process's value, and is not shown where nobody has one."""
+    """Return the value that marks a gauge of a deleted model, as samples cannot be removed from the files:
+    any other process's value takes precedence, and it is not shown by itself.
+    """
     return math.inf if mode == "livemin" else -math.inf
 
 
-class _Whole(Collector):
+class _Combined(Collector):
     def __init__(self, shared: Path) -> None:
         self._files = MultiProcessCollector(None, str(shared))  # type: ignore[no-untyped-call]
 
@@ -123,7 +126,7 @@ def _remove_abandoned() -> None:
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             lock = try_lock(directory / "lock")
-        except OSError:  # another user's, or just being removed
+        except OSError:  # another user's, or being removed
             continue
         if lock is not None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.faults
 
 LEADS = "learning default from"
-REFUSED = "was refused: loading again"
+REFUSED = "was refused: reloading the state"
 
 
 async def test_a_learner_paused_during_its_commit_becomes_a_standby(

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
 
-REFUSED = "was refused: loading again"
+REFUSED = "was refused: reloading the state"
 
 
 async def test_two_learners_at_once_leave_the_state_right(

@@ -1,4 +1,4 @@
-"""A model that begins with a state that was learned elsewhere: it is there as a whole, or not at all."""
+"""Creation of a model with an existing state, in one step: from a snapshot, or as a clone."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from service.storage.health import parsed_info
 from service.storage.records import MODELS, ModelKeys, meta_key
 from service.storage.scripts.models import Creation, create_filled_model
 
-BYTES_A_SLOT = 100
+BYTES_PER_SLOT = 100
 
 
 async def create_filled(
     channel: Channel, name: str, config: ModelConfig, state: ModelState, base: str
 ) -> bool:
-    """Creates the model unless it is there; says whether it did. `base`: the snapshot that it begins with,
-    empty where its snapshots have none.
+    """Create the model unless it exists; return whether it was created.
 
-    Raises StateUnavailable where it may have created it, as it may have when cancelled; where it has not
-    AliasConflict, ServerFull, StateUnavailable, and what Channel.call raises.
+    `base`: the id of the snapshot that it begins with, or "". Raises AliasConflict, ServerFull,
+    StateUnavailable, and what Channel.call raises. After StateUnavailable, or when cancelled, the model may
+    have been created.
     """
     await check_free(channel, name)
     meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
@@ -56,7 +56,7 @@ async def create_filled(
             await server.discard(filled)
             raise
     if created is Creation.CREATED:
-        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # the index is repaired anyway
+        with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # the index is repaired periodically
             await channel.call("SADD", MODELS, name)
         return True
     await server.discard(filled)
@@ -70,28 +70,29 @@ async def _create(server: PatientChannel, creation: Callable[[Channel], Awaitabl
         return await server.run(creation)
     except StateUnavailable as away:
         raise StateUnavailable(
-            f"{away.detail} Whether the model was created is not known; the list of models tells."
+            f"{away.detail} Whether the model was created is not known; see the list of models."
         ) from away
 
 
 async def check_memory(channel: Channel, slots: int) -> None:
-    """Raises ServerFull where a state of so many slots would not fit beside all there is."""
+    """Raise ServerFull if a state of so many slots does not fit into the server's memory limit."""
     info = parsed_info(await channel.call("INFO", "memory"))
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used + slots * BYTES_A_SLOT > limit:
+    if limit and used + slots * BYTES_PER_SLOT > limit:
         raise ServerFull(NO_ROOM)
 
 
 async def clone(
     channel: Channel, store: SnapshotStore, source: str, name: str, changes: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Of one commit of the source. What it begins with is the first snapshot of the clone, so that `ftrl
-    rebuild` can prove the clone from its first moment on; its evaluation begins with its own predictions.
-    `changes`: other fields of `hyper` and `feedback`. Predictions that wait for labels stay with the source.
+    """Create a model from a consistent state of another, with `changes` to its `hyper` and `feedback`.
+
+    The state is saved as the clone's first snapshot, so that `ftrl rebuild` can verify the clone from the
+    start. Its evaluation begins with its own predictions; pending predictions stay with the source.
 
     Raises ModelGone, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
-    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises. With
-    StateUnavailable the clone may be there, and its first snapshot stays.
+    ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises. After
+    StateUnavailable the clone may exist, and its first snapshot stays.
     """
     replica = await load_replica(channel, source)
     config = replica.config.changed(changes)
@@ -104,7 +105,7 @@ async def clone(
     entry = await asyncio.to_thread(_save, catalogue, replica)
     try:
         created = await create_filled(channel, name, config, replica.state, entry.id)
-    except (StateUnavailable, asyncio.CancelledError):  # it may be there, and then it needs its beginning
+    except (StateUnavailable, asyncio.CancelledError):  # it may exist, and then needs its first snapshot
         raise
     except BaseException:
         await asyncio.to_thread(catalogue.delete, entry)
@@ -119,4 +120,4 @@ def _save(catalogue: Catalogue, replica: Replica) -> Entry:
 
 
 def _exists(name: str) -> ModelExists:
-    return ModelExists(f"Model {name!r} exists already; delete it first, or take another name.")
+    return ModelExists(f"Model {name!r} already exists; delete it first, or choose another name.")

@@ -1,4 +1,4 @@
-"""The example log from a snapshot on, learned again beside the model that is served."""
+"""Replay of the example log from a snapshot on, beside the model that is served."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from service.snapshots.store.log_archive import LogArchive
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, LogId, ModelKeys
 
-ENTRIES_A_READ = 100
+ENTRIES_PER_READ = 100
 MAX_ROUNDS = 20
 LOG_END = LogId(2**64 - 1, 2**64 - 1)
 
 
 class Replay:
-    """`state`, to be set, moves on through the log; `applied` is the last entry that it has learned, `number`
-    how many log examples came through there.
+    """Moves `state`, which the caller sets, on through the log. `applied`: the last entry learned; `number`:
+    number of log examples up to it.
     """
 
     state: ModelState
@@ -45,23 +45,23 @@ class Replay:
         self._config = config
 
     async def catch_up(self, through: LogId | None = None) -> int:
-        """Learns what the model's learner has learned by now, or what it had learned through an entry;
-        returns how many examples. Raises LogIncomplete, ModelGone, and what Channel.call raises.
+        """Learn up to an entry, by default the last that the model's learner has learned; return the number
+        of examples. Raises LogIncomplete, ModelGone, and what Channel.call raises.
         """
         before = self.examples
         target = through or await self._applied_now()
         while self.applied < target:
-            await self._learn(await self._next_entries(target, ENTRIES_A_READ))
+            await self._learn(await self._next_entries(target, ENTRIES_PER_READ))
         return self.examples - before
 
     async def check_reaches_back(self) -> None:
-        """Raises LogIncomplete at once, rather than after all that can be done before it is noticed."""
+        """Raise LogIncomplete now, rather than after the state was loaded, if the log begins too late."""
         if self.applied < await self._applied_now():
             entries = await self._next_entries(LOG_END, 1)
             self._check(entries[0], self.number)
 
     async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
-        """From the log, or from the archive where the log begins later. Raises LogIncomplete."""
+        """Read from the log, or from the archive if the log begins later. Raises LogIncomplete."""
         found = await self._channel.call(
             "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
         )
@@ -84,7 +84,7 @@ class Replay:
         self.examples += len(batch)
 
     def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
-        """The examples of the entry that is to begin with that number."""
+        """Return the examples of the entry, which must begin with that number."""
         gap = gap_before(entry, number)
         if gap:
             raise LogIncomplete(

@@ -1,4 +1,4 @@
-"""The operator's proof that the state is what the log says: made again, from a snapshot or from nothing."""
+"""Rebuilding of a state from the log, to verify it: from a snapshot, from the beginning, or from a file."""
 
 from __future__ import annotations
 
@@ -23,17 +23,31 @@ from service.snapshots.take.origin import Base, read_base
 from service.storage.channel import Channel
 from service.storage.records import LOG_START, LogEntry, LogId
 
+NOTHING = "nothing"
+
 
 @dataclass(frozen=True)
 class FileToLearn:
+    """A file of examples, and how to read it."""
+
     name: str
     file_format: Format
     options: ReadOptions
 
 
 @dataclass(frozen=True)
+class Start:
+    """A state to begin with; the log continues after the entry `applied` and `number` examples."""
+
+    what: str
+    state: ModelState
+    applied: LogId
+    number: int
+
+
+@dataclass(frozen=True)
 class Rebuilt:
-    """`difference` is empty where the states are equal, bit for bit."""
+    """Outcome of a rebuild; `difference` is empty if the states are equal bit for bit."""
 
     start: str
     examples: int
@@ -45,8 +59,10 @@ class Rebuilt:
 async def rebuild(
     channel: Channel, catalogue: Catalogue, wanted: str | None, file: FileToLearn | None = None
 ) -> Rebuilt:
-    """`wanted`: a snapshot, "nothing", or None for the earliest start from which the log is complete. With a
-    file, it is learned in place of the log.
+    """Learn the log again, or a file in its place, and compare the result with the state in Redis.
+
+    `wanted`: a snapshot to begin with, "nothing", or None for the earliest start from which the log is
+    complete.
 
     Raises UnknownModel, AliasConflict, UnknownSnapshot, DamagedSnapshot, SnapshotMismatch, LogIncomplete,
     DamagedLogSegment, CommandFailure, StoreUnavailable, UnreadableFile, and what Channel.call raises.
@@ -67,7 +83,7 @@ async def rebuild(
 
 
 def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
-    """The first slot, or else the number of rounds, in which they differ."""
+    """Describe the first slot in which the states differ, or else their numbers of rounds; "" if equal."""
     slots = np.union1d(stored.seen_slots(), rebuilt.seen_slots())
     differs = (stored.marks[slots] & 1) != (rebuilt.marks[slots] & 1)
     differs |= (stored.rows[slots].view(np.int64) != rebuilt.rows[slots].view(np.int64)).any(axis=1)
@@ -106,21 +122,8 @@ def _line(name: str, error: LineError) -> str:
     return f"{name}, line {error.line_number}: {error.reason}"
 
 
-NOTHING = "nothing"
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a rebuild begins with: a state, and after which entry and how many examples the log goes on."""
-
-    what: str
-    state: ModelState
-    applied: LogId
-    number: int
-
-
 async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wanted: str | None) -> Start:
-    """As rebuild says it of `wanted`."""
+    """Return the start that `wanted` names, as described at `rebuild`."""
     if wanted == NOTHING:
         return _nothing(replica)
     if wanted is not None:
@@ -139,7 +142,7 @@ async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wan
 
 
 def _from_base(catalogue: Catalogue, replica: Replica, base: Base, first: int) -> Start | None:
-    """What the state itself began with, where the log reaches back to that and it is there."""
+    """Return the model's own base, if the snapshot exists and the log reaches back to it."""
     if base.snapshot == "" or first > base.number:
         return None
     if base.snapshot is None:
@@ -152,7 +155,7 @@ def _from_base(catalogue: Catalogue, replica: Replica, base: Base, first: int) -
 
 
 def _from_earliest(catalogue: Catalogue, replica: Replica, first: int) -> Start | None:
-    """The earliest snapshot of the state that the log reaches back to."""
+    """Return the earliest snapshot of this state to which the log reaches back."""
     for entry in catalogue.entries():
         header = catalogue.header(entry)
         if is_of_state(header, replica) and first <= header.applied_number <= replica.applied_number:
@@ -175,7 +178,7 @@ def _from_snapshot(catalogue: Catalogue, entry: Entry, replica: Replica, base: B
 
 
 async def _first_in_log(channel: Channel, replica: Replica) -> int:
-    """The dense number of the first example in the log; of the next one where it is empty."""
+    """Return the number of the first example in the log, or of the next one if the log is empty."""
     found = await channel.call("XRANGE", replica.keys.log, "-", "+", "COUNT", 1)
     if not found:
         return replica.applied_number

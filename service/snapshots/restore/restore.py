@@ -1,8 +1,8 @@
-"""A snapshot becomes the model's state again, in one step, while requests go on.
+"""Restore of a snapshot as the model's state, in one step, while requests go on.
 
-The new state is filled beside the old one and then switched to, whatever the model has learned meanwhile.
-Updates in flight are learned on one or on the other: a commit that was made for the old state is refused by
-its generation, and what it would have committed is read from the log again.
+The new state is filled beside the old one, and then the model is switched to it. Updates in flight are
+learned on one of them: a commit for the old state is refused by its generation, and the learner reads its
+entries from the log again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from service.models.replica import ModelGone, read_meta
 from service.snapshots.restore.create import check_memory, create_filled
 from service.snapshots.restore.log_replay import MAX_ROUNDS, Replay
 from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotStore
-from service.snapshots.store.codec import (
-    config_of,
-    restored_config,
-)
+from service.snapshots.store.codec import config_of, restored_config
 from service.snapshots.store.log_archive import LogArchive
 from service.snapshots.take.capture import capture_stored
 from service.snapshots.take.writer import write_and_retain
@@ -41,14 +38,16 @@ from service.storage.scripts.generations import (
     switch_to_restored,
 )
 
+log = logging.getLogger(__name__)
+
 FEW_EXAMPLES = 200
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """`snapshot`: an id, a tag or "newest". `replay_log`: learn again what came after it, with `hyper` if
-    given; else learning goes on from now. `may_create`: a model that is not there. `instead_of`: of a model
-    that goes back by itself, the incarnation and the generation that it is to replace, and no other.
+    """`snapshot`: an id, a tag or "newest". `replay_log`: replay the log since it, with `hyper` if given;
+    otherwise learning continues with new entries. `may_create`: create the model if there is none.
+    `instead_of`: for an automatic rollback, the only incarnation and generation that may be replaced.
     """
 
     model: str
@@ -62,8 +61,8 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class Restored:
-    """`before`: id of the snapshot of the state that was replaced, None where there was no model. `t`: rounds
-    at the switch; `replayed`: examples that were learned again until then; `seconds`: of all of it.
+    """`before`: id of the snapshot of the replaced state, None if there was no model. `t`: rounds at the
+    switch; `replayed`: examples replayed before it; `seconds`: total duration.
     """
 
     model: str
@@ -77,82 +76,12 @@ class Restored:
         return asdict(self)
 
 
-@dataclass(frozen=True, eq=False)
-class Restoration:
-    """`meta`: of the model as it was found; `config`: the one that it will have, but for what was changed in
-    place, which stays so.
-    """
-
-    plan: RestorePlan
-    entry: Entry
-    snapshot: Snapshot
-    meta: Meta
-    config: ModelConfig
-
-    @classmethod
-    def of(cls, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta) -> Restoration:
-        """Raises SnapshotMismatch, ContractMismatch."""
-        hyper = plan.hyper if plan.replay_log else None
-        config = restored_config(snapshot.header, config_at_creation(plan.model, meta), hyper)
-        return cls(plan, entry, snapshot, meta, config)
-
-    @property
-    def keys(self) -> ModelKeys:
-        return ModelKeys(self.plan.model, self.meta.incarnation)
-
-    def replay(self, channel: Channel, archive: LogArchive) -> Replay:
-        """Of the log from the snapshot on; its state is to be set."""
-        header = self.snapshot.header
-        applied, number = LogId.parse(header.applied), header.applied_number
-        return Replay(channel, archive, self.keys, self.config, applied, number)
-
-    async def check(self, channel: Channel, archive: LogArchive) -> None:
-        """What can be known before anything is done. Raises LogIncomplete, ServerFull."""
-        header = self.snapshot.header
-        if self.plan.replay_log and header.incarnation != self.meta.incarnation:
-            raise LogIncomplete(
-                f"Snapshot {self.entry.id} is of the model that this one was cloned from, or of a model"
-                f" {self.plan.model!r} that was deleted, and its log with it. Nothing was changed; restore"
-                " it without the log."
-            )
-        if self.plan.replay_log:
-            await self.replay(channel, archive).check_reaches_back()
-        await check_memory(channel, header.slots)
-
-    async def fill(self, server: PatientChannel, replay: Replay, filled: str) -> int:
-        """Puts the state that is to be into the key `filled`; returns how many slots that holds."""
-        replay.state = await asyncio.to_thread(self.snapshot.state)
-        if not self.plan.replay_log:
-            return await fill(server, filled, replay.state, self.snapshot.slots)
-        await replay.catch_up()
-        replay.state.take_changed()
-        slots = await fill(server, filled, replay.state, replay.state.seen_slots())
-        return await _follow(server, replay, filled) or slots
-
-
-async def _follow(server: PatientChannel, replay: Replay, filled: str) -> int:
-    """Fills with what has come meanwhile, until that is little: the learner learns it again after the switch.
-    How many slots there are then, or 0 where none has changed.
-    """
-    slots = 0
-    for _ in range(MAX_ROUNDS):
-        few = await replay.catch_up() < FEW_EXAMPLES
-        changed, _rows = replay.state.take_changed()
-        slots = await fill(server, filled, replay.state, changed) or slots
-        if few:
-            break
-    return slots
-
-
-log = logging.getLogger(__name__)
-
-
 async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> Restored:
-    """A model that is not there is created from the snapshot.
+    """Restore a snapshot; if there is no such model, create it from the snapshot.
 
     Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete,
     DamagedLogSegment, ServerFull, AliasConflict, RestoreConflict, StateUnavailable, and what Channel.call
-    raises. Then the model is as it was.
+    raises; the model is then unchanged.
     """
     started = time.monotonic()
     entry, snapshot = await asyncio.to_thread(_load, store, plan)
@@ -163,7 +92,7 @@ async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> 
             raise UnknownModel(plan.model) from None
         return await _create(channel, plan, entry, snapshot, started)
     if plan.instead_of not in (None, (meta.incarnation, meta.generation)):
-        raise RestoreConflict(f"Model {plan.model!r} was restored or replaced by somebody else meanwhile.")
+        raise RestoreConflict(f"Model {plan.model!r} was restored or replaced meanwhile.")
     archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
     restoration = Restoration.of(plan, entry, snapshot, meta)
     try:
@@ -174,15 +103,16 @@ async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> 
         raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
     t, replayed, seconds = replay.state.t, replay.examples, time.monotonic() - started
     log.warning(
-        "model %s is restored from snapshot %s (t = %d, %d examples learned again, %.1f s); before it was %s",
+        "model %s was restored from snapshot %s (t = %d, %d examples replayed, %.1f s); saved before as %s",
         *(plan.model, entry.id, t, replayed, seconds, before),
     )
     return Restored(plan.model, entry.id, before, t, replayed, seconds)
 
 
 async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) -> Replay:
-    """What was learned again before the switch, and made the state. Raises what Restoration.fill and switch
-    raise.
+    """Build the new state and switch to it; return the replay.
+
+    Raises what Restoration.fill and _switch raise.
     """
     keys, plan = restoration.keys, restoration.plan
     server = PatientChannel(channel, plan.patience_seconds)
@@ -195,12 +125,12 @@ async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) 
     except BaseException:
         await server.discard(filled)
         raise
-    await switch(server, restoration, generation, replay, slots)
+    await _switch(server, restoration, generation, replay, slots)
     return replay
 
 
 async def _save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str:
-    """The state as it is, as Redis has it: there may be no learner. What is restored stays in the store."""
+    """Save the current state from Redis, as there may be no learner; the restored snapshot is not deleted."""
     copied = await capture_stored(channel, model)
     entry, _ = await asyncio.to_thread(write_and_retain, store, copied, BEFORE_RESTORE, needed=restored.id)
     return entry.id
@@ -215,8 +145,8 @@ async def _create(
     await check_memory(channel, snapshot.header.slots)
     state = await asyncio.to_thread(snapshot.state)
     if not await create_filled(channel, plan.model, config, state, entry.id):
-        raise RestoreConflict(f"Model {plan.model!r} was created by somebody else meanwhile.")
-    log.warning("model %s is created from snapshot %s", plan.model, entry.id)
+        raise RestoreConflict(f"Model {plan.model!r} was created meanwhile by another client.")
+    log.warning("model %s was created from snapshot %s", plan.model, entry.id)
     return Restored(plan.model, entry.id, None, state.t, 0, time.monotonic() - started)
 
 
@@ -226,13 +156,80 @@ def _load(store: SnapshotStore, plan: RestorePlan) -> tuple[Entry, Snapshot]:
     return entry, catalogue.load(entry)
 
 
-async def switch(
+@dataclass(frozen=True, eq=False)
+class Restoration:
+    """One restore. `meta`: of the model as found; `config`: of the restored model, before changes that were
+    made in place, which are kept.
+    """
+
+    plan: RestorePlan
+    entry: Entry
+    snapshot: Snapshot
+    meta: Meta
+    config: ModelConfig
+
+    @classmethod
+    def of(cls, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta) -> Restoration:
+        """Prepare a restore. Raises SnapshotMismatch, ContractMismatch."""
+        hyper = plan.hyper if plan.replay_log else None
+        config = restored_config(snapshot.header, config_at_creation(plan.model, meta), hyper)
+        return cls(plan, entry, snapshot, meta, config)
+
+    @property
+    def keys(self) -> ModelKeys:
+        return ModelKeys(self.plan.model, self.meta.incarnation)
+
+    def replay(self, channel: Channel, archive: LogArchive) -> Replay:
+        """Return a replay of the log from the snapshot on; the caller sets its state."""
+        header = self.snapshot.header
+        applied, number = LogId.parse(header.applied), header.applied_number
+        return Replay(channel, archive, self.keys, self.config, applied, number)
+
+    async def check(self, channel: Channel, archive: LogArchive) -> None:
+        """Check what can be checked before anything is changed. Raises LogIncomplete, ServerFull."""
+        header = self.snapshot.header
+        if self.plan.replay_log and header.incarnation != self.meta.incarnation:
+            raise LogIncomplete(
+                f"Snapshot {self.entry.id} is of the model that this one was cloned from, or of a model"
+                f" {self.plan.model!r} that was deleted, and its log with it. Nothing was changed; restore"
+                " it without the log."
+            )
+        if self.plan.replay_log:
+            await self.replay(channel, archive).check_reaches_back()
+        await check_memory(channel, header.slots)
+
+    async def fill(self, server: PatientChannel, replay: Replay, filled: str) -> int:
+        """Fill the key `filled` with the new state; return its number of slots."""
+        replay.state = await asyncio.to_thread(self.snapshot.state)
+        if not self.plan.replay_log:
+            return await fill(server, filled, replay.state, self.snapshot.slots)
+        await replay.catch_up()
+        replay.state.take_changed()
+        slots = await fill(server, filled, replay.state, replay.state.seen_slots())
+        return await _follow(server, replay, filled) or slots
+
+
+async def _follow(server: PatientChannel, replay: Replay, filled: str) -> int:
+    """Fill with what was learned meanwhile, until that is little; the learner learns the rest after the
+    switch. Return the number of slots, or 0 if none has changed.
+    """
+    slots = 0
+    for _ in range(MAX_ROUNDS):
+        few = await replay.catch_up() < FEW_EXAMPLES
+        changed, _rows = replay.state.take_changed()
+        slots = await fill(server, filled, replay.state, changed) or slots
+        if few:
+            break
+    return slots
+
+
+async def _switch(
     server: PatientChannel, restoration: Restoration, generation: int, replay: Replay, slots: int
 ) -> None:
-    """`generation`, of that many slots, is what the snapshot and `replay` made.
+    """Switch to `generation`, which holds the new state of so many slots.
 
-    Raises RestoreConflict, LogIncomplete, StateUnavailable. What was filled is removed where it is certain
-    that the model does not use it.
+    Raises RestoreConflict, LogIncomplete, StateUnavailable. The filled state is removed if it is certain that
+    the model does not use it.
     """
     keys, meta, header = restoration.keys, restoration.meta, restoration.snapshot.header
     base = learned = None
@@ -257,7 +254,7 @@ async def switch(
     try:
         reply = await server.run(switched)
     except StateUnavailable as away:
-        unknown = "Whether the snapshot was restored is not known; the model's revision tells."
+        unknown = "Whether the snapshot was restored is not known; check the model's revision."
         raise StateUnavailable(f"{away.detail} {unknown}") from away
     if reply.status is not Switch.SWITCHED:
         await server.discard(filled)
@@ -267,8 +264,7 @@ async def switch(
 def _refusal(model: str, reply: SwitchReply) -> Exception:
     if reply.status is Switch.MOVED:
         return RestoreConflict(
-            f"Model {model!r} was restored, replaced or deleted by somebody else meanwhile. This restore"
-            " changed nothing."
+            f"Model {model!r} was restored, replaced or deleted meanwhile. This restore changed nothing."
         )
     if reply.status is Switch.TRIMMED:
         first = reply.first_entry or "nothing"

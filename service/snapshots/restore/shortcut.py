@@ -1,4 +1,4 @@
-"""A copy of a model from its newest snapshot and the log since, rather than from the state in Redis."""
+"""Loading of a replica from its newest snapshot and the log since, rather than from the state in Redis."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ log = logging.getLogger(__name__)
 
 
 def shortcut_of(settings: SnapshotSettings, store: SnapshotStore) -> SnapshotShortcut | None:
-    """The shortcut where the settings ask for it."""
+    """Return the shortcut if the settings enable it."""
     return SnapshotShortcut(store) if settings.start_from_snapshot else None
 
 
 class SnapshotShortcut:
-    """Fills a replica that has only begun; one that it cannot fill it leaves as it is."""
+    """Fills a replica that has no state yet, or leaves it as it is."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
 
     async def __call__(self, replica: Replica, channel: Channel) -> bool:
-        """Whether the arrays are now those of the replica's commit. Raises what Channel.call raises."""
+        """Return whether the arrays are now those of the replica's commit.
+
+        Raises what Channel.call raises.
+        """
         try:
             found = await asyncio.to_thread(self._load, replica)
             if found is None:
@@ -44,7 +47,7 @@ class SnapshotShortcut:
         except ServiceError as failure:
             log.info("%s is read from Redis: %s", replica.keys.model, failure.detail)
             return False
-        # Where an operator had the learner skip examples, the log makes another state than it did.
+        # If an operator had examples skipped, a replay of the log leads to another state.
         if replay.number != replica.applied_number or state.t != replica.state.t:
             log.info("%s is read from Redis: not all of its log was learned", replica.keys.model)
             return False
@@ -53,7 +56,7 @@ class SnapshotShortcut:
         return True
 
     def _load(self, replica: Replica) -> tuple[LogId, int, ModelState] | None:
-        """Where the newest snapshot of the replica's state stands in the log, and its arrays."""
+        """Return the position in the log of the newest snapshot of the replica's state, and its arrays."""
         catalogue: Catalogue = self._store.of(replica.keys.model)
         same = f"-{replica.keys.incarnation[:8]}-{replica.generation}-"
         for entry in reversed(catalogue.entries()):

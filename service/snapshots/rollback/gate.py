@@ -1,12 +1,12 @@
-"""A model that has become worse than its last good snapshot goes back to it by itself, once.
+"""Automatic rollback, once, of a model that has become worse than its last good snapshot.
 
-Both are judged on the same examples, the last ones, by what they predicted before either had learned from
-them: the model as it learned along, the snapshot as it was. The difference of their losses, example by
-example, leaves out what all predictions have in common: figures of another hour would roll back every
-evening.
+Both are compared on the same, most recent examples, by what they predicted before learning from them: the
+model while it learned, the snapshot as it was. The difference of their losses, example by example, cancels
+what all predictions have in common; figures of different hours would cause a rollback every evening.
 
-The labels that come are the judge. While wrong ones come, who learns them predicts them better than who does
-not: the harm shows when right ones come again. A model that is worse on what it learns shows at once.
+The labels that arrive decide. While wrong labels arrive, a model that learns them predicts them better than
+one that does not, so the harm shows only once right labels arrive again. A model that is worse on what it
+learns is noticed at once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-_WHERE_IT_IS = ("incarnation", "generation", "rolled_back")
-"""Fields of meta; the last is the snapshot to which it went back by itself, set by restore.lua."""
-LOOKS_A_WINDOW = 10
+_META_FIELDS = ("incarnation", "generation", "rolled_back")
+"""The last is the snapshot of the latest automatic rollback, set by restore.lua."""
+CHECKS_PER_WINDOW = 10
 MAX_PENDING = 50_000
-STORE_SECONDS = 0.2  # to ask the store for a newer good snapshot more often costs money
+STORE_POLL_SECONDS = 0.2  # polling the store for a newer good snapshot costs money
 
 
 class Seen(NamedTuple):
@@ -54,10 +54,10 @@ class Seen(NamedTuple):
 
 
 class RollbackGate:
-    """Of one learner's model. It compares and restores in the background, while learning goes on.
+    """Compares one learner's model with its good snapshot, and rolls it back, while learning goes on.
 
-    It holds the losses of one window of examples, the weights of the good snapshot, and the newest examples
-    that were not compared yet, at most MAX_PENDING or a window: what a slow store delays longer is left out.
+    Holds the losses of one window of examples, the weights of the good snapshot, and the newest examples that
+    are not yet compared, at most MAX_PENDING or a window: older ones are dropped if the store is slow.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class RollbackGate:
         self._metrics = metrics
         self._channel = Channel(topology)
         self._seen: deque[Seen] = deque()
-        self._waiting = 0  # examples in `_seen`
+        self._pending = 0  # examples in `_seen`
         self._losses: PairedLosses | None = None
-        self._forgotten = 0  # how often
-        self._looked = 0.0
+        self._resets = 0
+        self._polled = 0.0
         self._generation = 0
         self._judging: asyncio.Task[None] | None = None
 
@@ -84,29 +84,29 @@ class RollbackGate:
         if gate is None:
             return
         self._seen.append(Seen(entry.first_number or 0, batch, learned))
-        self._waiting += len(batch)
-        while self._waiting - len(self._seen[0].batch) >= max(gate.examples, MAX_PENDING):
-            self._waiting -= len(self._seen.popleft().batch)
+        self._pending += len(batch)
+        while self._pending - len(self._seen[0].batch) >= max(gate.examples, MAX_PENDING):
+            self._pending -= len(self._seen.popleft().batch)
 
-    def forget(self) -> None:
-        """What was added was not committed, the state is another, or who learns it."""
-        self._seen, self._waiting = deque(), 0
+    def reset(self) -> None:
+        """Drop all that was added: it was not committed, or the state or the learner is another one."""
+        self._seen, self._pending = deque(), 0
         self._losses = None
-        self._forgotten += 1
+        self._resets += 1
 
     def judge(self, replica: Replica) -> None:
-        """To be called between commits: compares, when there are examples enough."""
+        """Start a comparison if there are enough examples; to be called between commits."""
         gate = replica.config.snapshots.auto_rollback
         if gate is None:
             return
         if replica.generation != self._generation:
             self._generation = replica.generation
-            self.forget()
-        ready = self._waiting >= _examples_a_look(gate)
+            self.reset()
+        ready = self._pending >= _examples_per_check(gate)
         if ready and (self._judging is None or self._judging.done()):
-            seen, self._seen, self._waiting = self._seen, deque(), 0
+            seen, self._seen, self._pending = self._seen, deque(), 0
             judging = self._judge(seen, replica, gate)
-            self._judging = begin(judging, f"{self._model} is not compared with its good snapshot")
+            self._judging = begin(judging, f"{self._model} was not compared with its good snapshot")
 
     async def close(self) -> None:
         if self._judging is not None:
@@ -114,16 +114,16 @@ class RollbackGate:
         await self._channel.close()
 
     async def _judge(self, seen: Sequence[Seen], replica: Replica, gate: AutoRollback) -> None:
-        forgotten = self._forgotten
+        resets = self._resets
         try:
             losses, verdict = await asyncio.to_thread(self._compare, self._losses, seen, replica, gate)
-            if self._forgotten != forgotten:
+            if self._resets != resets:
                 return
             self._losses = losses if verdict is None else None
             if losses is not None and verdict is not None:
                 await self._roll_back(replica, losses, verdict)
         except (ServiceError, *CONNECTION_FAILURES, ResponseError) as failure:
-            log.error("%s is not compared with its good snapshot: %s", self._model, failure)  # noqa: TRY400
+            log.error("%s was not compared with its good snapshot: %s", self._model, failure)  # noqa: TRY400
 
     async def _roll_back(self, replica: Replica, losses: PairedLosses, verdict: Verdict) -> None:
         good = losses.good
@@ -133,12 +133,16 @@ class RollbackGate:
             f" {verdict.standard_errors:.1f} standard errors"
         )
         generation = (replica.keys.incarnation, replica.generation)
-        *there, rolled_back = await self._channel.call("HMGET", replica.keys.meta, *_WHERE_IT_IS)
+        *there, rolled_back = await self._channel.call("HMGET", replica.keys.meta, *_META_FIELDS)
         if there != [str(part).encode() for part in generation]:
             log.info("%s was restored or deleted while it was compared, and stays as it is", self._model)
             return
         if rolled_back == good.id.encode():
-            log.error("model %s is bad again and stays so, as it went back once: %s", self._model, why)
+            log.error(
+                "model %s is worse again and was already rolled back once: %s",
+                self._model,
+                why,
+            )
             return
         log.error("model %s is rolled back: %s", self._model, why)
         plan = RestorePlan(self._model, good.id, may_create=False, instead_of=generation)
@@ -148,8 +152,8 @@ class RollbackGate:
     def _compare(
         self, losses: PairedLosses | None, seen: Sequence[Seen], replica: Replica, gate: AutoRollback
     ) -> tuple[PairedLosses | None, Verdict | None]:
-        """The losses with those of `seen`, up to where the last `gate.examples` say that the model is worse,
-        and that verdict. They begin anew with another good snapshot; None where there is none. Blocks.
+        """Add the losses of `seen`, up to where the last `gate.examples` show that the model is worse; return
+        the losses and that verdict. Another good snapshot restarts the losses; None if there is none. Blocks.
         """
         good = self._good_before(seen[0].number, replica, losses.good if losses is not None else None)
         if good is None:
@@ -157,18 +161,18 @@ class RollbackGate:
             return None, None
         if losses is None or losses.good is not good:
             losses = PairedLosses(good, gate.examples)
-        for one in _in_looks(seen, gate):
+        for one in _split_by_check(seen, gate):
             losses.add(*one)
             if len(losses) == gate.examples and (verdict := losses.verdict()).is_worse(gate):
                 return losses, verdict
         return losses, None
 
     def _good_before(self, number: int, replica: Replica, known: GoodModel | None) -> GoodModel | None:
-        """The newest good snapshot that has learned none of the examples from this one on."""
+        """Return the newest good snapshot that has learned none of the examples from this one on."""
         now = time.monotonic()
-        if now - self._looked < STORE_SECONDS:
+        if now - self._polled < STORE_POLL_SECONDS:
             return known
-        self._looked = now
+        self._polled = now
         catalogue = self._store.of(self._model)
         for entry in reversed(catalogue.entries()):
             if GOOD not in entry.tags:
@@ -182,16 +186,16 @@ class RollbackGate:
         return None
 
 
-def _examples_a_look(gate: AutoRollback) -> int:
-    return -(-gate.examples // LOOKS_A_WINDOW)
+def _examples_per_check(gate: AutoRollback) -> int:
+    return -(-gate.examples // CHECKS_PER_WINDOW)
 
 
-def _in_looks(seen: Sequence[Seen], gate: AutoRollback) -> Iterator[Seen]:
-    """However the log was read and committed, there is a look at the losses every so many examples."""
+def _split_by_check(seen: Sequence[Seen], gate: AutoRollback) -> Iterator[Seen]:
+    """Split the examples so that the losses are checked at fixed intervals, however the log was read."""
     number, batch = seen[0].number, ExampleBatch.concatenate([one.batch for one in seen])
     margins = np.concatenate([one.learned.margins for one in seen])
     skipped = np.concatenate([one.learned.skipped for one in seen])
-    for start in range(0, len(batch), _examples_a_look(gate)):
-        stop = start + _examples_a_look(gate)
+    for start in range(0, len(batch), _examples_per_check(gate)):
+        stop = start + _examples_per_check(gate)
         learned = Learned(margins[start:stop], skipped[start:stop])
         yield Seen(number + start, batch.slice(start, stop), learned)

@@ -1,4 +1,4 @@
-"""Two models on the same examples: their losses, example by example."""
+"""Paired losses: the losses of two models on the same examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDARD_ERRORS = 3.0
 
 
 class Verdict(NamedTuple):
-    """Mean log losses by weight, the mean of their difference and its standard error."""
+    """Weighted mean log losses, their mean difference and its standard error."""
 
     live: float
     good: float
@@ -38,9 +38,9 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GoodModel:
-    """What predicting with a snapshot takes: its weights that are not 0, 12 bytes each, by ascending slot.
+    """A snapshot for prediction only: its weights that are not 0, 12 bytes each, by ascending slot.
 
-    `number`: how many examples of the log it has learned. `base`: its margin of an example without features.
+    `number`: number of log examples that it has learned. `base`: margin of an example without features.
     """
 
     id: str
@@ -52,7 +52,7 @@ class GoodModel:
 
     @classmethod
     def of(cls, name: str, snapshot: Snapshot) -> GoodModel:
-        """Raises SnapshotMismatch."""
+        """Extract the weights. Raises SnapshotMismatch."""
         header = snapshot.header
         config = config_of(header)
         weights = compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, config.hyper)
@@ -62,7 +62,7 @@ class GoodModel:
         return cls(name, header.applied_number, config.hashing, snapshot.slots[kept], weights[kept], base)
 
     def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
-        """float64[r]; the sums are in another order than those of the kernels."""
+        """Return the margins float64[r]; they are summed in another order than in the kernels."""
         rows = np.repeat(np.arange(len(batch)), np.diff(batch.row_ptr))
         slots = batch.hashes & np.uint32(self.hashing.size - 1)
         places = np.searchsorted(self.slots, slots)
@@ -74,20 +74,20 @@ class GoodModel:
 
 
 class PairedLosses:
-    """Of the newest `most` examples that were added; `end`: the number of the one after them."""
+    """Losses of the newest examples, `max_examples` at most; `end`: the number of the next example."""
 
-    def __init__(self, good: GoodModel, most: int) -> None:
+    def __init__(self, good: GoodModel, max_examples: int) -> None:
         self.good = good
         self.end = 0
-        self._most = most
+        self._max_examples = max_examples
         self._rows = np.empty((0, 3))  # losses of the live model, of the good one, weights
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, number: int, batch: ExampleBatch, learned: Learned) -> None:
-        """`number`: of the first of them; `learned`: with the margins that the live model predicted before.
-        What could not be learned does not count.
+        """Add the losses of a batch; `number`: of its first example; `learned`: with the margins that the
+        live model predicted before. Examples that could not be learned are left out.
         """
         counts = learned.skipped == 0
         rows = np.empty((len(batch), 3))
@@ -95,7 +95,7 @@ class PairedLosses:
         rows[:, 1] = log_losses(self.good.margins(batch), batch.labels)
         rows[:, 2] = np.where(counts, batch.weights if batch.weights.size else 1.0, 0.0)
         self.end = number + len(batch)
-        self._rows = np.concatenate([self._rows, rows])[-self._most :]
+        self._rows = np.concatenate([self._rows, rows])[-self._max_examples :]
 
     def verdict(self) -> Verdict:
         live, good, weights = self._rows.T

@@ -206,7 +206,7 @@ async def test_of_two_restores_at_once_one_wins_and_the_other_is_told(
     )
     refused = [result for result in done if isinstance(result, RestoreConflict)]
     assert len(refused) == 1
-    assert "restored, replaced or deleted by somebody else" in refused[0].detail
+    assert "restored, replaced or deleted meanwhile" in refused[0].detail
     assert await digest(system) == (two if done.index(refused[0]) == 0 else one)
     await assert_one_state_is_left(system.client)
 

@@ -75,10 +75,10 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert rollbacks(system) == 0, "while the flipped labels come, the model predicts them better"
     await learn(system, model, stream.examples(4000))
     await until(lambda: rollbacks(system) == 1)
-    told = (
+    rollback_line = (
         r"model clicks is rolled back: over the 2000 examples before number (\d+) .* that of snapshot (\S+)"
     )
-    found = re.search(told, caplog.text)
+    found = re.search(rollback_line, caplog.text)
     assert found is not None
     assert found[2] == good["id"]
     assert 30_000 < int(found[1]) < 32_000, "before as many right labels came as are compared"
@@ -88,7 +88,7 @@ async def test_after_20_000_flipped_labels_the_model_goes_back_once(
     assert "before restore" in reasons
     await learn(system, model, stream.examples(POISONED, flipped=True))
     await learn(system, model, stream.examples(4000))
-    await until(lambda: "stays so, as it went back once" in caplog.text)
+    await until(lambda: "was already rolled back once" in caplog.text)
     assert rollbacks(system) == 1
 
 
@@ -153,12 +153,12 @@ async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there
         await gate.close()
         assert (await stored(system.topology)).generation > 0
         again = await judged_bad(system, stream)
-        await until(lambda: "stays so, as it went back once" in caplog.text)
+        await until(lambda: "was already rolled back once" in caplog.text)
         await again.close()
 
 
 async def judged_bad(system: System, stream: Stream) -> RollbackGate:
-    """Of a learner that predicted all of it wrong."""
+    """Return the gate of a learner that predicted everything wrong."""
     store, compared = SnapshotStore(system.settings), await stored(system.topology)
     gate = RollbackGate(system.topology, "clicks", store, system.metrics)
     batch = stream.examples(2000)
@@ -174,9 +174,9 @@ def empty_good() -> GoodModel:
 
 
 def losses_of(
-    live: list[float], labels: list[int], skipped: list[int], weights: list[float], most: int = 100
+    live: list[float], labels: list[int], skipped: list[int], weights: list[float], max_examples: int = 100
 ) -> PairedLosses:
-    losses = PairedLosses(empty_good(), most)
+    losses = PairedLosses(empty_good(), max_examples)
     batch = ExampleBatch.from_encoded([([i], None) for i in range(len(labels))], labels, weights)
     losses.add(0, batch, Learned(np.array(live), np.array(skipped, np.uint8)))
     return losses
@@ -194,7 +194,7 @@ def test_the_difference_is_paired_by_weight_and_without_what_was_skipped() -> No
 
 
 def test_only_the_last_examples_count() -> None:
-    losses = losses_of([9.0, 9.0, 1.0, -2.0], [0, 0, 1, 1], [0] * 4, [1.0] * 4, most=2)
+    losses = losses_of([9.0, 9.0, 1.0, -2.0], [0, 0, 1, 1], [0] * 4, [1.0] * 4, max_examples=2)
     assert len(losses) == 2
     assert losses.verdict().live == pytest.approx(np.log1p(np.exp([-1.0, 2.0])).mean())
 

@@ -1,4 +1,4 @@
-"""Counts of logged predictions: whoever leads shows Redis's, and nobody shows the same ones twice."""
+"""Counts of logged predictions: the leader shows those of Redis, and no process counts them twice."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def counted(metrics: Metrics, fate: str) -> float | None:
     return metrics.registry.get_sample_value("ftrl_feedback_predictions_total", labels)
 
 
-def test_what_came_before_the_first_look_of_a_leader_is_counted() -> None:
+def test_a_new_leader_counts_what_came_before() -> None:
     metrics = Metrics()
     metrics.pending_shown_elsewhere(MODEL, swept(logged=3))
-    assert counted(metrics, "logged") is None, "only who leads shows it"
+    assert counted(metrics, "logged") is None, "only the leader shows it"
     metrics.show_pending(MODEL, swept(logged=5, shown=1), 1)
     assert (counted(metrics, "logged"), counted(metrics, "shown"), counted(metrics, "late")) == (5, 1, 0)
 
 
-def test_what_another_leader_counted_meanwhile_is_not_counted_again() -> None:
+def test_counts_of_another_leader_are_not_counted_again() -> None:
     metrics = Metrics()
     metrics.show_pending(MODEL, swept(logged=5), 1)
     metrics.pending_shown_elsewhere(MODEL, swept(logged=9))

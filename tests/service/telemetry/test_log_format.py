@@ -39,7 +39,7 @@ def test_an_extra_field_cannot_hide_a_standard_one() -> None:
     assert json.loads(JsonFormatter().format(record("text", time=0, role="x")))["time"] != 0
 
 
-def test_a_value_that_json_does_not_know_is_written_as_text() -> None:
+def test_a_value_unknown_to_json_is_written_as_text() -> None:
     assert json.loads(JsonFormatter().format(record("text", path=ValueError("x"))))["path"] == "x"
 
 
@@ -49,7 +49,7 @@ def test_a_human_line_has_the_level_the_role_and_the_fields() -> None:
 
 
 @pytest.mark.parametrize(("level", "written"), [("INFO", False), ("DEBUG", True)])
-def test_the_traceback_of_a_failed_start_is_written_at_debug_only(level: str, written: bool) -> None:
+def test_the_traceback_of_a_failed_start_is_logged_at_debug(level: str, written: bool) -> None:
     failure = StartFailure()
     text = "Traceback (most recent call last):\n  File ...\nservice.errors.NotFit: no such thing\n"
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""What is shown of a model's slices."""
+"""The gauges of a model's slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shown(metrics: Metrics) -> set[str]:
     return set(re.findall(r"^(ftrl_slice_\w+\{.*\}) ", metrics.render().decode(), re.MULTILINE))
 
 
-def test_slices_are_shown_for_an_hour_and_a_day_and_go_when_there_is_none() -> None:
+def test_slices_are_shown_for_an_hour_and_a_day_until_removed() -> None:
     metrics = Metrics()
     for value in ("phone", 'a "b"'):
         metrics.sliced("m", "device", value, FIGURES)

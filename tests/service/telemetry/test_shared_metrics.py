@@ -1,4 +1,4 @@
-"""Several API processes answer as one, a learner answers for itself, and the text is the library's."""
+"""API processes share their metrics, a learner serves its own, and the text equals the library's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wait_for(address: str, name: str, value: float | None) -> None:
     wait_until(lambda: scrape(address).get(name) == value, f"{name} is {value}")
 
 
-def test_the_text_is_what_the_library_writes() -> None:
+def test_the_text_equals_that_of_the_library() -> None:
     metrics = Metrics()
     metrics.observe_request("/predict", "POST", 200, 0.003)
     metrics.predicted('a "model"\\with\nall', 3)
@@ -51,7 +51,7 @@ def test_the_text_is_what_the_library_writes() -> None:
     assert instruments == families(generate_latest(metrics.registry).decode())
 
 
-def test_the_directory_is_removed_and_with_it_what_killed_supervisors_left() -> None:
+def test_directories_of_killed_supervisors_are_removed() -> None:
     abandoned = Path(tempfile.mkdtemp(prefix="ftrl-metrics-"))
     with MetricsDirectory() as mine, MetricsDirectory() as other:
         assert mine.path.is_dir()
@@ -72,12 +72,12 @@ def service(tmp_path: Path) -> Iterator[ServingProcess]:
 
 
 @pytest.mark.faults
-def test_any_worker_answers_for_all_and_one_that_is_killed_counts_on(service: ServingProcess) -> None:
+def test_any_worker_serves_all_metrics_and_a_restarted_one_counts_on(service: ServingProcess) -> None:
     address = f"{service.wait_until_ready()}/metrics"
     wait_for(address, 'ftrl_mirror_loads_total{model="default"}', 2)
     for _ in range(20):
         service.post("/predict", {"features": {"ad": "a"}})
-    for _ in range(8):  # whichever of the two answers
+    for _ in range(8):  # either of the two may respond
         assert scrape(address)[PREDICTIONS] == 20
     wait_for(address, 'ftrl_http_requests_in_progress{route="/predict"}', 0)
     first = scrape(address)
@@ -95,7 +95,7 @@ def test_any_worker_answers_for_all_and_one_that_is_killed_counts_on(service: Se
 
 
 @pytest.mark.faults
-def test_a_learner_that_runs_alone_serves_its_metrics_and_its_health(service: ServingProcess) -> None:
+def test_a_separate_learner_serves_its_metrics_and_health(service: ServingProcess) -> None:
     service.wait_until_ready()
     address = service.wait_for(r"metrics are at http://\S+").split()[-1]
     service.post("/update", {"features": {"ad": "a"}, "label": 1})

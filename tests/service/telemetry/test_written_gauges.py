@@ -1,4 +1,4 @@
-"""Gauges that are written when they are told are read by Prometheus as its library's own are."""
+"""Written gauges have the text of the library's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def samples(text: str) -> list[Sample]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def test_the_text_is_what_the_library_writes() -> None:
+def test_the_text_equals_that_of_the_library() -> None:
     registry = CollectorRegistry()
     theirs = Gauge("ftrl_x", "What it is.", ("model", "value", "feature"), registry=registry)
     ours = WrittenGauge("ftrl_x", "What it is.", "model", "value", "feature")
@@ -28,20 +28,20 @@ def test_the_text_is_what_the_library_writes() -> None:
     assert ours.text() == generate_latest(registry).decode()
 
 
-def test_what_is_told_again_is_shown_once_with_its_last_value() -> None:
+def test_a_series_that_is_set_again_has_its_last_value() -> None:
     gauge = WrittenGauge("ftrl_x", "What it is.", "model")
     gauge.set(1, "ads")
     gauge.set(2, "ads")
     assert samples(gauge.text()) == [Sample("ftrl_x", {"model": "ads"}, 2.0)]
 
 
-def test_what_is_not_kept_goes_and_what_has_other_labels_stays() -> None:
+def test_retain_removes_only_series_with_the_common_labels() -> None:
     gauge = WrittenGauge("ftrl_x", "What it is.", "model", "source", "bucket")
     for model, source in (("ads", "served"), ("ads", "progressive"), ("shop", "served")):
         for bucket in ("low", "high"):
             gauge.set(1, model, source, bucket)
-    gauge.keep([("ads", "served", "low")], "ads", "served")
-    gauge.keep((), "shop")
+    gauge.retain([("ads", "served", "low")], "ads", "served")
+    gauge.retain((), "shop")
     assert [tuple(sample.labels.values()) for sample in samples(gauge.text())] == [
         ("low", "ads", "served"),
         ("low", "ads", "progressive"),
@@ -49,7 +49,7 @@ def test_what_is_not_kept_goes_and_what_has_other_labels_stays() -> None:
     ]
 
 
-def test_of_nothing_there_is_the_head_alone() -> None:
+def test_an_empty_gauge_has_only_its_head() -> None:
     gauge = WrittenGauge("ftrl_x", "What it is.", "model")
     gauge.remove("ads")
     gauge.set(1, "ads")
