@@ -16,8 +16,7 @@ from service.models.replica import load_replica
 from service.settings import Settings
 from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.store.catalogue import SnapshotStore
-from service.snapshots.take.capture import capture
-from service.snapshots.take.writer import write_and_retain
+from service.snapshots.take.capture import capture, write_and_retain
 from service.storage.channel import Channel
 from service.storage.embedded_binary import binary_path
 

@@ -15,7 +15,7 @@ from lab.experiments.protocol import Cell
 from lab.experiments.results import ResultsDirectory
 from lab.experiments.running import Runner
 from service.errors import CommandFailure
-from service.runtime.files import write_whole
+from service.snapshots.store.objects import write_whole
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab.experiments.datasets import Dataset
 from lab.experiments.passes import Outcome, Pass
-from service.runtime.files import write_whole
+from service.snapshots.store.objects import write_whole
 
 
 class ResultsDirectory:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_core.errors import InputCode
 from service.example_log.appender import UpdateStatus
-from service.models.names import MODEL_NAME_PATTERN
+from service.storage.records import MODEL_NAME_PATTERN
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]

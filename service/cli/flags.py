@@ -217,7 +217,7 @@ def _parsed_columns(text: str | None) -> tuple[str, ...] | None:
 def checked_model_name(name: str) -> str:
     """Raises typer.BadParameter; the callback of flags that name a model."""
     from service.errors import InvalidModelName
-    from service.models.names import checked_name
+    from service.storage.records import checked_name
 
     try:
         return checked_name(name)

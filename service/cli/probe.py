@@ -1,7 +1,7 @@
 """Exit with 0 if this host's process is ready to predict, else with 1: `python -m service.cli.probe [PORT]`.
 
-The port is that of FTRL_HEALTH_PORT, or else of FTRL_PORT, unless it is given. The health check of a container
-runs this every few seconds, so it uses http.client: importing httpx takes longer than the request.
+The port is that of FTRL_HEALTH_PORT, or else of FTRL_PORT, unless it is given. The health check of a
+container runs this every few seconds, so it uses http.client: importing httpx takes longer than the request.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def import_command(
 ) -> None:
     """Put a snapshot's file into the store; `restore` then makes it a model."""
     from service.snapshots.export import import_file
-    from service.snapshots.store.codec import config_of
+    from service.snapshots.store.formats import config_of
 
     snapshot = import_file(file)
     config_of(snapshot.header)

@@ -14,16 +14,17 @@ import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from model_core.learning.state import ModelState
-from service.errors import Conflict, StateUnavailable
+from service.errors import Conflict, ServerFull, StateUnavailable
 from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff, out_of_memory_as_server_full
 from service.storage.records import changed_records
-from service.storage.scripts.generations import Switch, fill_state, new_generation, switch_generation
+from service.storage.scripts.models import Switch, fill_state, new_generation, switch_generation
 
 SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
 PATIENCE_SECONDS = 60.0
+BYTES_PER_SLOT = 100  # in Redis, with what a hash adds
 NO_ROOM = (
     "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature)."
     " The model stays as it was; raise the server's maxmemory, then try again."
@@ -141,3 +142,11 @@ class PatientChannel:
         """Removes a key that expires anyway."""
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):
             await self._channel.call("UNLINK", key)
+
+
+async def check_memory(channel: Channel, slots: int) -> None:
+    """Raise ServerFull if a state of so many slots does not fit into the server's memory limit."""
+    info = await channel.info("memory")
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used + slots * BYTES_PER_SLOT > limit:
+        raise ServerFull(NO_ROOM)

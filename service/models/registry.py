@@ -24,7 +24,6 @@ from service.models.config.model import ModelConfig, checked_config, config_at_c
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
 from service.models.mirror import Mirror, Outcomes
-from service.models.names import checked_name
 from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
 from service.settings.groups import LimitSettings
@@ -40,6 +39,7 @@ from service.storage.records import (
     Commit,
     LogId,
     ModelKeys,
+    checked_name,
     meta_key,
 )
 from service.storage.scripts.models import Creation, create_model, delete_model

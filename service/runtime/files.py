@@ -1,4 +1,4 @@
-"""File locks, and files that are replaced as a whole.
+"""File locks.
 
 The kernel releases a lock when the last process that holds it ends, for whatever reason.
 """
@@ -6,9 +6,6 @@ The kernel releases a lock when the last process that holds it ends, for whateve
 from __future__ import annotations
 
 import fcntl
-import os
-import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,39 +30,3 @@ def try_lock(path: Path) -> BinaryIO | None:
         return lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
-
-
-PARTIAL = ".partial-"
-"""Prefix of the names of unfinished files, which are never read."""
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Replaces the content of a file atomically. Raises OSError."""
-    write_whole_with(target, lambda file: file.write(content))
-
-
-def write_whole_with(target: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Replaces a file atomically by one that `write` fills; returns its size in bytes. The directory must
-    exist. Raises OSError.
-    """
-    partial = target.parent / f"{PARTIAL}{secrets.token_hex(8)}"
-    try:
-        with partial.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_directory(target.parent)
-    return size
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

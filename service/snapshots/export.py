@@ -14,7 +14,7 @@ from model_core.errors import FormatError
 from model_core.hashing.contract import HashContract
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights
 from service.errors import CommandFailure, SnapshotMismatch
-from service.snapshots.store.codec import config_of, read_snapshot, revision_of
+from service.snapshots.store.formats import config_of, read_snapshot, revision_of
 from service.snapshots.store.objects import DirectoryStore
 
 Format = Literal["safetensors", "npz", "serving"]

@@ -158,6 +158,11 @@ class Channel:
     def connected(self) -> bool:
         return self._wire is not None and self._wire.is_open
 
+    async def info(self, *sections: str) -> dict[str, str]:
+        """What the server reports about itself. Raises what `call` raises."""
+        lines = bytes(await self.call("INFO", *sections)).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
     async def call(self, *command: str | bytes | int | float) -> Any:
         """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error
         reply.

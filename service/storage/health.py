@@ -7,7 +7,6 @@ import contextlib
 import logging
 import random
 import time
-from typing import Any
 
 from redis.exceptions import BusyLoadingError, ResponseError
 
@@ -130,7 +129,7 @@ class ServerHealth:
     async def _poll(self) -> None:
         """In a cluster the worst of the masters counts."""
         channels = await self._master_channels()
-        infos = [parsed_info(await channel.call("INFO")) for channel in channels]
+        infos = [await channel.info() for channel in channels]
         if any(info.get("loading", "0") != "0" for info in infos):
             raise BusyLoadingError("the server is loading its data")
         persisting = [
@@ -183,8 +182,3 @@ def _evicts(info: dict[str, str]) -> bool:
 def _used_share(info: dict[str, str]) -> float:
     limit = int(info.get("maxmemory", 0))
     return int(info.get("used_memory", 0)) / limit if limit else 0.0
-
-
-def parsed_info(info: Any) -> dict[str, str]:
-    lines = bytes(info).decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)

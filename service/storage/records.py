@@ -1,4 +1,4 @@
-"""Every key name and byte layout of what is stored in Redis, in one place.
+"""Every name of a model or key and every byte layout of what is stored in Redis, in one place.
 
 Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic.
 All but ``meta``, ``learner`` and ``alias`` carry the model's incarnation too, so that nothing of a deleted
@@ -7,6 +7,7 @@ model is ever taken for its successor's.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from service.errors import InvalidModelName
+
+MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_NAME = re.compile(MODEL_NAME_PATTERN[1:-1])
+
+
+def checked_name(name: str) -> str:
+    """Raises InvalidModelName."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidModelName(name)
+    return name
+
 
 MODELS = "ftrl:models"
 

@@ -16,11 +16,11 @@ from typing import NamedTuple, Self
 
 from service.runtime.tasks import cancel_all
 from service.storage.channel import Script
-from service.storage.scripts import aliases, commit, feedback, generations, lease, lists, log, models
+from service.storage.scripts import aliases, commit, feedback, lease, lists, log, models
 
 SCRIPTS = {
     text: script.name
-    for module in (aliases, commit, feedback, generations, lease, lists, log, models)
+    for module in (aliases, commit, feedback, lease, lists, log, models)
     for script in vars(module).values()
     if isinstance(script, Script)
     for text in (script.text, script.digest.encode())

@@ -12,8 +12,8 @@ from service.api.dashboard.sampling import Sampler
 from service.api.dashboard.stream import EventStream
 from service.api.security.access import ANYBODY, READ
 from service.api.services import Services
-from service.models.names import checked_name
 from service.settings import Settings
+from service.storage.records import checked_name
 from service.telemetry.metrics import Metrics
 
 

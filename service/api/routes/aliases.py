@@ -15,10 +15,10 @@ from service.api.schemas import ModelDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
-from service.models.names import MODEL_NAME_PATTERN, checked_name
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
 from service.snapshots.restore.create import clone
+from service.storage.records import MODEL_NAME_PATTERN, checked_name
 
 TAGS: list[str | Enum] = ["aliases"]
 

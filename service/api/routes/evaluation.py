@@ -13,8 +13,8 @@ from service.api.security.access import READ
 from service.api.server.front_door import JSON
 from service.api.services import Services
 from service.models.evaluation.report import report_of_nothing, with_slices
-from service.models.names import checked_name
 from service.models.registry import OpenModel
+from service.storage.records import checked_name
 
 WindowName = Literal["15m", "30m", "1h", "24h", "all"]
 

@@ -24,11 +24,11 @@ from service.api.services import Services
 from service.errors import StateUnavailable
 from service.feedback.reconfigure import Changed, change_feedback, refuse_other_sections
 from service.models.config.model import ModelConfig
-from service.models.names import checked_name
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.schemas import ModelChange, ModelSpecification
 from service.settings.groups import LimitSettings
+from service.storage.records import checked_name
 
 TAGS: list[str | Enum] = ["models"]
 

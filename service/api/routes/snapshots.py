@@ -19,7 +19,6 @@ from service.api.security.access import ADMIN, READ
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import ModelConfig
-from service.models.names import checked_name
 from service.models.replica import read_meta
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
@@ -32,7 +31,7 @@ from service.snapshots.store.catalogue import (
     list_readable,
 )
 from service.snapshots.take.requests import request_snapshot
-from service.storage.records import ModelKeys
+from service.storage.records import ModelKeys, checked_name
 
 TAGS: list[str | Enum] = ["snapshots"]
 REQUEST = "request"

@@ -11,22 +11,19 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from model_core.learning.state import ModelState
-from service.errors import ModelExists, ServerFull, StateUnavailable
+from service.errors import ModelExists, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
-from service.models.bulk_load import NO_ROOM, PATIENCE_SECONDS, PatientChannel, fill
+from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig
 from service.models.registry import new_meta
 from service.models.replica import Replica, load_replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
-from service.snapshots.store.codec import check_family
+from service.snapshots.store.formats import check_family
 from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.health import parsed_info
 from service.storage.records import MODELS, ModelKeys, meta_key
 from service.storage.scripts.models import Creation, create_filled_model
-
-BYTES_PER_SLOT = 100
 
 
 async def create_filled(
@@ -72,14 +69,6 @@ async def _create(server: PatientChannel, creation: Callable[[Channel], Awaitabl
         raise StateUnavailable(
             f"{away.detail} Whether the model was created is not known; see the list of models."
         ) from away
-
-
-async def check_memory(channel: Channel, slots: int) -> None:
-    """Raise ServerFull if a state of so many slots does not fit into the server's memory limit."""
-    info = parsed_info(await channel.call("INFO", "memory"))
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used + slots * BYTES_PER_SLOT > limit:
-        raise ServerFull(NO_ROOM)
 
 
 async def clone(

@@ -11,7 +11,7 @@ from service.errors import LogIncomplete
 from service.example_log.stream import examples_of, gap_before
 from service.models.config.model import ModelConfig
 from service.models.replica import read_meta
-from service.snapshots.store.log_archive import LogArchive
+from service.snapshots.store.formats import LogArchive
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, LogId, ModelKeys
 

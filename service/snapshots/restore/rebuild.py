@@ -18,7 +18,7 @@ from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource
 from service.snapshots.restore.log_replay import Replay
 from service.snapshots.store.catalogue import Catalogue, Entry
-from service.snapshots.store.codec import is_of_state, restored_config
+from service.snapshots.store.formats import is_of_state, restored_config
 from service.snapshots.take.origin import Base, read_base
 from service.storage.channel import Channel
 from service.storage.records import LOG_START, LogEntry, LogId

@@ -18,19 +18,17 @@ from typing import Any
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
 from service.errors import LogIncomplete, RestoreConflict, StateUnavailable, UnknownModel
-from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, fill
+from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig, config_at_creation
 from service.models.replica import ModelGone, read_meta
-from service.snapshots.restore.create import check_memory, create_filled
+from service.snapshots.restore.create import create_filled
 from service.snapshots.restore.log_replay import MAX_ROUNDS, Replay
 from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotStore
-from service.snapshots.store.codec import config_of, restored_config
-from service.snapshots.store.log_archive import LogArchive
-from service.snapshots.take.capture import capture_stored
-from service.snapshots.take.writer import write_and_retain
+from service.snapshots.store.formats import LogArchive, config_of, restored_config
+from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
 from service.storage.records import LogId, Meta, ModelKeys
-from service.storage.scripts.generations import (
+from service.storage.scripts.models import (
     LogPoint,
     Switch,
     SwitchReply,

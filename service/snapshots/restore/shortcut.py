@@ -11,7 +11,7 @@ from service.models.replica import Replica
 from service.settings.groups import SnapshotSettings
 from service.snapshots.restore.log_replay import Replay
 from service.snapshots.store.catalogue import Catalogue, SnapshotStore
-from service.snapshots.store.codec import config_of, is_of_state
+from service.snapshots.store.formats import config_of, is_of_state
 from service.storage.channel import Channel
 from service.storage.records import LogId
 

@@ -15,7 +15,7 @@ from model_core.kernels.numerics import log_losses
 from model_core.learning.rounds import Learned
 from model_core.snapshot import Snapshot, compact_weights
 from service.models.config.sections import AutoRollback
-from service.snapshots.store.codec import config_of
+from service.snapshots.store.formats import config_of
 
 STANDARD_ERRORS = 3.0
 

@@ -24,8 +24,14 @@ from model_core.errors import FormatError, InvalidInput
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import DamagedSnapshot, SnapshotLeaving, UnknownSnapshot
 from service.settings.groups import SnapshotSettings
-from service.snapshots.store.codec import SUFFIX, read_header, read_snapshot, revision_of, write_snapshot
-from service.snapshots.store.log_archive import LogArchive
+from service.snapshots.store.formats import (
+    SUFFIX,
+    LogArchive,
+    read_header,
+    read_snapshot,
+    revision_of,
+    write_snapshot,
+)
 from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
 
 GOOD = "good"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,9 @@ import fsspec
 from fsspec.spec import AbstractBufferedFile
 
 from service.errors import ServiceError, StoreUnavailable
-from service.runtime.files import PARTIAL, write_whole_with
+
+PARTIAL = ".partial-"
+"""Prefix of the names of unfinished files, which are never read."""
 
 Write = Callable[[BinaryIO], object]
 
@@ -193,3 +196,35 @@ def open_store(url: str) -> ObjectStore:
     if len(parts.scheme) > 1 and parts.scheme != "file":
         return RemoteStore(url)
     return DirectoryStore(Path(parts.path if parts.scheme == "file" else url).expanduser().absolute())
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Replaces the content of a file atomically. Raises OSError."""
+    write_whole_with(target, lambda file: file.write(content))
+
+
+def write_whole_with(target: Path, write: Callable[[BinaryIO], object]) -> int:
+    """Replaces a file atomically by one that `write` fills; returns its size in bytes. The directory must
+    exist. Raises OSError.
+    """
+    partial = target.parent / f"{PARTIAL}{secrets.token_hex(8)}"
+    try:
+        with partial.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_directory(target.parent)
+    return size
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

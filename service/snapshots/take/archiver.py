@@ -13,7 +13,7 @@ from service.models.replica import Replica
 from service.runtime.tasks import cancel_all
 from service.settings.groups import SnapshotSettings
 from service.snapshots.store.catalogue import SnapshotStore
-from service.snapshots.store.log_archive import NO_SEGMENT, LogArchive, RawEntry, Segment
+from service.snapshots.store.formats import NO_SEGMENT, LogArchive, RawEntry, Segment
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LOG_START, LogEntry, LogId, ModelKeys

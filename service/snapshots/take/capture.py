@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,10 @@ import numpy.typing as npt
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
+from service.snapshots.store.catalogue import Entry, SnapshotStore, description_of
 from service.storage.channel import Channel
 from service.storage.records import FIGURES, FIGURES_OF_SLICES, Commit, LogId, ModelKeys, mark_of
-from service.storage.scripts.commit import read_since
+from service.storage.scripts.models import read_since
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,3 +117,21 @@ def _figures(evaluation: Mapping[bytes, bytes]) -> dict[str, object] | None:
         return None
     figures: dict[str, object] = json.loads(packed)
     return figures
+
+
+def write_and_retain(
+    store: SnapshotStore,
+    copied: Capture,
+    reason: str,
+    tags: Sequence[str] = (),
+    needed: str | None = None,
+) -> tuple[Entry, dict[str, Any]]:
+    """Write the snapshot and delete superfluous ones, except `needed`; return its entry and description.
+
+    Raises StoreUnavailable, UnusableStore.
+    """
+    catalogue = store.of(copied.keys.model)
+    snapshot = copied.snapshot(reason)
+    entry = catalogue.write(snapshot, tags)
+    catalogue.retain(store.retained, needed)
+    return entry, description_of(entry, snapshot.header)

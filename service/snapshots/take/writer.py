@@ -7,13 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from service.errors import ServiceError
 from service.runtime.tasks import begin, cancel_all, in_daemon_thread
 from service.settings.groups import SnapshotSettings
-from service.snapshots.store.catalogue import Entry, SnapshotStore, description_of
-from service.snapshots.take.capture import Capture
+from service.snapshots.store.catalogue import SnapshotStore
+from service.snapshots.take.capture import Capture, write_and_retain
 from service.snapshots.take.requests import (
     STOPPED,
     RequestQueue,
@@ -112,21 +111,3 @@ class Writer:
             *(entry.id, self._model, len(copied.slots), entry.bytes, seconds, 1000 * copy_seconds),
         )
         await self._requests.answer(copied.keys, asked, description)
-
-
-def write_and_retain(
-    store: SnapshotStore,
-    copied: Capture,
-    reason: str,
-    tags: Sequence[str] = (),
-    needed: str | None = None,
-) -> tuple[Entry, dict[str, Any]]:
-    """Write the snapshot and delete superfluous ones, except `needed`; return its entry and description.
-
-    Raises StoreUnavailable, UnusableStore.
-    """
-    catalogue = store.of(copied.keys.model)
-    snapshot = copied.snapshot(reason)
-    entry = catalogue.write(snapshot, tags)
-    catalogue.retain(store.retained, needed)
-    return entry, description_of(entry, snapshot.header)

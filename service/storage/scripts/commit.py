@@ -14,7 +14,6 @@ FOREVER_MS = 2**52
 
 _COMMIT = Script("commit", after=("log_ids", "set_slots"))
 _EVALUATION = Script("evaluation")
-_SINCE = Script("since")
 _FIGURES = Script("figures")
 
 
@@ -49,14 +48,6 @@ class StoredEvaluation(NamedTuple):
 
     fields: dict[bytes, bytes]
     slices: dict[bytes, bytes]
-
-
-class Since(NamedTuple):
-    """The current token, the commits after a position, and the evaluation, all of one moment."""
-
-    token: bytes
-    commits: list[tuple[LogId, list[bytes]]]
-    evaluation: dict[bytes, bytes]
 
 
 async def commit_learned(
@@ -94,15 +85,6 @@ async def read_evaluation(channel: Channel, keys: ModelKeys, token: bytes) -> St
     """Reads the evaluation that belongs to a commit; None if the model has moved on."""
     found = await _EVALUATION(channel, (keys.meta, keys.evaluation, keys.slices), keys.incarnation, token)
     return StoredEvaluation(*map(mapping_of, found)) if found else None
-
-
-async def read_since(channel: Channel, keys: ModelKeys, position: LogId) -> Since | None:
-    """Reads what came after a commit; None if the model was deleted."""
-    found = await _SINCE(channel, (keys.meta, keys.commits, keys.evaluation), keys.incarnation, str(position))
-    if not found:
-        return None
-    token, commits, evaluation = found
-    return Since(token, [(LogId.parse(entry), fields) for entry, fields in commits], mapping_of(evaluation))
 
 
 async def store_figures(

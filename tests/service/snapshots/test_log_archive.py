@@ -12,7 +12,7 @@ from service.errors import DamagedLogSegment, LogIncomplete
 from service.models.registry import OpenModel
 from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
-from service.snapshots.store.log_archive import LogArchive, RawEntry, Segment
+from service.snapshots.store.formats import LogArchive, RawEntry, Segment
 from service.snapshots.store.objects import open_store
 from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import open_channel

@@ -24,10 +24,10 @@ from service.errors import (
     StoreUnavailable,
     UnknownSnapshot,
 )
-from service.runtime.files import PARTIAL
 from service.snapshots.store.catalogue import LEAVING, Catalogue, Entry, list_readable
 from service.snapshots.store.objects import (
     ABANDONED_SECONDS,
+    PARTIAL,
     DirectoryStore,
     ObjectStore,
     UnusableStore,
