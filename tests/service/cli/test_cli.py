@@ -162,7 +162,7 @@ def test_with_json_logs_every_line_is_an_object_and_there_is_nothing_else(ftrl: 
     assert process.stop() == 0
     lines = [json.loads(line) for line in process.errors]
     assert process.output == []
-    assert any("was FTRL_PORT meant" in line["message"] for line in lines)
+    assert any("did you mean FTRL_PORT?" in line["message"] for line in lines)
     assert any(line.get("url") == process.url for line in lines)
 
 
