@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from service.cli.warm_up import move_kernels
 from tests.support.shared_data import REPOSITORY
 
 LOOK = (
@@ -111,3 +112,14 @@ def test_only_what_other_sources_gave_is_removed(package: Path) -> None:
     run(package, CLEAN)
     assert (current / "sub" / "kernel.nbc").exists()
     assert not stale.exists()
+
+
+def test_kernels_of_another_process_are_moved_unless_there_are_any(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    files = ("m/m.f-1.py311.nbi", "m/m.f-1.py311.1.nbc", "m/m.f-1.py311.2.nbc", "m/m.f-12.py311.nbi")
+    for cache, names in ((source, files), (target, files[3:])):
+        for name in names:
+            (cache / name).parent.mkdir(parents=True, exist_ok=True)
+            (cache / name).write_text(cache.name)
+    move_kernels(source, target)
+    assert [(target / name).read_text() for name in files] == ["source", "source", "source", "target"]
