@@ -29,10 +29,9 @@ from service.example_log.incoming import NewLabel
 from service.example_log.stream import Place
 from service.feedback.recorder import Served
 from service.feedback.service import Feedback
-from service.feedback.store import Labelled
 from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
-from service.storage.scripts.feedback import Exposure, LabelOutcome
+from service.storage.scripts.feedback import Exposure, Labelled, LabelOutcome, LogOutcome
 
 SHOWN_STATUS = {
     Exposure.SHOWN: "shown",
@@ -49,6 +48,7 @@ _STATUS: Mapping[LabelOutcome, UpdateStatus] = {
     LabelOutcome.CONFLICT: "conflict",
     LabelOutcome.UNKNOWN: "unknown",
 }
+_LOGGED = (LogOutcome.LOGGED, LogOutcome.REPEATED)
 _IN_THE_LOG = (LabelOutcome.JOINED, LabelOutcome.JOINED_LATE, LabelOutcome.REPEATED)
 _UNSHOWN = (LabelOutcome.AWAITS_IMPRESSION, LabelOutcome.REPEATED_UNSHOWN)
 
@@ -68,12 +68,13 @@ async def record_predictions(
     replica, recorder = model.mirror.replica, feedback.of(model).predictions
     check = ids is not None and any(ids)
     served = Served(batch, margins, ids, replica.commit, replica.token, check, slice_names)
-    texts, letters = (
+    texts, outcomes = (
         await recorder.record(served) if model.config.feedback.wait else recorder.record_soon(served)
     )
-    if "X" in letters:
-        raise PredictionConflict([text for text, one in zip(texts, letters, strict=True) if one == "X"])
-    return texts, [letter not in "AF" for letter in letters]
+    if LogOutcome.CONFLICT in outcomes:
+        pairs = zip(texts, outcomes, strict=True)
+        raise PredictionConflict([text for text, outcome in pairs if outcome is LogOutcome.CONFLICT])
+    return texts, [outcome in _LOGGED for outcome in outcomes]
 
 
 async def show(

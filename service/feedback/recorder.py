@@ -26,6 +26,7 @@ from service.settings.groups import FeedbackSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, is_out_of_memory, is_transient, was_cut
 from service.storage.health import ServerHealth
+from service.storage.scripts.feedback import LogOutcome
 from service.telemetry.metrics import Metrics, Unlogged
 
 log = logging.getLogger(__name__)
@@ -57,10 +58,10 @@ class Served:
 
 
 class Recorded(NamedTuple):
-    """The ids, and for each a letter as log_predictions.lua returns it, "A" if Redis accepts nothing."""
+    """The ids, and for each its outcome, None if Redis accepts nothing."""
 
     ids: list[str]
-    letters: str
+    outcomes: Sequence[LogOutcome | None]
 
 
 class Recorder:
@@ -98,7 +99,7 @@ class Recorder:
         return Recorded(named(served.ids, len(served.batch)), self._lost(len(served.batch)))
 
     def record_soon(self, served: Served) -> Recorded:
-        """Logs them as soon as the server answers; the caller does not wait. "A": refused at once."""
+        """Logs them as soon as the server answers; the caller does not wait. None: refused at once."""
         served.ids = ids = named(served.ids, len(served.batch))
         size = served.pending_bytes = memory_of(served.batch)
         if not self._accepts():
@@ -107,16 +108,16 @@ class Recorder:
             return Recorded(ids, self._lost(len(ids), "pending"))
         self._pending_bytes += size
         self._requests.submit_soon(served, len(ids), LINGER_SECONDS)
-        return Recorded(ids, "L" * len(ids))
+        return Recorded(ids, [LogOutcome.LOGGED] * len(ids))
 
     def _accepts(self) -> bool:
         return self._health.up and not self._health.shedding
 
-    def _lost(self, count: int, reason: Unlogged | None = None) -> str:
+    def _lost(self, count: int, reason: Unlogged | None = None) -> Sequence[LogOutcome | None]:
         """Counts predictions that are not logged. `reason`: None if it is the known state of the server."""
         known: Unlogged = "full" if self._health.shedding else "away"
         self._metrics.unlogged(self._model.name, reason or known, count)
-        return "A" * count
+        return [None] * count
 
     async def _record_together(self, together: list[Asked[Served, Recorded]]) -> None:
         """Gives ids and encodes for all requests together, which is faster than in each request."""
@@ -127,38 +128,38 @@ class Recorder:
             packed = list(map(packed_id, texts))
             entries += entries_of(packed, served.batch, served.margins, served.commit, served.token)
         try:
-            letters = iter(await self._record_all(requests, entries))
+            outcomes = iter(await self._record_all(requests, entries))
         finally:
             self._pending_bytes -= sum(served.pending_bytes for served in requests)
         for asked, texts in zip(together, ids, strict=True):
-            asked.answer(Recorded(texts, "".join(islice(letters, asked.size))))
+            asked.answer(Recorded(texts, list(islice(outcomes, asked.size))))
 
-    async def _record_all(self, requests: list[Served], entries: list[bytes]) -> str:
+    async def _record_all(self, requests: list[Served], entries: list[bytes]) -> Sequence[LogOutcome | None]:
         names = {hashed: name for served in requests for hashed, name in served.slice_names.items()}
         check = any(served.check for served in requests)
         promised = any(served.pending_bytes for served in requests)
-        letters = ""
+        outcomes: list[LogOutcome | None] = []
         for start in range(0, len(entries), 2 * MAX_PER_CALL):
-            letters += await self._record_part(
+            outcomes += await self._record_part(
                 entries[start : start + 2 * MAX_PER_CALL], names, check, promised
             )
-        if refused := letters.count("F"):
+        if refused := outcomes.count(LogOutcome.NO_ROOM):
             self._metrics.unlogged(self._model.name, "full", refused)
-        return letters
+        return outcomes
 
     async def _record_part(
         self, entries: list[bytes], names: Mapping[int, SliceName], check: bool, promised: bool
-    ) -> str:
+    ) -> Sequence[LogOutcome | None]:
         """`promised`: they were answered as logged already, so this is repeated until a server that accepts
         writes answers.
         """
         while True:
             if self._accepts():
                 try:
-                    letters = await self._attempts(entries, names, check)
+                    outcomes = await self._attempts(entries, names, check)
                     if self._model.slices is not None:
                         self._model.slices.told(names)
-                    return letters
+                    return outcomes
                 except CONNECTION_FAILURES:
                     self._health.doubt()
                     check = True
@@ -175,7 +176,9 @@ class Recorder:
                 return self._lost(len(entries) // 2)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _attempts(self, entries: list[bytes], names: Mapping[int, SliceName], check: bool) -> str:
+    async def _attempts(
+        self, entries: list[bytes], names: Mapping[int, SliceName], check: bool
+    ) -> list[LogOutcome]:
         """Repeats a call whose connection was cut, as at a restart, and then checks the ids, since they may
         be logged already. Raises what Waiting.log raises.
         """
@@ -186,7 +189,9 @@ class Recorder:
                 raise
             return await self._attempt(entries, names, check=True)
 
-    async def _attempt(self, entries: list[bytes], names: Mapping[int, SliceName], check: bool) -> str:
+    async def _attempt(
+        self, entries: list[bytes], names: Mapping[int, SliceName], check: bool
+    ) -> list[LogOutcome]:
         if names:
             await self._waiting.note_slices(self._channel, names)
         return await self._waiting.log(self._channel, entries, check)

@@ -18,7 +18,7 @@ from service.example_log.appender import A_MOMENT_SECONDS
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MAX_PER_CALL, Recorder
-from service.feedback.store import Label, Labelled, Waiting, key_of
+from service.feedback.store import Label, Waiting, key_of
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
@@ -26,7 +26,7 @@ from service.settings.groups import FeedbackSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Attempts, Unanswered
 from service.storage.health import ServerHealth
-from service.storage.scripts.feedback import Exposure, LabelOutcome
+from service.storage.scripts.feedback import Exposure, Labelled, LabelOutcome
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 

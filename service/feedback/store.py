@@ -20,14 +20,14 @@ from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, 
 from service.models.replica import ModelGone
 from service.settings.groups import LogSettings
 from service.storage.channel import Channel
-from service.storage.records import WAITING_HEAD, LogId, ModelKeys
+from service.storage.records import WAITING_HEAD, ModelKeys
 from service.storage.scripts.feedback import (
-    Answer,
     BacklogFull,
     Exposure,
     FeedbackChanged,
     IncarnationGone,
-    LabelOutcome,
+    Labelled,
+    LogOutcome,
     Terms,
     expose_predictions,
     label_predictions,
@@ -54,16 +54,6 @@ class Label(NamedTuple):
     key: bytes
     label: int
     weight: float
-
-
-class Labelled(NamedTuple):
-    """What became of a label. `place`: its log entry and offset, where known.
-    `delay`: seconds since it was shown, None where it was not, or is closed.
-    """
-
-    outcome: LabelOutcome
-    place: tuple[LogId, int] | None
-    delay: float | None
 
 
 class Swept(NamedTuple):
@@ -113,8 +103,8 @@ class Waiting:
             feedback=stored,
         )
 
-    async def log(self, channel: Channel, entries: Sequence[bytes], check: bool) -> str:
-        """A letter for each key and value as log_predictions.lua returns it; `check`: some may be known."""
+    async def log(self, channel: Channel, entries: Sequence[bytes], check: bool) -> list[LogOutcome]:
+        """Logs predictions given as key, value, key, ...; `check`: some may be known."""
         return await self._run(
             lambda terms: log_predictions(channel, terms, self._kind, entries, look_up=check)
         )
@@ -130,8 +120,7 @@ class Waiting:
     async def label(self, channel: Channel, labels: Sequence[Label]) -> list[Labelled]:
         """Raises LogFull where nothing was taken."""
         flat = [part for one in labels for part in (one.key, one.label, _WEIGHT.pack(one.weight))]
-        answers = await self._run(lambda terms: label_predictions(channel, terms, flat))
-        return [_labelled(answer) for answer in answers]
+        return await self._run(lambda terms: label_predictions(channel, terms, flat))
 
     async def sweep(self, channel: Channel, most: int) -> Swept:
         swept = await self._run(lambda terms: sweep_predictions(channel, terms, most))
@@ -185,9 +174,3 @@ def _features_of(batch: ExampleBatch) -> list[bytes]:
         return [_NO_FLAGS + hashes]
     bounds = pairwise((_HASH_BYTES * batch.row_ptr).tolist())
     return [_NO_FLAGS + hashes[start:stop] for start, stop in bounds]
-
-
-def _labelled(answer: Answer) -> Labelled:
-    entry, _, offset = answer.position.rpartition(":")
-    place = (LogId.parse(entry), int(offset)) if answer.position else None
-    return Labelled(answer.outcome, place, None if answer.delay_ms is None else answer.delay_ms / 1000)

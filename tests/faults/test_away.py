@@ -18,6 +18,7 @@ from service.feedback.recorder import MAX_PER_CALL, Recorder, Served
 from service.models.registry import OpenModel
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, NotSent
+from service.storage.scripts.feedback import LogOutcome
 from service.storage.topology import Topology, connect
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Proxy
@@ -26,6 +27,8 @@ from tests.support.system import System
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.faults
+
+LOGGED, REPEATED = LogOutcome.LOGGED, LogOutcome.REPEATED
 
 
 def served(count: int) -> Served:
@@ -44,9 +47,9 @@ class Recording(NamedTuple):
     def recorder(self) -> Recorder:
         return self.system.feedback.of(self.model).predictions
 
-    async def record(self) -> str:
-        """A prediction under a new id."""
-        return (await self.recorder.record(served(1))).letters
+    async def record(self) -> list[LogOutcome | None]:
+        """Record one prediction under a new id."""
+        return list((await self.recorder.record(served(1))).outcomes)
 
     def pending(self) -> int:
         """The number of pending predictions, as the server counts them."""
@@ -79,49 +82,49 @@ async def test_a_restart_between_two_polls_is_not_an_outage(
 
 
 async def test_a_prediction_survives_the_end_of_its_connection(recording: Recording) -> None:
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     await recording.proxy.cut_all()
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     recording.server.restart()
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     assert recording.pending() == 3
 
 
 async def test_a_prediction_whose_reply_is_lost_is_logged_once(recording: Recording) -> None:
     lost = recording.proxy.lose_reply("log_predictions")
-    assert await recording.record() == "S", "it is known already"
+    assert await recording.record() == [REPEATED], "it is known already"
     assert (lost.happened, recording.pending()) == (1, 1)
 
 
 async def test_after_a_timeout_later_callers_fail_at_once(recording: Recording) -> None:
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     recording.server.pause()
-    assert await recording.record() == "A"
+    assert await recording.record() == [None]
     assert not recording.system.health.up
     recording.server.resume()
     await until(lambda: recording.system.health.up)
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
 
 
 async def test_predictions_are_logged_again_after_an_outage(recording: Recording) -> None:
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     recording.server.kill9()
-    assert await recording.record() == "A"
+    assert await recording.record() == [None]
     await until(lambda: not recording.system.health.up)
     recording.server.start()
     await until(lambda: recording.system.health.up)
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
 
 
 async def test_promised_predictions_are_logged_after_an_outage(recording: Recording) -> None:
     lost = recording.proxy.lose_reply("log_predictions")
-    assert recording.recorder.record_soon(served(2)).letters == "LL"
+    assert recording.recorder.record_soon(served(2)).outcomes == [LOGGED] * 2
     await asyncio.wait_for(lost.spent.wait(), 60)
     await until(lambda: recording.pending() == 2)
     recording.server.kill9()
-    assert recording.recorder.record_soon(served(3)).letters == "LLL"
+    assert recording.recorder.record_soon(served(3)).outcomes == [LOGGED] * 3
     await until(lambda: not recording.system.health.up)
-    assert recording.recorder.record_soon(served(1)).letters == "A", "the server is known to be down"
+    assert recording.recorder.record_soon(served(1)).outcomes == [None], "the server is known to be down"
     recording.server.start()
     await until(lambda: recording.pending() == 5)
 
@@ -129,10 +132,10 @@ async def test_promised_predictions_are_logged_after_an_outage(recording: Record
 async def test_promised_predictions_are_logged_after_a_failover(
     recording: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     with recording.server.client() as client:
         client.replicaof("127.0.0.1", free_port())
-        assert recording.recorder.record_soon(served(2)).letters == "LL"
+        assert recording.recorder.record_soon(served(2)).outcomes == [LOGGED] * 2
         await until(lambda: "are not logged" in caplog.text)
         assert recording.pending() == 1
         client.replicaof("NO", "ONE")
@@ -140,10 +143,10 @@ async def test_promised_predictions_are_logged_after_a_failover(
 
 
 async def test_a_server_at_its_memory_limit_is_full_and_not_away(recording: Recording) -> None:
-    assert await recording.record() == "L"
+    assert await recording.record() == [LOGGED]
     with recording.server.client() as client:
         client.config_set("maxmemory", 1)
-    assert await recording.record() == "A"
+    assert await recording.record() == [None]
     (unlogged,) = recording.system.metrics.feedback_unlogged.collect()
     counts = {one.labels["reason"]: one.value for one in unlogged.samples if one.name.endswith("_total")}
     assert counts == {"away": 0, "full": 1, "pending": 0}
@@ -151,7 +154,7 @@ async def test_a_server_at_its_memory_limit_is_full_and_not_away(recording: Reco
 
 async def test_many_predictions_of_a_request_are_logged_in_several_calls(recording: Recording) -> None:
     recorded = await recording.recorder.record(served(2 * MAX_PER_CALL + 1))
-    assert recorded.letters == "L" * (2 * MAX_PER_CALL + 1)
+    assert recorded.outcomes == [LOGGED] * (2 * MAX_PER_CALL + 1)
     assert recording.pending() == 2 * MAX_PER_CALL + 1
     with recording.server.client() as client:
         pushed = client.info("commandstats")["cmdstat_rpush"]["calls"]
@@ -164,7 +167,7 @@ async def test_the_reason_of_refused_predictions_is_logged_once(
     with recording.server.client() as client:
         for key in recording.model.mirror.replica.keys.impressions:
             client.set(key, "nothing that a prediction can be put into")
-    assert [await recording.record() for _ in range(3)] == ["A"] * 3
+    assert [await recording.record() for _ in range(3)] == [[None]] * 3
     assert recording.system.health.up
     (line,) = [message for message in caplog.messages if "are not logged" in message]
     assert "predictions of clicks" in line

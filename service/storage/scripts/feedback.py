@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import ModelKeys
+from service.storage.records import LogId, ModelKeys
 
 _CLOSING = ("log_writer", "waiting", "closing")
 _LOG = Script("log_predictions", after=("waiting",))
@@ -48,6 +48,18 @@ class Terms(NamedTuple):
     arguments: tuple[bytes, ...]
 
 
+class LogOutcome(Enum):
+    """The outcome of logging a prediction."""
+
+    LOGGED = "L"
+    REPEATED = "S"
+    """It was logged before, with the same features."""
+    CONFLICT = "X"
+    """Its id was logged before, with other features."""
+    NO_ROOM = "F"
+    """The pending predictions use all the bytes that the model's feedback settings allow."""
+
+
 class Exposure(Enum):
     """The outcome of exposing a prediction."""
 
@@ -77,18 +89,19 @@ class LabelOutcome(Enum):
     UNKNOWN = "U"
 
 
+_LOG_OUTCOMES = {ord(one.value): one for one in LogOutcome}
 _EXPOSURES = {ord(one.value): one for one in Exposure}
 _LABEL_OUTCOMES = {one.value: one for one in LabelOutcome}
 
 
-class Answer(NamedTuple):
-    """The outcome of one label. `position`: "entry:offset" in the log, or empty.
-    `delay_ms`: since the prediction was shown, None if it was not, or is closed.
+class Labelled(NamedTuple):
+    """The outcome of one label. `place`: its log entry and the offset in that, if known.
+    `delay`: seconds since the prediction was shown, None if it was not, or is closed.
     """
 
     outcome: LabelOutcome
-    position: str
-    delay_ms: int | None
+    place: tuple[LogId, int] | None
+    delay: float | None
 
 
 class Sweep(NamedTuple):
@@ -134,13 +147,13 @@ def terms(
 
 async def log_predictions(
     channel: Channel, terms: Terms, kind: str, entries: Iterable[bytes], *, look_up: bool
-) -> str:
-    """Logs predictions (key, value, key, ...), and returns a letter for each as in log_predictions.lua.
+) -> list[LogOutcome]:
+    """Logs predictions: key, value, key, ...
 
     `kind`: "i" if a prediction is an impression, else "u". `look_up`: whether some may have been logged.
     """
     (letters,) = await _run(_LOG, channel, terms, kind, int(look_up), *entries)
-    return str(letters, "ascii")
+    return [_LOG_OUTCOMES[letter] for letter in letters]
 
 
 async def expose_predictions(channel: Channel, terms: Terms, keys: Sequence[bytes]) -> list[Exposure]:
@@ -149,10 +162,10 @@ async def expose_predictions(channel: Channel, terms: Terms, keys: Sequence[byte
     return [_EXPOSURES[letter] for letter in letters]
 
 
-async def label_predictions(channel: Channel, terms: Terms, labels: Iterable[bytes | int]) -> list[Answer]:
+async def label_predictions(channel: Channel, terms: Terms, labels: Iterable[bytes | int]) -> list[Labelled]:
     """Takes labels: key, 0 or 1, weight as 8 bytes (float64), key, ... Raises BacklogFull."""
     (answers,) = await _run(_LABEL, channel, terms, *labels)
-    return [_answer(answer) for answer in answers]
+    return [_labelled(answer) for answer in answers]
 
 
 async def sweep_predictions(channel: Channel, terms: Terms, max_closed: int) -> Sweep:
@@ -197,6 +210,8 @@ async def _run(script: Script, channel: Channel, terms: Terms, *own: str | bytes
     return rest
 
 
-def _answer(answer: bytes) -> Answer:
+def _labelled(answer: bytes) -> Labelled:
     letter, position, delay = answer.decode().split("|")
-    return Answer(_LABEL_OUTCOMES[letter], position, None if delay == _NO_DELAY else int(delay))
+    entry, _, offset = position.rpartition(":")
+    place = (LogId.parse(entry), int(offset)) if position else None
+    return Labelled(_LABEL_OUTCOMES[letter], place, None if delay == _NO_DELAY else int(delay) / 1000)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from model_core.examples.batch import ExampleBatch
-from service.feedback.store import Label, Labelled, Swept, Waiting, entries_of, key_of
+from service.feedback.store import Label, Swept, Waiting, entries_of, key_of
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, ModelKeys
+from service.storage.scripts.feedback import Labelled
 from service.storage.scripts.models import create_model
 from service.storage.topology import Topology, connect
 from tests.conftest import SettingsFactory
@@ -45,13 +46,13 @@ class Bench:
 
     async def log(self, *numbers: int, check: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
         entries = [part for number in numbers for part in prediction(number, features)]
-        return await self._waiting.log(self.channel, entries, check)
+        return "".join(outcome.value for outcome in await self._waiting.log(self.channel, entries, check))
 
     async def log_batch(self, first: int, batch: ExampleBatch, check: bool = False) -> str:
         """Predictions with these features, numbered from `first`."""
         ids = [id_of(number) for number in range(first, first + len(batch))]
         entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
-        return await self._waiting.log(self.channel, entries, check)
+        return "".join(outcome.value for outcome in await self._waiting.log(self.channel, entries, check))
 
     async def expose(self, *numbers: int) -> str:
         outcomes = await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])

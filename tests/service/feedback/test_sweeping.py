@@ -15,6 +15,7 @@ from service.feedback.sweeper import sweep_pending
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.runtime.tasks import cancel_all
+from service.storage.scripts.feedback import LogOutcome
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.system import System
@@ -48,7 +49,9 @@ class Sweeping:
 async def record(system: System, model: OpenModel, count: int) -> None:
     batch = ExampleBatch.from_encoded([([1, 2, 3], None)] * count)
     served = Served(batch, np.zeros(count), None, commit=1, token=b"token", check=False)
-    assert (await system.feedback.of(model).predictions.record(served)).letters == "L" * count
+    assert (await system.feedback.of(model).predictions.record(served)).outcomes == [
+        LogOutcome.LOGGED
+    ] * count
 
 
 async def test_a_full_backlog_does_not_make_sweeps_more_frequent(
