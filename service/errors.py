@@ -206,6 +206,7 @@ class LogFull(ServiceError):
 
 AppendOutcome = Literal["not_appended", "unknown"]
 NO_ANSWER = "Redis did not answer in time."
+LOST = "Redis failed over or restarted, and what it had acknowledged may be lost."
 
 
 class UpdateUnavailable(Unavailable):
@@ -258,13 +259,13 @@ class PredictionConflict(Conflict):
 
 
 class LabelsUnavailable(Unavailable):
-    """Redis did not answer in time; repeating the request is safe."""
+    """Redis did not answer in time, or may have lost what it acknowledged; repeating the request is safe."""
 
     code = "labels_unavailable"
 
-    def __init__(self, outcome: str, ids: Sequence[str]) -> None:
+    def __init__(self, outcome: str, ids: Sequence[str], why: str = NO_ANSWER) -> None:
         super().__init__(
-            f"{NO_ANSWER} Send the same request again: it takes effect once.",
+            f"{why} Send the same request again: it takes effect once.",
             extra={"outcome": outcome, "ids": list(ids)},
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -16,18 +16,29 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from redis.exceptions import ResponseError
 
 from model_core.examples.batch import NO_FLOATS, ExampleBatch
 from model_core.kernels.numerics import log_losses, sigmoids
 from service.errors import NO_ANSWER, AppendOutcome, LogFull, StateUnavailable, UpdateUnavailable
 from service.example_log.incoming import NewExamples
-from service.example_log.stream import ExampleLog, MicroBatch, Place, share_out
+from service.example_log.stream import (
+    ExampleLog,
+    MicroBatch,
+    Place,
+    event_digest,
+    logged_examples,
+    share_out,
+)
+from service.models.mirror import Source
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import STOPPING, Asked, Coalescer
 from service.settings.groups import LogSettings
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
 from service.storage.records import ModelKeys
+from service.storage.scripts.log import Found
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -62,9 +73,38 @@ NO_RESULTS = UpdateResults([], NO_FLOATS, NO_FLOATS, [], [])
 
 
 async def until_learned(model: OpenModel, places: Iterable[Place], deadline: float) -> None:
-    """At most until the loop's time is `deadline`."""
+    """At most until the loop's time is `deadline`. Whether they are learned, `is_in_log` has to confirm."""
     for entry in {place.entry for place in places if place.entry is not None}:
         await model.outcomes.learned(entry, deadline)
+
+
+async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], bytes] = event_digest) -> bool:
+    """False if the server may have lost examples of these after it had acknowledged them.
+
+    They are looked up in the log, by their ids, if the mirror has reconnected or loaded since, or has passed
+    an entry without seeing it learned: only then may the server be another, which lacks an entry or has other
+    examples under the id of one. `digest`: of an event id, as the log has it.
+    """
+    passed = any(
+        place.entry is not None
+        and not place.duplicate
+        and model.outcomes.knows(place.entry)
+        and model.outcomes.held(place.entry) is None
+        for place in placed.places
+    )
+    if not passed and model.mirror.source == placed.source:
+        return True
+    logged = list(logged_examples(placed.places, [digest(text) for text in placed.event_ids]))
+    if not logged:
+        return True
+    try:
+        found = await model.mirror.find([example for _, example in logged])
+    except (*CONNECTION_FAILURES, ResponseError):
+        return False
+    accepted = {True: (Found.IN_LOG, Found.MAY_BE_TRIMMED), False: (Found.IN_LOG,)}
+    return len(found) == len(logged) and all(
+        where in accepted[place.duplicate] for (place, _), where in zip(logged, found, strict=True)
+    )
 
 
 def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) -> UpdateResults:
@@ -104,10 +144,14 @@ A_MOMENT_SECONDS = 0.1
 
 
 class Placed(NamedTuple):
-    """Where the examples of a request stand in the log, and the event ids under which a retry finds them."""
+    """Where the examples of a request stand in the log, and the event ids under which a retry finds them.
+
+    `source`: that of the mirror before they were sent.
+    """
 
     places: list[Place]
     event_ids: list[str]
+    source: Source | None = None
 
 
 class _Request(NamedTuple):
@@ -216,12 +260,13 @@ class Updates:
         Raises LogFull, UpdateUnavailable, StateUnavailable (the model was deleted meanwhile).
         """
         if not len(examples.batch):
-            return Placed([], [])
+            return Placed([], [], model.mirror.source)
         if self._health.shedding:
             raise LogFull(
                 f"Redis uses {self._health.used_share:.0%} of its memory limit; examples are refused above"
                 f" {self._health.share_limit:.0%}, so that what is in the log can still be learned."
             )
+        source = model.mirror.source
         try:
             placed = await self._appender(model).append(examples, deadline)
         except ModelGone:
@@ -230,7 +275,7 @@ class Updates:
             ) from None
         if model.slices is not None:
             model.slices.told(examples.slice_names)
-        return placed
+        return placed._replace(source=source)
 
     def _appender(self, model: OpenModel) -> Appender:
         keys = model.mirror.replica.keys

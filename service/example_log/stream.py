@@ -23,7 +23,14 @@ from service.settings.groups import LogSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Attempts, Expired, NotSent, Unanswered
 from service.storage.records import LogEntry, LogId, ModelKeys
-from service.storage.scripts.log import Append, AppendReply, append_examples, lost_entries
+from service.storage.scripts.log import (
+    Append,
+    AppendReply,
+    Found,
+    LoggedExample,
+    append_examples,
+    find_examples,
+)
 from service.storage.topology import Topology
 
 BATCH_ID_BYTES = 12
@@ -103,7 +110,9 @@ ENTRIES_A_LOOK = 256
 
 
 class Appended(NamedTuple):
-    entry: LogId
+    """An entry that was acknowledged: one example of it, and how many it has."""
+
+    example: LoggedExample
     examples: int
 
 
@@ -145,8 +154,8 @@ class AcknowledgedEntries:
         examples = 0
         while self._entries:
             newest = list(islice(reversed(self._entries), ENTRIES_A_LOOK))
-            lost = await lost_entries(channel, self._keys, (appended.entry for appended in newest))
-            missing = {newest[index] for index in lost}
+            found = await find_examples(channel, self._keys, (appended.example for appended in newest))
+            missing = {one for one, where in zip(newest, found, strict=False) if where is Found.LOST}
             if not missing:
                 break
             examples += sum(appended.examples for appended in missing)
@@ -237,7 +246,7 @@ class ExampleLog:
             raise UpdateUnavailable(
                 "unknown" if batch.attempts.may_have_happened else "not_appended", batch.event_ids
             ) from None
-        return self._remembered(self._places(reply, len(records)))
+        return self._remembered(self._places(reply, len(records)), batch.digests)
 
     async def _attempt(self, batch: MicroBatch, records: list[bytes], deadline: float) -> AppendReply:
         offset = await self._offset_ms()
@@ -285,9 +294,11 @@ class ExampleLog:
         limit = self._settings.backlog_limit_examples  # FULL
         raise LogFull(f"{reply.backlog} examples wait to be learned; the limit is {limit}")
 
-    def _remembered(self, places: list[Place]) -> list[Place]:
+    def _remembered(self, places: list[Place], digests: Sequence[bytes]) -> list[Place]:
         self._acknowledged.add(
-            Appended(place.entry, place.examples) for place in places if place.entry and not place.duplicate
+            Appended(example, place.examples)
+            for place, example in logged_examples(places, digests)
+            if not place.duplicate
         )
         return places
 
@@ -324,6 +335,17 @@ def share_out(places: Sequence[Place], sizes: Iterable[int]) -> Iterator[list[Pl
             left = Place(entry, offset + taken, duplicate, examples - taken)
             missing -= taken
         yield shared
+
+
+def logged_examples(
+    places: Iterable[Place], identities: Sequence[bytes]
+) -> Iterator[tuple[Place, LoggedExample]]:
+    """The places that are known, each with its first example. `identities`: of all examples, in order."""
+    first = 0
+    for place in places:
+        if place.entry is not None:
+            yield place, LoggedExample(place.entry, place.offset, identities[first])
+        first += place.examples
 
 
 def _first_place(position: str) -> Place:

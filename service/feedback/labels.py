@@ -22,14 +22,17 @@ from service.example_log.appender import (
     Placed,
     UpdateResults,
     UpdateStatus,
+    is_in_log,
     results_of,
     until_learned,
 )
+from service.example_log.ids import packed_id
 from service.example_log.incoming import NewLabel
 from service.example_log.stream import Place
 from service.feedback.recorder import Served
 from service.feedback.service import Feedback
 from service.models.evaluation.slices import SliceName
+from service.models.mirror import Source
 from service.models.registry import OpenModel
 from service.storage.scripts.feedback import Exposure, Labelled, LabelOutcome, LogOutcome
 
@@ -117,6 +120,8 @@ class TakenLabels(NamedTuple):
     model: OpenModel
     rows: Sequence[int]
     answers: list[Labelled]
+    source: Source
+    """That of the model's mirror before they were sent."""
 
     @property
     def unknown(self) -> list[int]:
@@ -127,6 +132,14 @@ class TakenLabels(NamedTuple):
         """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
         places = [_place(answer) for answer in self.answers if answer.outcome in _IN_THE_LOG]
         await until_learned(self.model, places, deadline)
+
+    async def are_in_log(self, labels: Sequence[NewLabel]) -> bool:
+        """False if the server may have lost some of those that it answered to be in the log."""
+        pairs = zip(self.rows, self.answers, strict=True)
+        logged = [(row, answer) for row, answer in pairs if answer.outcome in _IN_THE_LOG]
+        ids = [labels[row].prediction_id for row, _ in logged]
+        placed = Placed([_place(answer) for _, answer in logged], ids, self.source)
+        return await is_in_log(self.model, placed, packed_id)
 
     def results(self, labels: Sequence[NewLabel]) -> UpdateResults:
         own = [labels[row] for row in self.rows]
@@ -153,17 +166,20 @@ async def take_labels(
     """
     if not labels:
         return []
-    parts = [TakenLabels(model, range(len(labels)), await feedback.label(model, labels, deadline))]
+    source = model.mirror.source
+    answers = await feedback.label(model, labels, deadline)
+    parts = [TakenLabels(model, range(len(labels)), answers, source)]
     rows = [k for k, answer in enumerate(parts[0].answers) if answer.outcome in _UNSHOWN]
     if rows:
         parts += await _take_where_shown(feedback, switched, labels, rows, min(deadline, feedback.soon()))
     if missing := parts[0].unknown:
         async for other in elsewhere:
+            source = other.mirror.source
             try:
                 found = await feedback.label(other, [labels[row] for row in missing], deadline)
             except ModelDeleted:  # that knows none
                 continue
-            parts.append(TakenLabels(other, missing, found))
+            parts.append(TakenLabels(other, missing, found, source))
             missing = parts[-1].unknown
             if not missing:
                 break
@@ -180,13 +196,14 @@ async def _take_where_shown(
     """Labels that are durable already, and stay so where no other model answers in time. Raises LogFull."""
     parts = []
     async for other in switched(deadline):
+        source = other.mirror.source
         try:
             answers = await feedback.label(other, [labels[k] for k in rows], deadline)
         except (StateUnavailable, LabelsUnavailable):
             continue
         unknown = (*_UNSHOWN, LabelOutcome.UNKNOWN)
         taken = {k: one for k, one in zip(rows, answers, strict=True) if one.outcome not in unknown}
-        parts.append(TakenLabels(other, [*taken], [*taken.values()]))
+        parts.append(TakenLabels(other, [*taken], [*taken.values()], source))
         rows = [k for k in rows if k not in taken]
         if not rows:
             break

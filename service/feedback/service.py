@@ -27,6 +27,7 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Attempts, Unanswered
 from service.storage.health import ServerHealth
 from service.storage.scripts.feedback import Exposure, Labelled, LabelOutcome
+from service.storage.scripts.log import LoggedExample
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -75,8 +76,14 @@ class ModelFeedback:
         answers = await self._waiting.label(self._labelling, labels)
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
             await self._acknowledged.look(self._labelling)
-        new = Counter(answer.place[0] for answer in answers if answer.place and answer.outcome in _NEW)
-        self._acknowledged.add(Appended(entry, examples) for entry, examples in new.items())
+        new = [
+            LoggedExample(*answer.place, label.key)
+            for label, answer in zip(labels, answers, strict=True)
+            if answer.place and answer.outcome in _NEW
+        ]
+        counts = Counter(example.entry for example in new)
+        one_of_each = {example.entry: example for example in new}
+        self._acknowledged.add(Appended(one_of_each[entry], count) for entry, count in counts.items())
         return answers
 
     async def close(self) -> None:

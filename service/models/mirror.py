@@ -9,6 +9,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,11 @@ from service.models.replica import (
     refresh_feedback,
     token_now,
 )
+from service.runtime.coalescer import Asked, Coalescer
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.records import LOG_START, Commit, LogId
+from service.storage.scripts.log import Found, LoggedExample, find_examples
 from service.storage.topology import Topology
 
 MAX_EXAMPLES_HELD = 100_000
@@ -112,6 +115,16 @@ class Outcomes:
 log = logging.getLogger(__name__)
 
 FEEDBACK_POLL_SECONDS = 1.0
+MAX_EXAMPLES_A_SEARCH = 1000
+
+
+class Source(NamedTuple):
+    """The connections and loads of a mirror so far. While these stay the same, its commits come from the same
+    server, which has lost nothing.
+    """
+
+    connections: int
+    loads: int
 
 
 class Mirror:
@@ -132,12 +145,20 @@ class Mirror:
         self.model = model
         self.channel = Channel(topology)
         self.loads = 0
+        self._topology = topology
+        self._searches = Coalescer[list[LoggedExample], list[Found]](
+            self._find_together, MAX_EXAMPLES_A_SEARCH
+        )
         self._heard = 0.0
         self._polled = 0.0
         self._on_commit = on_commit
         self._on_load = on_load
         self._shortcut = shortcut
         self.block_ms = max(1, round(self.channel.block_seconds * 1000))
+
+    @property
+    def source(self) -> Source:
+        return Source(self.channel.opened, self.loads)
 
     @property
     def age_seconds(self) -> float:
@@ -203,9 +224,28 @@ class Mirror:
         while await token_now(self.channel, self.replica.keys) != self.replica.token:
             await self.advance()
 
+    async def find(self, examples: list[LoggedExample]) -> list[Found]:
+        """Looks for examples in the log of the current primary; returns nothing if the model is gone.
+
+        Raises what Channel.call raises, and StateUnavailable.
+        """
+        return await self._searches.submit(examples, len(examples))
+
+    async def _find_together(self, together: list[Asked[list[LoggedExample], list[Found]]]) -> None:
+        """Uses a new connection: one of before could still lead to a server that has been replaced."""
+        channel = Channel(self._topology)
+        try:
+            examples = [example for asked in together for example in asked.request]
+            found = iter(await find_examples(channel, self.replica.keys, examples))
+        finally:
+            await channel.close()
+        for asked in together:
+            asked.answer(list(islice(found, asked.size)))
+
     def heard(self) -> None:
         """The server has just confirmed that this is its newest commit."""
         self._heard = time.monotonic()
 
     async def close(self) -> None:
+        await self._searches.close()
         await self.channel.close()

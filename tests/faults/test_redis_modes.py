@@ -55,8 +55,8 @@ async def fail_over(
     known = load.acknowledged + lost.acknowledged
     state = await assert_learned_once(replica, lost.acknowledged[-50:], others=True)
     await assert_mirror_equals(api.url, state)
-    missing = assert_the_lost_are_counted(api, known, state, report)
-    await until(lambda: api.logged(f"lost {missing} examples"), "the log tells")
+    counted = assert_the_lost_are_counted(api, known, lost.answered_lost, state, report)
+    await until(lambda: api.logged(f"lost {counted} examples"), "the log tells")
     state = await send_again(api, replica, known, report)
     await assert_mirror_equals(api.url, state)
     await assert_mirror_equals(late.url, state)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from service.errors import LOST
 from service.models.config.model import DEFAULT_MODEL
 from tests.support.caller import FAILURES, Caller, caller
 from tests.support.waiting import until
@@ -49,6 +50,7 @@ class Load:
         rest_seconds: float = 0.0,
     ) -> None:
         self.acknowledged: list[str] = []
+        self.answered_lost: list[str] = []  # event ids, before their retries were acknowledged
         self.answers: Counter[int | str] = Counter()
         self._urls = urls  # the caller's own list: it may change, as its processes do
         self._path = f"/models/{model}/update"
@@ -113,6 +115,8 @@ class Load:
         assert answer.status in ACKNOWLEDGED + TRY_AGAIN, answer.body
         if answer.status not in ACKNOWLEDGED:
             assert answer.headers["retry-after"]
+            if answer.body["detail"].startswith(LOST):
+                self.answered_lost += [str(one["event_id"]) for one in bodies]
             return False
         results = answer.body["results"]
         assert [one["event_id"] for one in results] == [one["event_id"] for one in bodies]

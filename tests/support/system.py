@@ -14,7 +14,15 @@ from redis.asyncio import Redis
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
-from service.example_log.appender import UpdateResults, Updates, UpdateStatus, results_of, until_learned
+from service.errors import LOST, UpdateUnavailable
+from service.example_log.appender import (
+    UpdateResults,
+    Updates,
+    UpdateStatus,
+    is_in_log,
+    results_of,
+    until_learned,
+)
 from service.example_log.incoming import NewExample, NewExamples
 from service.feedback.service import Feedback
 from service.learning.learners import Learners
@@ -96,6 +104,8 @@ class System:
         placed = await self.updates.append(model, new, deadline)
         if wait:
             await until_learned(model, placed.places, deadline)
+        if not await is_in_log(model, placed):
+            raise UpdateUnavailable("unknown", placed.event_ids, LOST)
         return results_of(model, placed, new.batch.labels)
 
     async def update(

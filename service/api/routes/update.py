@@ -17,8 +17,15 @@ from service.api.schemas import ModelName, UpdateExamplesReply, UpdateReply
 from service.api.security.access import UPDATE
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
-from service.errors import StateUnavailable, UpdateUnavailable
-from service.example_log.appender import NO_RESULTS, UpdateResults, results_of, until_learned
+from service.errors import LOST, LabelsUnavailable, StateUnavailable, UpdateUnavailable
+from service.example_log.appender import (
+    NO_RESULTS,
+    Placed,
+    UpdateResults,
+    is_in_log,
+    results_of,
+    until_learned,
+)
 from service.example_log.incoming import NewLabel
 from service.feedback.labels import TakenLabels, refuse_single, results_of_labels, take_labels
 from service.models.registry import OpenModel
@@ -59,6 +66,7 @@ class Update:
             await until_learned(model, placed.places, deadline)
             for part in taken:
                 await part.learned(deadline)
+        await _refuse_lost(model, placed, asked, taken)
         results = results_of(model, placed, examples.batch.labels)
         labelled = results_of_labels(asked, taken) if asked else NO_RESULTS
         if "unknown" in labelled.statuses:
@@ -90,6 +98,17 @@ class Update:
             return await self._services.aliases.open(name)
         except StateUnavailable as away:
             raise UpdateUnavailable("not_appended", [], away.detail) from away
+
+
+async def _refuse_lost(
+    model: OpenModel, placed: Placed, labels: Sequence[NewLabel], taken: Sequence[TakenLabels]
+) -> None:
+    """Raises UpdateUnavailable or LabelsUnavailable if the server may have lost what it acknowledged."""
+    if await is_in_log(model, placed) and all([await part.are_in_log(labels) for part in taken]):
+        return
+    if placed.event_ids:
+        raise UpdateUnavailable("unknown", placed.event_ids, LOST)
+    raise LabelsUnavailable("unknown", [label.prediction_id for label in labels], LOST)
 
 
 def _wait(query: bytes) -> bool:

@@ -11,7 +11,7 @@ from service.storage.records import LogId, ModelKeys
 
 _APPEND = Script("append", after=("log_writer", "slice_names"))
 _LAG = Script("log_lag")
-_LOST = Script("lost_entries", after=("log_ids",))
+_FIND = Script("find_examples", after=("log_ids",))
 _NOTE_SLICES = Script("note_slices", after=("slice_names",))
 
 
@@ -31,6 +31,26 @@ class AppendReply(NamedTuple):
     status: Append
     receipt: bytes
     backlog: int
+
+
+class LoggedExample(NamedTuple):
+    """An example by the entry and the offset at which the log acknowledged it, and what identifies it there:
+    its event id or prediction id as bytes, or the end of that.
+    """
+
+    entry: LogId
+    offset: int
+    identity: bytes
+
+
+class Found(Enum):
+    """The outcome of looking for an example in the log."""
+
+    IN_LOG = b"F"
+    MAY_BE_TRIMMED = b"T"
+    """It is not there; if it was learned, the log may have been trimmed since."""
+    LOST = b"L"
+    """It is not there, and nothing has trimmed it: the server lost it."""
 
 
 class Lag(NamedTuple):
@@ -82,10 +102,11 @@ async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
     return Lag(*await _LAG(channel, (keys.meta, keys.log)))
 
 
-async def lost_entries(channel: Channel, keys: ModelKeys, entries: Iterable[LogId]) -> list[int]:
-    """Returns the indices of the entries that the server lost although nothing has trimmed them."""
-    lost: list[int] = await _LOST(channel, (keys.meta, keys.log), keys.incarnation, *map(str, entries))
-    return lost
+async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:
+    """Finds acknowledged examples in the log. Returns nothing if the model is gone."""
+    arguments = (part for entry, offset, identity in examples for part in (str(entry), offset, identity))
+    answers = await _FIND(channel, (keys.meta, keys.log), keys.incarnation, *arguments)
+    return [Found(answer) for answer in answers]
 
 
 async def note_slices(channel: Channel, keys: ModelKeys, names: bytes, max_values: int) -> bool:
