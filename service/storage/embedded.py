@@ -3,7 +3,7 @@
 Whoever needs the data of a directory calls `start()`. It finds the server that already runs on that data
 (another process's, or the orphan of a killed one) or starts one; the last user to call `stop()` stops it.
 Three locks, which the kernel releases with their holder, make this hold under kill -9: `start.lock` while
-somebody starts or stops the server, `users.lock` shared by its users, and `server.lock`, which the server
+a process starts or stops the server, `users.lock` shared by its users, and `server.lock`, which the server
 inherits, so that there are never two servers on one directory.
 """
 
@@ -67,7 +67,7 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the server, whoever started it."""
+        """Process id of the server, also if another process started it."""
         with self._client() as client:
             return int(client.info("server")["process_id"])
 
@@ -160,7 +160,7 @@ class EmbeddedServer:
             time.sleep(0.01)
 
     def _give_up(self) -> None:
-        """Stop a server that nobody knows of yet, as when Ctrl-C interrupts the loading of its data."""
+        """Stop a server that no other process uses yet, as when Ctrl-C interrupts the loading of its data."""
         if self.started and self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

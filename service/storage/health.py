@@ -107,7 +107,7 @@ class ServerHealth:
         self._doubted.clear()
 
     async def _poll_again_if_cut(self) -> None:
-        """Polls again if the connection ended, as at a restart, which tells nothing about the server now."""
+        """Polls again if the connection ended, as at a restart, which says nothing about the server now."""
         try:
             await self._poll()
         except CONNECTION_FAILURES as failure:

@@ -44,7 +44,7 @@ local function is_sampled(id)
 end
 
 local function closed_now(what) return STAGE_OF.c[string.sub(what, 1, 1)] .. since_now .. string.sub(what, 2) end
--- What a closed one was told to be: its label, 'n' or 'l'; and what is kept of it.
+-- The outcome of a closed prediction (its label, 'n' or 'l'), and the rest of its value.
 local function closed_as(value) return label_of(value), string.sub(value, REVISION) end
 
 local tombstones = {} -- id -> what to remember

@@ -1,4 +1,4 @@
--- Puts slots into a state key that nobody reads yet; it expires unless a switch takes it up.
+-- Puts slots into a state key that no process reads yet; it expires unless a switch takes it up.
 --
 -- After: set_slots
 -- KEYS: 1 state being filled

@@ -12,7 +12,7 @@
 local ids = {}
 for k = OWN, #ARGV, 3 do ids[#ids + 1] = ARGV[k] end
 local found = find(ids)
--- How many examples these labels append at most.
+-- The max number of examples that these labels append.
 local function to_append()
   local late, known = 0, 0
   for k, id in ipairs(ids) do
@@ -30,7 +30,7 @@ if #ids > room and to_append() > math.max(0, room) then
 end
 local closing = {} -- id -> its label, where it is closed by this script
 
--- Whether this label says the same as what is known; counts it.
+-- Compares a label with the first one of its prediction, and counts it.
 local function compare(label, first)
   local answer = label == first and 'D' or 'C'
   count(answer == 'D' and 'duplicate' or 'conflict')
@@ -53,7 +53,7 @@ end
 
 local function of_closed(id, value, label, weight)
   local first, rest = closed_as(value)
-  if first == 'l' then -- the same answer again: nobody is told that a click is known which was not learned
+  if first == 'l' then -- the same answer again: a click that was not learned is not reported as a duplicate
     count('duplicate')
     return label == '1' and 'T' or 'D'
   end
@@ -93,7 +93,7 @@ local function answer_to(id, label, weight)
   return of_unshown(id, value, label, weight)
 end
 
--- When that of a label was shown, of one that was closed without a click about when; nil where nobody waits for it.
+-- When the prediction of a label was shown; approximately, if it was closed without a click; nil if it is not pending.
 local function shown_at(value, label)
   local kind = value and kind_of(value)
   if kind == 'i' then return since(value) end

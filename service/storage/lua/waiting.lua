@@ -120,7 +120,7 @@ local function put_after(former, id, value)
   if at < comes_at(kind_of(former), since(former)) then
     list(id, value)
   else
-    change(kind .. at, 0) -- so that the index tells since when impressions are open
+    change(kind .. at, 0) -- so that the index shows since when impressions are open
   end
 end
 
