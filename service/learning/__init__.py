@@ -1,1 +1,1 @@
-"""The learner of each model: from its log to its commits."""
+"""The learner of each model, from its log to its commits."""

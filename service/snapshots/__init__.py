@@ -1,1 +1,1 @@
-"""Snapshots of models: taken, kept, compared, restored, taken away."""
+"""Snapshots of models: take, store, compare, restore and export."""

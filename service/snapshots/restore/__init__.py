@@ -1,1 +1,1 @@
-"""A snapshot becomes a model's state."""
+"""Restoring of snapshots, rebuilding, and creation of models from them."""

@@ -1,1 +1,1 @@
-"""Where snapshots and archived logs are stored, and how."""
+"""Storage of snapshots and archived logs."""

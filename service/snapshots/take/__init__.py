@@ -1,1 +1,1 @@
-"""Snapshots of the model that a learner leads."""
+"""Taking of snapshots by the leading learner."""

@@ -1,4 +1,4 @@
-"""What a learner tells of its model between commits: how often, and how much at a time."""
+"""Publishing by a learner between commits: how often, and how much at a time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def stored(mirror: Mirror, field: bytes) -> Any:
     return None if text is None else json.loads(text)
 
 
-async def test_all_work_of_a_turn_counts_and_is_followed_by_twenty_times_as_much_rest(mirror: Mirror) -> None:
+async def test_each_turn_is_followed_by_a_pause_of_twenty_times_its_work(mirror: Mirror) -> None:
     clock = Clock()
     publisher = EvaluationPublisher("clicks", WorkingMetrics(clock), clock)
     publisher.restart(sliced=True)
@@ -106,7 +106,7 @@ async def test_all_work_of_a_turn_counts_and_is_followed_by_twenty_times_as_much
     assert await stored(mirror, FIGURES) is not None
 
 
-async def test_slices_are_told_a_few_at_a_time_and_stored_together_with_the_next_report(
+async def test_slices_are_published_in_pieces_and_stored_together(
     mirror: Mirror,
 ) -> None:
     clock = Clock()
@@ -131,29 +131,29 @@ async def test_slices_are_told_a_few_at_a_time_and_stored_together_with_the_next
     assert b'value="a7",window="1h"} 300.0' in metrics.render()
 
 
-async def test_reports_go_on_while_the_slices_are_told_less_often(mirror: Mirror) -> None:
+async def test_reports_are_published_more_often_than_slices(mirror: Mirror) -> None:
     clock = Clock()
     publisher = EvaluationPublisher("clicks", Metrics(), clock)
     publisher.restart(sliced=True)
     evaluations = evaluations_of(200)
-    told = []
+    published = []
     for t in range(15):
         mirror.replica.state.t = t
         publisher.mark_changed()
         for _ in range(200):  # the clock stands still: each turn is at once
             await publisher.turn(evaluations, mirror)
         report = await stored(mirror, FIGURES)
-        told.append((report["t"], report["slices_t"]))
+        published.append((report["t"], report["slices_t"]))
         clock.now += REPORT_EVERY_SECONDS
-    assert [t for t, _ in told] == list(range(15))
-    assert {slices_t for _, slices_t in told if slices_t is not None} == {
+    assert [t for t, _ in published] == list(range(15))
+    assert {slices_t for _, slices_t in published if slices_t is not None} == {
         0,
         round(SLICES_EVERY_SECONDS),
         round(2 * SLICES_EVERY_SECONDS),
     }
 
 
-async def test_of_a_model_without_slices_none_are_stored(mirror: Mirror) -> None:
+async def test_a_model_without_slices_stores_none(mirror: Mirror) -> None:
     clock = Clock()
     publisher = EvaluationPublisher("clicks", Metrics(), clock)
     publisher.restart(sliced=False)

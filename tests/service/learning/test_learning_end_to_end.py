@@ -1,4 +1,4 @@
-"""From an update to the state, the commits and the mirrors, without HTTP."""
+"""Updates up to the state, the commits and the mirrors, without HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_an_update_is_learned_when_its_reply_arrives(system: System) -> No
     assert predicted(model) > before
 
 
-async def test_the_state_is_bit_for_bit_a_pass_over_the_log_however_it_was_batched(system: System) -> None:
+async def test_the_state_equals_a_pass_over_the_log_for_any_batching(system: System) -> None:
     system.learn()
     model = await system.model()
     for start in range(50):
@@ -72,7 +72,7 @@ async def test_requests_that_arrive_together_share_an_append(system: System) -> 
     assert len(entries) <= 3
 
 
-async def test_without_a_learner_an_update_is_durable_and_says_that_it_is_not_learned(
+async def test_without_a_learner_an_update_is_durable_but_not_learned(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey, update_timeout_seconds=0.2)) as system:
@@ -83,7 +83,7 @@ async def test_without_a_learner_an_update_is_durable_and_says_that_it_is_not_le
         await until(lambda: model.mirror.replica.state.t == 1)
 
 
-async def test_a_repeated_event_is_learned_once_and_tells_the_first_probability(system: System) -> None:
+async def test_a_repeated_event_returns_the_first_probability(system: System) -> None:
     system.learn()
     model = await system.model()
     (first,) = await system.update(model, event_ids=True)
@@ -119,7 +119,7 @@ async def test_commits_change_a_bounded_number_of_slots(
         await assert_state_is_a_pass_over_the_log(system.topology)
 
 
-async def test_creating_the_same_model_again_changes_nothing_and_another_is_a_conflict(
+async def test_creating_a_model_again_is_idempotent_or_a_conflict(
     system: System,
 ) -> None:
     config = ModelConfig.from_json({"hyper": {"l1": 1.0}})
@@ -131,7 +131,7 @@ async def test_creating_the_same_model_again_changes_nothing_and_another_is_a_co
         await system.models.create("m", ModelConfig())
 
 
-async def test_a_deleted_model_is_unknown_and_leaves_no_key_but_expiring_buckets(system: System) -> None:
+async def test_a_deleted_model_leaves_only_expiring_keys(system: System) -> None:
     system.learn()
     model = await system.model()
     await system.update(model, 10, event_ids=True)
@@ -145,7 +145,7 @@ async def test_a_deleted_model_is_unknown_and_leaves_no_key_but_expiring_buckets
     assert left == []
 
 
-async def test_a_model_created_anew_starts_empty(system: System) -> None:
+async def test_a_recreated_model_starts_empty(system: System) -> None:
     system.learn()
     await system.update(await system.model(), 10)
     await system.models.delete("clicks")
@@ -155,7 +155,7 @@ async def test_a_model_created_anew_starts_empty(system: System) -> None:
     assert (result.status, result.probability) == ("learned", 0.5)
 
 
-async def test_a_model_that_was_updated_and_deleted_keeps_no_connection(system: System) -> None:
+async def test_a_deleted_model_leaves_no_connection_open(system: System) -> None:
     async def one_life(name: str) -> None:
         await system.update(await system.model(name=name), wait=False)
         await system.models.delete(name)

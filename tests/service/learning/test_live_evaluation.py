@@ -1,4 +1,4 @@
-"""The evaluation that the learner keeps with its commits."""
+"""The evaluation that the learner stores with its commits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def update(system: System, model: OpenModel, count: int, start: int = 0) -
     await system.submit(model, new, wait=True)
 
 
-async def test_nothing_is_counted_twice_whoever_learns(system: System) -> None:
+async def test_a_new_learner_counts_nothing_twice(system: System) -> None:
     model = await system.model(SLICED)
     learning = system.learn()
     await update(system, model, 200)
@@ -56,7 +56,7 @@ async def test_nothing_is_counted_twice_whoever_learns(system: System) -> None:
     assert {name.value for name in evaluation.names.values()} == {f"a{i}" for i in range(13)}
 
 
-async def test_values_that_another_process_brings_are_known_before_their_first_example(
+async def test_slice_values_of_another_process_are_known_in_time(
     system: System, valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     config = ModelConfig.from_json({"evaluation": {"slices": ["ad"]}})
@@ -88,7 +88,7 @@ async def test_served_predictions_are_evaluated_by_what_was_served(system: Syste
     assert evaluation.served.figures("all").examples == 200
 
 
-async def test_a_damaged_evaluation_begins_anew_and_learning_goes_on(system: System) -> None:
+async def test_a_damaged_evaluation_restarts_and_learning_continues(system: System) -> None:
     model = await system.model(SLICED)
     learning = system.learn()
     await update(system, model, 50)
@@ -106,9 +106,7 @@ async def test_a_damaged_evaluation_begins_anew_and_learning_goes_on(system: Sys
 
 
 @pytest.mark.parametrize("kept", [False, True])
-async def test_a_state_that_is_loaded_whole_begins_another_evaluation_unless_it_is_to_go_on(
-    system: System, kept: bool
-) -> None:
+async def test_a_bulk_load_restarts_the_evaluation_unless_kept(system: System, kept: bool) -> None:
     model = await system.model(SLICED)
     learning = system.learn()
     await update(system, model, 50)

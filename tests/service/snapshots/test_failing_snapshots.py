@@ -1,4 +1,4 @@
-"""A snapshot that cannot be written: who asked is told, it is counted by its reason, and learning goes on."""
+"""A snapshot that cannot be written is reported and counted by its reason, and learning continues."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ async def object_server(monkeypatch: pytest.MonkeyPatch, put: Answer) -> AsyncIt
 
 
 def failures(system: System, reason: str) -> float:
-    told = system.metrics.render().decode()
-    found = re.search(rf'ftrl_snapshot_failures_total{{model="clicks",reason="{reason}"}} (\S+)', told)
+    metrics = system.metrics.render().decode()
+    found = re.search(rf'ftrl_snapshot_failures_total{{model="clicks",reason="{reason}"}} (\S+)', metrics)
     return float(found[1]) if found else 0.0
 
 
-async def test_a_fault_of_the_service_itself_is_told_counted_and_learning_goes_on(
+async def test_an_internal_error_is_reported_and_learning_continues(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey)) as system:
@@ -81,7 +81,7 @@ async def test_a_fault_of_the_service_itself_is_told_counted_and_learning_goes_o
         assert (await take(system, model))["t"] == 10
 
 
-async def test_a_store_whose_server_breaks_off_an_upload_is_told_and_counted(
+async def test_an_aborted_upload_is_reported_and_counted(
     valkey: ServerProcess, make_settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,7 +103,7 @@ async def test_a_store_whose_server_breaks_off_an_upload_is_told_and_counted(
         assert (await stored(system.topology)).state.t == 10
 
 
-async def test_a_learner_that_is_stopped_gives_up_a_store_that_hangs_and_leaves_the_request_to_the_next(
+async def test_a_stopped_learner_leaves_the_request_to_the_next(
     valkey: ServerProcess, make_settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploading, stop = asyncio.Event(), asyncio.Event()
@@ -138,7 +138,7 @@ async def system_behind(proxy: Proxy, settings: Settings) -> AsyncIterator[tuple
         yield system, model
 
 
-async def test_an_answer_that_the_server_does_not_take_is_sent_again_without_another_snapshot(
+async def test_a_lost_reply_is_sent_again_without_another_snapshot(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
@@ -150,7 +150,7 @@ async def test_an_answer_that_the_server_does_not_take_is_sent_again_without_ano
         assert [entry.id for entry in catalogue(system).entries()] == [taken["id"]]
 
 
-async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_another_snapshot(
+async def test_a_refused_reply_is_sent_again_without_another_snapshot(
     valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
@@ -167,7 +167,7 @@ async def test_an_answer_that_a_full_server_refuses_is_sent_again_without_anothe
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
-def test_a_full_disk_is_told_counted_and_learning_goes_on(valkey: ServerProcess, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_learning_continues(valkey: ServerProcess, tmp_path: Path) -> None:
     service = ServingProcess("serve", directory=tmp_path, FTRL_REDIS_URL=valkey.url)
     try:
         service.wait_until_ready()
@@ -184,7 +184,7 @@ def test_a_full_disk_is_told_counted_and_learning_goes_on(valkey: ServerProcess,
         service.remove()
 
 
-async def test_a_fault_of_which_nobody_waits_to_hear_is_logged(
+async def test_an_error_of_a_background_task_is_logged(
     valkey: ServerProcess, make_settings: SettingsFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     of_model = tmp_path / "snapshots" / "clicks"

@@ -1,4 +1,4 @@
-"""What left the log is in the archive, and serves rebuilds and restores as the log would."""
+"""Archived log entries serve rebuilds and restores like the log itself."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_old_segments_go(system: System) -> None:
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(20, 30)]
 
 
-async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: System) -> None:
+async def test_old_segments_of_a_deleted_model_are_removed(system: System) -> None:
     model = await system.model(CONFIG)
     await system.update(model, 10)
     deleted = LogArchive(open_store(system.settings.snapshot_store), model.name, "0123456789abcdef")
@@ -133,7 +133,7 @@ async def test_old_segments_of_a_model_of_that_name_that_was_deleted_go(system: 
     assert [(one.first, one.end) for one in archive(system, model).segments()] == [(0, 10)]
 
 
-async def test_what_a_server_has_lost_and_got_anew_replaces_what_was_archived(system: System) -> None:
+async def test_entries_appended_after_a_loss_replace_archived_ones(system: System) -> None:
     model = await system.model(CONFIG)
     await system.update(model, 10)
     entries = [RawEntry(model.mirror.replica.applied.before(), [b"n", b"5", b"e", b""])]
@@ -142,7 +142,7 @@ async def test_what_a_server_has_lost_and_got_anew_replaces_what_was_archived(sy
     assert [(one.first, one.end) for one in segments] == [(0, 10)]
 
 
-async def test_without_an_archive_a_trimmed_log_is_told(
+async def test_without_an_archive_a_trimmed_log_is_reported(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey)) as system:

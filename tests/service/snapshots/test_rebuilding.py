@@ -39,7 +39,7 @@ async def test_the_whole_log_makes_the_state(system: System, model: OpenModel) -
     assert (result.start, result.examples, result.t, result.difference) == ("nothing", 60, 60, "")
 
 
-async def test_a_trimmed_log_makes_it_from_the_first_snapshot_that_it_reaches(
+async def test_a_trimmed_log_rebuilds_from_the_first_snapshot_in_reach(
     system: System, model: OpenModel
 ) -> None:
     await take(system, model)
@@ -54,7 +54,7 @@ async def test_a_trimmed_log_makes_it_from_the_first_snapshot_that_it_reaches(
 
 
 @pytest.mark.parametrize("replay_log", [False, True])
-async def test_a_restored_state_is_made_from_the_snapshot_that_it_began_with(
+async def test_a_restored_state_is_rebuilt_from_its_base(
     system: System, model: OpenModel, replay_log: bool
 ) -> None:
     taken = await take(system, model)
@@ -88,7 +88,7 @@ async def test_a_clone_is_made_from_what_it_began_with(
     assert (result.examples, result.t, result.difference) == (10, 70, "")
 
 
-async def test_a_clone_is_made_although_the_index_does_not_take_its_name(
+async def test_a_clone_is_created_even_if_the_index_refuses_its_name(
     valkey: ServerProcess, system: System, model: OpenModel
 ) -> None:
     async with Proxy(valkey.socket_path) as proxy:
@@ -100,7 +100,7 @@ async def test_a_clone_is_made_although_the_index_does_not_take_its_name(
     assert "copy" in await system.models.names()
 
 
-async def test_a_clone_keeps_what_it_began_with_where_nobody_heard_that_it_was_made(
+async def test_a_clone_keeps_its_base_if_the_reply_was_lost(
     valkey: ServerProcess, system: System, model: OpenModel
 ) -> None:
     async with Proxy(valkey.socket_path) as proxy:
@@ -160,9 +160,11 @@ def test_a_file_makes_the_state_too(valkey: ServerProcess, tmp_path: Path) -> No
         return done.returncode, done.stdout + done.stderr
 
     assert ftrl("replay", str(file), "--offline")[0] == 0
-    code, told = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
-    assert told == "equal: nothing and 50 examples make the state of clicks bit for bit (t = 50, 13 slots)\n"
+    code, output = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
+    assert (
+        output == "equal: nothing and 50 examples make the state of clicks bit for bit (t = 50, 13 slots)\n"
+    )
     file.write_text("".join(json.dumps(one) + "\n" for one in some_examples(49)))
-    code, told = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
+    code, output = ftrl("rebuild", "--snapshot", "nothing", "--file", str(file))
     assert code == 1
-    assert "clicks differs from what nothing and 49 examples make:" in told
+    assert "clicks differs from what nothing and 49 examples make:" in output

@@ -84,7 +84,7 @@ async def test_from_now_on_the_model_is_the_snapshot(system: System, model: Open
 
 
 @pytest.mark.parametrize("replay_log", [False, True])
-async def test_the_newest_is_restored_as_often_as_it_is_asked_for_and_can_be_taken_back(
+async def test_restoring_the_newest_is_repeatable_and_can_be_undone(
     system: System, model: OpenModel, replay_log: bool
 ) -> None:
     taken = await take(system, model)
@@ -102,9 +102,7 @@ async def test_the_newest_is_restored_as_often_as_it_is_asked_for_and_can_be_tak
     assert await digest(system) == good
 
 
-async def test_what_a_restore_saved_is_not_the_newest_also_where_nothing_else_is_left(
-    system: System, model: OpenModel
-) -> None:
+async def test_a_snapshot_saved_by_a_restore_is_never_the_newest(system: System, model: OpenModel) -> None:
     taken = await take(system, model)
     await restored(system)
     catalogue(system).delete(catalogue(system).find(taken["id"]))
@@ -154,7 +152,7 @@ async def test_the_log_is_learned_again_with_other_hyperparameters(system: Syste
 
 
 @pytest.mark.parametrize("replay_log", [False, True])
-async def test_updates_during_a_restore_are_neither_lost_nor_learned_twice(
+async def test_updates_during_a_restore_are_learned_exactly_once(
     system: System, model: OpenModel, replay_log: bool
 ) -> None:
     taken = await take(system, model)
@@ -194,9 +192,7 @@ async def keep_predicting(model: OpenModel, until: asyncio.Task[int]) -> int:
     return count
 
 
-async def test_of_two_restores_at_once_one_wins_and_the_other_is_told(
-    system: System, model: OpenModel
-) -> None:
+async def test_of_two_concurrent_restores_one_is_refused(system: System, model: OpenModel) -> None:
     first, one = await take(system, model), await digest(system)
     await system.update(model, 40, start=60)
     second, two = await take(system, model), await digest(system)
@@ -211,7 +207,7 @@ async def test_of_two_restores_at_once_one_wins_and_the_other_is_told(
     await assert_one_state_is_left(system.client)
 
 
-async def test_a_restore_while_the_learner_dies_is_learned_on_by_the_next(
+async def test_the_next_learner_continues_from_a_restore(
     valkey: ServerProcess, make_settings: SettingsFactory, system: System, proxy: Proxy
 ) -> None:
     learning = system.learn()
@@ -267,7 +263,7 @@ async def test_a_log_that_is_trimmed_while_it_is_replayed_is_noticed(
     await assert_one_state_is_left(system.client)
 
 
-async def test_the_log_of_a_deleted_model_cannot_be_learned_again_but_its_snapshot_can_be_restored(
+async def test_a_snapshot_of_a_deleted_model_is_restored_without_its_log(
     system: System, model: OpenModel
 ) -> None:
     taken, then = await take(system, model), await digest(system)
@@ -380,7 +376,7 @@ async def test_a_lost_reply_changes_nothing_in_the_end(
     await assert_one_state_is_left(system.client)
 
 
-async def test_a_restore_of_which_nobody_knows_is_called_unknown(
+async def test_a_restore_with_unknown_outcome_is_reported_as_unknown(
     system: System, model: OpenModel, proxy: Proxy
 ) -> None:
     taken = await take(system, model)
@@ -415,9 +411,7 @@ async def evaluated(system: System, model: OpenModel) -> int:
     return int(json.loads(packed or "{}")["sources"]["progressive"]["windows"]["all"]["examples"])
 
 
-async def test_what_is_saved_before_a_restore_is_state_and_evaluation_of_one_commit(
-    system: System, model: OpenModel
-) -> None:
+async def test_the_state_saved_before_a_restore_is_consistent(system: System, model: OpenModel) -> None:
     taken = await take(system, model)
     updating = asyncio.create_task(keep_updating(system, model, 60, 60))
     done = [await restored(system, taken["id"]) for _ in range(4)]

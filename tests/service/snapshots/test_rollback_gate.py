@@ -1,4 +1,4 @@
-"""A model goes back to its good snapshot by itself when it has become worse, once, and only then."""
+"""A model that has become worse is rolled back to its good snapshot, once."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     assert (rollbacks(system), (await stored(system.topology)).generation) == (0, 1)
 
 
-async def test_a_return_that_was_broken_off_does_not_count_as_the_one_that_there_is(
+async def test_an_interrupted_rollback_may_be_tried_again(
     valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = make_settings(valkey)
@@ -182,7 +182,7 @@ def losses_of(
     return losses
 
 
-def test_the_difference_is_paired_by_weight_and_without_what_was_skipped() -> None:
+def test_the_difference_is_weighted_and_leaves_out_skipped_examples() -> None:
     live = [1.0, -2.0, np.nan, 0.5]
     verdict = losses_of(live, [1, 1, 1, 0], [0, 0, 1, 0], [1.0, 2.0, 50.0, 1.0]).verdict()
     losses = np.log1p(np.exp([-1.0, 2.0, 0.5]))
@@ -243,7 +243,7 @@ def test_a_bad_section_is_refused_by_its_path(section: Any, path: str) -> None:
     assert str(refused.value).startswith(f"{path}: ")
 
 
-def test_the_section_is_off_by_default_and_stored_only_when_it_is_on() -> None:
+def test_the_section_is_off_by_default_and_then_not_stored() -> None:
     assert ModelConfig().snapshots.auto_rollback is None
     assert "snapshots" not in ModelConfig().canonical()
     on = ModelConfig.from_json({"snapshots": {"auto_rollback": {}}})

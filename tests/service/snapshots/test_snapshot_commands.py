@@ -149,9 +149,7 @@ CONTRACTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("body", CONTRACTS)
-def test_the_reader_without_packages_predicts_what_the_service_does(
-    store: Store, body: dict[str, Any]
-) -> None:
+def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dict[str, Any]) -> None:
     config = ModelConfig.from_json(body)
     encoder, rng = FeatureEncoder(config.hashing), random.Random(1)
     features = [some_features(rng) for _ in range(400)]
@@ -234,5 +232,5 @@ def test_a_running_model_is_saved_and_restored(
     assert done.returncode == 0, done.stderr
     assert click() > second
     assert "no snapshot" in ftrl("restore", "bad", "--from-now").stderr
-    nobody = ftrl("create", "--model", "nobody")
-    assert (nobody.returncode, nobody.stderr) == (1, "ftrl: There is no model 'nobody'.\n")
+    missing = ftrl("create", "--model", "absent")
+    assert (missing.returncode, missing.stderr) == (1, "ftrl: There is no model 'absent'.\n")

@@ -91,7 +91,7 @@ def test_an_upload_streams_in_parts_and_needs_no_room_on_a_disk(s3: ObjectStore)
 
 
 @pytest.mark.parametrize("pieces", [1, 20])
-def test_an_upload_that_breaks_off_leaves_what_there_was_and_no_parts(s3: ObjectStore, pieces: int) -> None:
+def test_an_aborted_upload_changes_nothing_and_leaves_no_parts(s3: ObjectStore, pieces: int) -> None:
     def break_off(file: BinaryIO) -> None:
         file.writelines(os.urandom(1_000_000) for _ in range(pieces))
         raise OSError("broken off")
@@ -100,7 +100,7 @@ def test_an_upload_that_breaks_off_leaves_what_there_was_and_no_parts(s3: Object
     for name in ("one", "two"):
         with pytest.raises(OSError, match="broken off"):
             s3.put(name, break_off)
-    gc.collect()  # what becomes of a file that nobody closed
+    gc.collect()  # closes files that were left open
     assert s3.names("") == {"one": 6}
     bucket = s3._root.partition("/")[0]  # type: ignore[attr-defined]
     left = s3._files.call_s3("list_multipart_uploads", Bucket=bucket)  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def test_a_snapshot_is_written_listed_tagged_read_and_deleted(store: ObjectStore
         catalogue.find("good")
 
 
-def test_a_snapshot_of_the_time_before_revisions_had_marks_is_read_under_its_old_name(
+def test_a_snapshot_with_a_revision_without_mark_is_read(
     store: ObjectStore,
 ) -> None:
     snapshot = sample()
@@ -140,12 +140,12 @@ def test_a_snapshot_of_the_time_before_revisions_had_marks_is_read_under_its_old
     assert catalogue.load(entry).header == old.header
 
 
-def test_folders_are_told_from_what_lies_beside_them(store: ObjectStore) -> None:
+def test_folders_are_distinguished_from_objects(store: ObjectStore) -> None:
     for name in ("clicks/one", "clicks/log-a/1", "clicks/log-a/2", "clicks/log-b/deep/1", "other/log-c/1"):
         store.put(name, lambda file: file.write(b"content"))
     assert sorted(store.folders("clicks/")) == ["log-a", "log-b"]
     assert list(store.names("clicks/")) == ["one"]
-    assert store.folders("nobody/") == []
+    assert store.folders("absent/") == []
 
 
 def test_the_newest_and_the_tagged_are_kept(store: ObjectStore) -> None:
@@ -183,9 +183,7 @@ class Interrupted(DirectoryStore):
 
 @pytest.mark.parametrize("at", range(7))
 @pytest.mark.parametrize("first", ["tag", "retain"])
-def test_a_tag_that_meets_retention_is_kept_with_its_snapshot_or_refused(
-    directory: Path, first: str, at: int
-) -> None:
+def test_a_tag_set_during_retention_is_effective_or_refused(directory: Path, first: str, at: int) -> None:
     plain = Catalogue(DirectoryStore(directory), "clicks")
     old, _ = (plain.write(sample(10, commit=i)) for i in range(2))
     tagged: list[bool] = []
@@ -243,7 +241,7 @@ def test_a_snapshot_that_goes_or_is_gone_cannot_be_tagged(store: ObjectStore) ->
     assert store.names("clicks/") == {}
 
 
-def test_a_snapshot_that_is_deleted_while_all_are_listed_is_left_out(store: ObjectStore) -> None:
+def test_a_snapshot_deleted_during_a_listing_is_left_out(store: ObjectStore) -> None:
     catalogue = Catalogue(store, "clicks")
     first, second = (catalogue.write(sample(10, commit=i)) for i in range(2))
 
@@ -269,9 +267,7 @@ def catalogue(directory: Path) -> Catalogue:
     return Catalogue(open_store(directory.as_uri()), "clicks")
 
 
-def test_a_clock_that_was_set_back_does_not_make_the_newest_snapshot_the_oldest(
-    catalogue: Catalogue, directory: Path
-) -> None:
+def test_snapshots_stay_in_order_if_the_clock_is_set_back(catalogue: Catalogue, directory: Path) -> None:
     before = catalogue.write(sample(10, commit=1))
     future = datetime.now(UTC) + timedelta(days=400)
     moved = before.id.replace(before.id[:22], future.strftime("%Y%m%dT%H%M%S%fZ"))
@@ -318,9 +314,7 @@ except StoreUnavailable as failure:
 """
 
 
-def test_a_disk_that_is_full_leaves_the_snapshots_there_were_and_nothing_else(
-    catalogue: Catalogue, directory: Path
-) -> None:
+def test_a_full_disk_leaves_only_the_existing_snapshots(catalogue: Catalogue, directory: Path) -> None:
     kept = catalogue.write(sample(10))
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(directory)],
@@ -333,7 +327,7 @@ def test_a_disk_that_is_full_leaves_the_snapshots_there_were_and_nothing_else(
     assert [path.name for path in (directory / "clicks").iterdir()] == [f"{kept.id}.safetensors.zst"]
 
 
-def test_a_writer_that_was_killed_leaves_nothing_that_is_read_and_later_nothing(
+def test_partial_files_of_a_killed_writer_are_ignored_and_removed(
     catalogue: Catalogue, directory: Path
 ) -> None:
     (directory / "clicks").mkdir(parents=True)
@@ -384,7 +378,7 @@ def test_a_bad_tag_is_refused(catalogue: Catalogue, tag: str) -> None:
         catalogue.tag(Entry("x", (), 0), tag)
 
 
-def test_a_snapshot_that_is_deleted_before_it_is_read_is_not_there(catalogue: Catalogue) -> None:
+def test_a_snapshot_deleted_before_it_is_read_is_unknown(catalogue: Catalogue) -> None:
     entry = catalogue.write(sample(10))
     catalogue.delete(entry)
     catalogue.delete(entry)

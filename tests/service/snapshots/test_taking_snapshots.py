@@ -1,4 +1,4 @@
-"""The learner takes snapshots: when they are due, when asked, at its end; and learns on meanwhile."""
+"""The learner takes snapshots by schedule, on request and at its end, and goes on learning meanwhile."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ async def assert_equals_the_state(system: System) -> None:
     assert header.nonzero == replica.state.nonzero(replica.config.hyper)
 
 
-async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: System) -> None:
+async def test_a_requested_snapshot_is_the_current_state(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
     await system.update(model, 50)
-    told = await figures_of(system, model, 50)
+    stored_figures = await figures_of(system, model, 50)
     taken = await take(system, model, "good")
     await assert_equals_the_state(system)
     assert (taken["t"], taken["tags"], taken["reason"]) == (50, ["good"], "request")
-    assert taken["evaluation"]["sources"] == told["sources"]
+    assert taken["evaluation"]["sources"] == stored_figures["sources"]
     assert json.loads(json.dumps(taken)) == taken
     await system.update(model, 10, start=50)
     assert (await take(system, model))["t"] == 60
@@ -51,7 +51,7 @@ async def test_a_snapshot_that_is_asked_for_is_the_state_of_that_moment(system: 
 
 
 async def figures_of(system: System, model: OpenModel, t: int) -> dict[str, Any]:
-    """Once the learner has told those of so many rounds."""
+    """Wait until the learner has published the figures of round t."""
 
     async def figures() -> dict[str, Any] | None:
         packed = await system.client.hget(model.mirror.replica.keys.evaluation, "figures")
@@ -61,7 +61,7 @@ async def figures_of(system: System, model: OpenModel, t: int) -> dict[str, Any]
     return await until(figures)
 
 
-async def test_who_leads_again_asks_again_what_the_store_has_and_nothing_is_left_of_the_first_asking(
+async def test_leading_again_cancels_the_earlier_lookup(
     system: System,
 ) -> None:
     model = await system.model(CONFIG)
@@ -93,7 +93,7 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
     assert [json.loads(reply)["id"] for (reply,) in replies] == [only.id] * 5
 
 
-async def test_snapshots_during_load_are_each_a_pass_over_the_log_so_far(system: System) -> None:
+async def test_snapshots_under_load_each_equal_a_pass_over_the_log(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
     await system.update(model, 1)
@@ -130,7 +130,7 @@ def newest_t(system: System) -> int:
     return catalogue(system).header(entries[-1]).t if entries else 0
 
 
-async def test_snapshots_come_every_so_often_while_there_is_something_new(
+async def test_snapshots_are_taken_at_intervals_if_anything_changed(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey, snapshot_seconds=0.1)) as system:
@@ -159,7 +159,7 @@ async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
     assert reasons(system) == ["shutdown", "request"]
 
 
-async def test_a_model_that_learned_nothing_since_it_was_cloned_is_not_saved_again(system: System) -> None:
+async def test_an_unchanged_clone_is_not_saved_again(system: System) -> None:
     learning = system.learn()
     await system.update(await system.model(CONFIG), 20)
     store, sparser = SnapshotStore(system.settings), {"hyper": {"l1": 3.0}}
@@ -176,7 +176,7 @@ async def test_a_model_that_learned_nothing_since_it_was_cloned_is_not_saved_aga
     assert reasons(system, "sparser") == ["clone of clicks", "shutdown"], "no snapshot has its configuration"
 
 
-async def test_a_model_that_learned_nothing_since_it_was_restored_is_not_saved_again(
+async def test_an_unchanged_restored_model_is_not_saved_again(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey)) as system:
@@ -224,28 +224,28 @@ async def test_a_deleted_model_is_not_saved(system: System) -> None:
     assert catalogue(system).entries() == []
 
 
-async def test_without_a_learner_the_one_who_asks_is_told(system: System) -> None:
+async def test_without_a_learner_a_request_fails(system: System) -> None:
     model = await system.model(CONFIG)
     with pytest.raises(NoLearner, match="No learner of model 'clicks' took the snapshot"):
         await take(system, model)
     assert not await system.client.exists(model.mirror.replica.keys.snapshot_requests)
 
 
-async def test_without_a_learner_the_one_who_asks_is_told_also_where_no_call_may_last_long(
+async def test_without_a_learner_a_request_fails_with_short_timeouts_too(
     system: System,
 ) -> None:
     keys = (await system.model(CONFIG)).mirror.replica.keys
     impatient = system.settings.model_copy(update={"redis_timeout_seconds": 0.2})
     async with asyncio.timeout(60), open_channel(impatient) as channel:
-        told = False
-        while not told:
+        refused = False
+        while not refused:
             with contextlib.suppress(*CONNECTION_FAILURES):  # of a busy machine
                 with pytest.raises(NoLearner):
                     await request_snapshot(channel, keys, "request")
-                told = True
+                refused = True
 
 
-async def test_a_store_that_fails_is_told_counted_and_learning_goes_on(
+async def test_a_failing_store_is_reported_and_learning_continues(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(valkey)
@@ -262,7 +262,7 @@ async def test_a_store_that_fails_is_told_counted_and_learning_goes_on(
         assert (await stored(system.topology)).state.t == 10
 
 
-async def test_the_metrics_tell_of_the_newest_snapshot(system: System) -> None:
+async def test_the_metrics_describe_the_newest_snapshot(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
     await system.update(model, 5)
