@@ -67,7 +67,7 @@ def test_snapshots_are_listed_shown_tagged_and_deleted(store: Store, pair: tuple
     assert pair[1].id[:20] in store.ftrl("list")
     assert json.loads(store.ftrl("show", "good"))["revision"] == "01234567-0-1-746f6b65"
     store.ftrl("tag", "good", "good", "--remove")
-    assert "no snapshot of model 'clicks'" in store.ftrl("show", "good", code=1)
+    assert "has no snapshot with the id or tag 'good'" in store.ftrl("show", "good", code=1)
     assert store.ftrl("delete", "newest") == f"deleted {pair[1].id}\n"
     assert [entry.id for entry in store.catalogue.entries()] == [pair[0].id]
 
