@@ -106,6 +106,7 @@ class Wire(asyncio.Protocol):
         self.is_open = False
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(failure)
+            self._answered.exception()  # a caller that was cancelled meanwhile does not retrieve it
 
 
 MAX_REDIRECTIONS = 5
