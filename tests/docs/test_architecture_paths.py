@@ -10,8 +10,12 @@ from tests.support.shared_data import REPOSITORY
 from tests.support.trace import NOT_COUNTED, Trace, trace
 
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
-MAX_FILES = {"predict": 12}
-HEADINGS = {"predict": "One prediction, file by file"}
+MAX_FILES = {"predict": 12, "update": 30, "restore": 30}
+HEADINGS = {
+    "predict": "One prediction, file by file",
+    "update": "One update, file by file",
+    "restore": "One restore, file by file",
+}
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +24,9 @@ def traced() -> Trace:
 
 
 def documented(heading: str) -> list[str]:
-    """The Python files in a section's numbered list, in the order of their first mention."""
+    """The Python file that begins each item of a section's numbered list."""
     text = ARCHITECTURE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return list(dict.fromkeys(re.findall(r"`((?:service|model_core)/[\w/]+\.py)`", text)))
+    return re.findall(r"^\d+\. `([\w/]+\.py)`", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("request_name", HEADINGS)

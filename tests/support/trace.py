@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,7 +35,7 @@ PACKAGES = ("service", "model_core")
 NOT_COUNTED = ("model_core/kernels/",)
 SERVER = "service/api/server/"
 LEARNER, MIRROR = "learner of default", "mirror of default"  # names of tasks
-REPETITIONS = 5
+REPETITIONS = 7
 EXAMPLE = {"ad": "a17", "campaign": "c3", "site": "news.example", "hour": 14, "tags": ["sport", "video"]}
 
 _request: ContextVar[int] = ContextVar("request", default=0)
@@ -43,7 +44,8 @@ _request: ContextVar[int] = ContextVar("request", default=0)
 class Trace(NamedTuple):
     """Files as paths below the repository.
 
-    They are in the order of their first entry: by the request, then by the learner, then by the mirror.
+    They are those that every repetition enters, in the order of first entry that most repetitions have: by
+    the request, then by the learner, then by the mirror.
     """
 
     predict: list[str]
@@ -112,8 +114,10 @@ class Recorder:
                 request()
             finally:
                 self.recording = 0
-            runs.append(dict.fromkeys(path for files in self._files.values() for path in files))
-        return [path for path in runs[-1] if all(path in run for run in runs)]
+            runs.append(list(dict.fromkeys(path for files in self._files.values() for path in files)))
+        always = set.intersection(*map(set, runs))
+        orders = Counter(tuple(path for path in run if path in always) for run in runs)
+        return list(orders.most_common(1)[0][0])
 
 
 def is_compiled(path: str, function: str) -> bool:
