@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
 from service.errors import FixedAtCreation, StateUnavailable
+from service.models.aliases import Aliases
 from service.models.config.model import checked_config
 from service.models.config.sections import FeedbackConfig
+from service.models.registry import Models, OpenModel
 from service.models.replica import read_meta
 from service.storage.channel import Channel
 from service.storage.records import Meta, ModelKeys
@@ -42,6 +44,29 @@ class Changed(NamedTuple):
     incarnation: str
     config: FeedbackConfig
     stored: bytes
+
+
+async def change_model(
+    models: Models, aliases: Aliases, name: str, sections: Mapping[str, Mapping[str, Any]]
+) -> OpenModel:
+    """Changes a model in place, in this process at once; only `feedback` can change.
+
+    Raises what change_feedback raises, InvalidInput with the path for another section, AliasConflict,
+    UnknownModel, and StateUnavailable, after which the same change may be sent again.
+    """
+    refuse_other_sections(sections)
+    await aliases.refuse(name)
+    try:
+        async with models.channel() as channel:
+            changed = await change_feedback(channel, name, sections.get("feedback", {}))
+        await aliases.remember_former(name, changed.config.longest_wait_seconds)
+    except StateUnavailable as away:
+        raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
+    model = await models.get(name)
+    replica = model.mirror.replica
+    if replica.keys.incarnation == changed.incarnation:
+        replica.take_feedback(changed.stored, changed.config)
+    return model
 
 
 async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any]) -> Changed:

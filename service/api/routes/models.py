@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Body, FastAPI, Response
 from pydantic import TypeAdapter
@@ -21,8 +21,7 @@ from service.api.schemas import ModelDescription, ModelName, ModelNames
 from service.api.security.access import ADMIN, READ, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
-from service.errors import StateUnavailable
-from service.feedback.reconfigure import Changed, change_feedback, refuse_other_sections
+from service.feedback.reconfigure import change_model
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
@@ -90,16 +89,7 @@ def _change_route(services: Services, bodies: BodyReader, settings: LimitSetting
         name = checked_name(call.model)
         asked = _parse_change(call.body)
         refuse_repeated_names(call.body)
-        refuse_other_sections(asked)
-        await services.aliases.refuse(name)
-        try:
-            changed = await _change(services, name, asked.get("feedback", {}))
-        except StateUnavailable as away:
-            raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
-        model = await services.models.get(name)
-        replica = model.mirror.replica
-        if replica.keys.incarnation == changed.incarnation:
-            replica.take_feedback(changed.stored, changed.config)
+        model = await change_model(services.models, services.aliases, name, asked)
         return RawReply(200, (await described(model)).model_dump_json().encode())
 
     return RawRoute(
@@ -114,14 +104,6 @@ def _change_route(services: Services, bodies: BodyReader, settings: LimitSetting
         response_description="It is so from now on, in every process.",
         access=ADMIN,
     )
-
-
-async def _change(services: Services, name: str, fields: dict[str, Any]) -> Changed:
-    """Raises what change_feedback raises; StateUnavailable where Redis is away."""
-    async with services.models.channel() as channel:
-        changed = await change_feedback(channel, name, fields)
-    await services.aliases.remember_former(name, changed.config.longest_wait_seconds)
-    return changed
 
 
 async def _change_model(
