@@ -11,6 +11,7 @@ import resource
 from time import monotonic
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger(__name__)
@@ -74,12 +75,20 @@ class TooManyPipelined(Exception):
     """Stops the parser; uvicorn then answers 400 and closes."""
 
 
+class Tunnel(Exception):
+    """Stops the parser, as TooManyPipelined does: what follows a CONNECT is not HTTP."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection, with a deadline for each request: for its headers, then for the whole of it.
 
     What reads a body keeps a shorter time itself and answers 408; this one is for bodies that nobody reads.
     A caller who takes no answers has none to wait for: while more than the transport's high-water mark is
     unsent, or anything at a close, the next part has to go within `send_seconds`.
+
+    A request to upgrade to another protocol is answered as if it had no header Upgrade (RFC 9110, 7.8). The
+    parser takes all that follows its head for the other protocol and drops the body; the head is therefore
+    parsed again without that header.
     """
 
     of: Connections  # set by `bounded_protocol`
@@ -98,8 +107,19 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Replace uvicorn's, which drops the body of an upgrade that it refuses."""
+        self._unset_keepalive_if_required()
         self._head_began = False
-        super().data_received(data)
+        unread = data
+        while unread:
+            try:
+                self.parser.feed_data(unread)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                unread = self._head_without_upgrade() + unread[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("The request is not valid HTTP/1.1.")
+                return
         if self._reads_head and not self._head_began:  # else most of the data may be of requests before
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
@@ -112,6 +132,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.deadline = monotonic() + self.of.header_seconds
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Tunnel
+            return
         if len(self.pipeline) >= MOST_PIPELINED:
             raise TooManyPipelined
         super().on_headers_complete()
@@ -122,6 +146,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self.deadline = math.inf
 
@@ -160,6 +186,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._end(b"408 Request Timeout")
         else:
             self.transport.abort()
+
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head that was just parsed without its header Upgrade, and begin a new parser."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        # As uvicorn sets it: what follows a request that closes its connection is no error.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return b"\r\n".join([*lines, b"", b""])
 
     def _close_unless_answering(self) -> None:
         if self in self.of.waiting:
