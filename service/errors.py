@@ -101,6 +101,11 @@ class UnsupportedMediaType(ServiceError):
     code = "unsupported_media_type"
 
 
+class UnsupportedContentEncoding(ServiceError):
+    status = 415
+    code = "unsupported_content_encoding"
+
+
 class SlowBody(ServiceError):
     status = 408
     code = "slow_body"

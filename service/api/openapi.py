@@ -90,7 +90,7 @@ _OF_A_MODEL = {
 OF_A_BODY = {
     "_408": "The body was not complete in time.",
     "_413": "The body is too large.",
-    "_415": "The body is not application/json.",
+    "_415": "The body is not application/json, or packed other than by gzip or zstd.",
 }
 MODEL_PROBLEMS = problems(**_OF_A_MODEL)
 AT_ITS_LIMIT = {"_507": "Redis is at its memory limit."}

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.problems import problem_of
 from service.api.security.access import Access
 from service.api.security.guard import Guard
+from service.api.server.content_encoding import unpacker_of
 from service.errors import ServiceError, SlowBody, TooLarge, UnsupportedMediaType
 from service.models.config.model import DEFAULT_MODEL
 from service.telemetry.metrics import Metrics
@@ -91,6 +92,8 @@ class RawRoute(APIRoute):
 
 
 JSON = b"application/json"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LARGE_BYTES = 1 << 16  # unpacking a packed body of this size takes longer than changing to a thread
 _MOST_LENGTH_DIGITS = 15
 
 
@@ -111,22 +114,30 @@ class BodyReader:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read_json(self, scope: Scope, receive: Receive, most_bytes: int) -> bytes:
-        """The whole body; what is left of one that is refused, the server reads and drops.
+        """Return the whole body, unpacked and without a byte order mark (which RFC 8259 lets one ignore).
 
-        Raises UnsupportedMediaType, TooLarge, SlowBody, ClientLeft; the first two before reading if it can.
+        What is left of a body that is refused is read and dropped by the server. Raises UnsupportedMediaType,
+        UnsupportedContentEncoding, TooLarge (these before reading if it can), InvalidInput, SlowBody,
+        ClientLeft.
         """
-        content_type = b""
+        content_type = coding = b""
         for name, value in scope["headers"]:
             if name == b"content-length":
                 if len(value) > _MOST_LENGTH_DIGITS or int(value) > most_bytes:
                     raise _too_large(most_bytes)
             elif name == b"content-type":
                 content_type = value
+            elif name == b"content-encoding":
+                coding = b"%b, %b" % (coding, value) if coding else value
         if content_type != JSON and not _is_json(content_type):
             raise UnsupportedMediaType(
                 "Send the body as JSON, with the header Content-Type: application/json."
             )
-        return await self._read_in_time(receive, most_bytes)
+        unpack = unpacker_of(coding, most_bytes) if coding else None
+        body = await self._read_in_time(receive, most_bytes)
+        if unpack is not None:
+            body = await asyncio.to_thread(unpack, body) if len(body) >= _LARGE_BYTES else unpack(body)
+        return body.removeprefix(_BYTE_ORDER_MARK)
 
     async def _read_in_time(self, receive: Receive, most_bytes: int) -> bytes:
         task = asyncio.current_task()
