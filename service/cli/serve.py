@@ -129,6 +129,11 @@ class Listeners(NamedTuple):
     def descriptors(self) -> tuple[int, ...]:
         return tuple(listener.fileno() for listener in self if listener is not None)
 
+    def close(self) -> None:
+        for listener in self:
+            if listener is not None:
+                listener.close()
+
 
 @contextmanager
 def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterator[Listeners]:
@@ -171,11 +176,10 @@ def _announcing(settings: Settings, listener: socket.socket, workers: int = 1) -
     """Return what announces the address once it answers; if that will take a while, log it now."""
     if not kernels_are_compiled():
         logger.warning("the kernels of this version are compiled first, which takes about a minute")
-    return partial(_announce, settings, listener, workers)
+    return partial(_announce, settings, url_of(listener), workers)
 
 
-def _announce(settings: Settings, listener: socket.socket, workers: int) -> None:
-    url = url_of(listener)
+def _announce(settings: Settings, url: str, workers: int) -> None:
     place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"
     text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {place}"
     if workers > 1:
@@ -230,7 +234,8 @@ def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], 
         grace_seconds = settings.drain_seconds + 2 * settings.shutdown_grace_seconds + 5
         with FirstReady(announce) as ready:
             stages = api_and_learner(settings, listeners.descriptors, ready.writer, metrics.path)
-            await Supervisor(stages, grace_seconds, on_end=metrics.ended).run()
+            # Connections are refused once the workers stop, and not left waiting until the learner has.
+            await Supervisor(stages, grace_seconds, on_end=metrics.ended, on_stop=listeners.close).run()
 
     with MetricsDirectory() as metrics:
         asyncio.run(run(metrics))

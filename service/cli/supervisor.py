@@ -72,10 +72,12 @@ class Supervisor:
         stages: Sequence[Sequence[Child]],
         grace_seconds: float,
         on_end: Callable[[str], None] = lambda _: None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages = stages
         self._grace_seconds = grace_seconds
         self._on_end = on_end  # called with the role of each child that has ended
+        self._on_stop = on_stop  # called before the first stage is stopped, none of which starts again then
         self._processes: set[asyncio.subprocess.Process] = set()
         self._signalled = asyncio.Event()
 
@@ -92,6 +94,7 @@ class Supervisor:
         signalled = asyncio.create_task(self._signalled.wait())
         await asyncio.wait([signalled, *everyone], return_when=asyncio.FIRST_COMPLETED)
         signalled.cancel()
+        self._on_stop()
         for stage, stop in zip(tasks, stops, strict=True):
             stop.set()
             await asyncio.wait(stage)

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -159,3 +160,26 @@ def test_children_do_not_outlive_a_killed_supervisor(service: ServingProcess) ->
     pids = [pid_of(service, role) for role in ("api-1", "api-2", "learner")]
     service.kill9()
     wait_until(lambda: all(is_gone(pid) for pid in pids))
+
+
+@pytest.mark.faults
+def test_connections_are_refused_while_the_learner_still_stops(service: ServingProcess) -> None:
+    host, port = service.wait_until_ready().removeprefix("http://").split(":")
+
+    def refuses() -> bool:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    learner = pid_of(service, "learner")
+    os.kill(learner, signal.SIGSTOP)  # as one that writes its snapshots, for as long as it takes
+    try:
+        service.process.terminate()
+        wait_until(refuses, "connections are refused", seconds=15)
+        assert not is_gone(learner)
+        assert service.process.poll() is None
+    finally:
+        os.kill(learner, signal.SIGCONT)
+    assert service.wait() == 0
