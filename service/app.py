@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -53,8 +52,6 @@ from service.storage.embedded import EmbeddedServer
 from service.storage.health import ServerHealth
 from service.storage.topology import connect
 from service.telemetry.metrics import Metrics
-
-log = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Calibrated click probabilities from a model that learns online, from every click that is sent back.
@@ -135,14 +132,14 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     return Application(entry, api, services.phase, feed.stop)
 
 
-def create_learner_app(settings: Settings, url: str) -> Application:
-    """A learner that runs alone: it answers at `url` how it is, and nothing else."""
+def create_learner_app(settings: Settings) -> Application:
+    """A learner that runs alone: it answers how it is, and nothing else."""
     metrics = Metrics()
     services, lifecycle = build_services(settings, metrics, run_learner=True)
     api = FastAPI(
         title="ftrl-service learner",
         version=__version__,
-        lifespan=lifespan_of(lifecycle, f"the learner's metrics are at {url}/metrics"),
+        lifespan=lifespan_of(lifecycle),
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers=dict.fromkeys(EXPECTED, problem_response),
@@ -171,12 +168,10 @@ def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -
     return services, Lifecycle(services, metrics, partial(default_config, settings), embedded, learners)
 
 
-def lifespan_of(lifecycle: Lifecycle, announcement: str = "") -> Lifespan:
+def lifespan_of(lifecycle: Lifecycle) -> Lifespan:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with lifecycle.run():
-            if announcement:
-                log.info("%s", announcement)
             gc.freeze()  # collections under load need not look through what was loaded by now
             yield
 

@@ -81,7 +81,8 @@ def learn(settings: Settings, supervised_as: SupervisedAs = "") -> None:
 
         # No client waits for a learner's answers, but the next learner waits for its leases.
         at_once = found.model_copy(update={"drain_seconds": 0.0})
-        _run(create_learner_app(found, url_of(listener)), at_once, [listener])
+        announce = partial(logger.info, "the learner's metrics are at %s/metrics", url_of(listener))
+        _run(create_learner_app(found), at_once, [listener], on_start=announce)
 
 
 def _start_logging(settings: Settings, role: str = "") -> None:
@@ -106,12 +107,22 @@ def _stop_with_parent() -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM stops as Ctrl-C does: what was started is stopped, and the exit code is 0."""
+    """Stop at SIGTERM, SIGQUIT and SIGHUP (unless `nohup` ignores it) as at Ctrl-C: what was started is
+    stopped, and the exit code is 0. SIGUSR1 and SIGUSR2, which mean nothing here, do nothing.
+    """
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    def terminate(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # which the server and the supervisor handle in their own ways
+
     signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, terminate)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
     try:
         yield
     except KeyboardInterrupt:
@@ -155,16 +166,31 @@ def listeners_of(settings: Settings, inherited: tuple[int, ...] = ()) -> Iterato
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """A listening socket; `flag` is what sets its port. Raises CommandFailure."""
-    from service.api.server.uvicorn_server import BACKLOG
+    """Return a socket that is bound and not yet listening, so that connections are refused until the server
+    that is given it answers; `flag` is what sets its port. The address `::` is that of IPv4 too.
 
+    Raises CommandFailure.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return _bound(host, port, family)
     except OSError as e:
         raise CommandFailure(
             f"cannot listen on {host}:{port}: {e.strerror or e}; choose another with --host and {flag}"
         ) from e
+
+
+def _bound(host: str, port: int, family: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def url_of(listener: socket.socket) -> str:

@@ -224,7 +224,7 @@ def affordable_connections(wanted: int) -> int:
         if soft != resource.RLIM_INFINITY:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         soft = allowed
-    affordable = min(wanted, max(soft - FILES_FOR_OTHER_THINGS, 64))
+    affordable = min(wanted, max(soft - FILES_FOR_OTHER_THINGS, soft // 4))
     if affordable < wanted:
         log.warning(
             "at most %d connections instead of %d: this process may open %d files (ulimit -n)",

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import socket
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -36,7 +37,13 @@ class HttpServer(uvicorn.Server):
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Listen only now: a port that is bound before has been taken if another process listens there."""
+        try:
+            await super().startup(sockets)
+        except OSError as e:
+            log.error("cannot listen: %s", e.strerror)  # noqa: TRY400
+            await self.lifespan.shutdown()
+            sys.exit(1)
         if self.started:
             self._on_start()
 
