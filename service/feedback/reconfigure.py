@@ -1,8 +1,8 @@
-"""How labels are waited for, changed while predictions wait: one step for all processes.
+"""Changes of the feedback settings of a model while predictions are pending: one step for all processes.
 
-What a model was created with stays in its `config`; what is in force by now is the field `feedback` of its
-meta. Every script of predictions that wait compares that with what its caller has the settings from, so that
-none acts on others than those in force: a process that is refused takes them over and calls again.
+The settings at creation stay in `config`; those in force are the field `feedback` of the model's meta. Every
+script of pending predictions compares that field with the one its caller has read, so that none acts on
+outdated settings: a process that is refused takes over the new ones and calls again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from model_core.errors import InvalidInput
 from service.errors import FixedAtCreation, StateUnavailable
@@ -19,7 +19,7 @@ from service.models.aliases import Aliases
 from service.models.config.model import checked_config
 from service.models.config.sections import FeedbackConfig
 from service.models.registry import Models, OpenModel
-from service.models.replica import read_meta
+from service.models.replica import read_meta, refresh_feedback
 from service.storage.channel import Channel
 from service.storage.records import Meta, ModelKeys
 from service.storage.scripts.feedback import change_feedback as swap_feedback
@@ -33,17 +33,10 @@ WAITS = {
     "i": ("window_seconds",),
     "c": ("late_seconds",),
 }
-"""How long each kind of predictions waits (waiting.lua): the longest of these. One with a label (g) is listed
-so long after it was kept or later, and its value says when its grace is over: the sweep waits for both.
+"""The time that each kind of pending predictions is listed (waiting.lua): the longest of these. A prediction
+with a label (g) is listed for that long after it was logged or later, and its value says when its grace is
+over: the sweep waits for both.
 """
-
-
-class Changed(NamedTuple):
-    """`stored`: see Meta.feedback."""
-
-    incarnation: str
-    config: FeedbackConfig
-    stored: bytes
 
 
 async def change_model(
@@ -59,22 +52,20 @@ async def change_model(
     try:
         async with models.channel() as channel:
             changed = await change_feedback(channel, name, sections.get("feedback", {}))
-        await aliases.remember_former(name, changed.config.longest_wait_seconds)
+            await aliases.remember_former(name, changed.longest_wait_seconds)
+            model = await models.get(name)
+            await refresh_feedback(channel, model.mirror.replica)
     except StateUnavailable as away:
         raise StateUnavailable(f"{away.detail} The same request again is safe.") from away
-    model = await models.get(name)
-    replica = model.mirror.replica
-    if replica.keys.incarnation == changed.incarnation:
-        replica.take_feedback(changed.stored, changed.config)
     return model
 
 
-async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any]) -> Changed:
-    """Gives some fields other values, of those that are in force when it does. What waits so far is due by
+async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any]) -> FeedbackConfig:
+    """Changes some fields of the settings in force, and returns the result. Pending predictions become due by
     the new times.
 
-    Raises ModelGone, InvalidInput with the path, FixedAtCreation, ContractMismatch, StateUnavailable where
-    others change it all the time, and what Channel.call raises.
+    Raises ModelGone, InvalidInput with the path, FixedAtCreation, ContractMismatch, StateUnavailable if other
+    changes come first MAX_ATTEMPTS times, and what Channel.call raises.
     """
     for _ in range(MAX_ATTEMPTS):
         meta = await read_meta(channel, model)
@@ -82,23 +73,23 @@ async def change_feedback(channel: Channel, model: str, fields: Mapping[str, Any
         so_far, asked = config.feedback, config.changed({"feedback": fields}).feedback
         _refuse_fixed(model, so_far, asked)
         if asked == so_far:
-            return Changed(meta.incarnation, so_far, meta.feedback)
+            return so_far
         stored = json.dumps(asked.to_json(), sort_keys=True, separators=(",", ":")).encode()
         if await _swap(channel, model, meta, stored, _longer(so_far, asked)):
-            log.info("the feedback of model %s is changed: %s", model, _told(so_far, asked))
-            return Changed(meta.incarnation, asked, stored)
-    raise StateUnavailable(f"The feedback of {model!r} is changed by others all the time; try again.")
+            log.info("feedback settings of model %s changed: %s", model, _differences(so_far, asked))
+            return asked
+    raise StateUnavailable(f"Other requests keep changing the feedback settings of {model!r}; try again.")
 
 
 async def _swap(channel: Channel, model: str, meta: Meta, stored: bytes, longer: Mapping[str, int]) -> bool:
-    """False where it is another one by now, or the model is."""
+    """False if the settings in force, or the model, are no longer those of `meta`."""
     keys = ModelKeys(model, meta.incarnation)
     return await swap_feedback(channel, keys, expected=meta.feedback, new=stored, longer=longer)
 
 
 def _longer(so_far: FeedbackConfig, asked: FeedbackConfig) -> dict[str, int]:
-    """By how many seconds each kind waits longer; less than 0: shorter. Lists are due at whole seconds, and
-    are to be due again at the same where a change is taken back.
+    """The seconds by which each kind is listed longer; less than 0: shorter. Lists are due at whole seconds,
+    and must be due at the same time again if a change is reverted.
     """
     changes = {kind: _whole_seconds(asked, kind) - _whole_seconds(so_far, kind) for kind in WAITS}
     return {kind: seconds for kind, seconds in changes.items() if seconds}
@@ -111,8 +102,8 @@ def _whole_seconds(config: FeedbackConfig, kind: str) -> int:
 def _refuse_fixed(model: str, so_far: FeedbackConfig, asked: FeedbackConfig) -> None:
     if asked.exposure != so_far.exposure:
         raise FixedAtCreation(
-            f"feedback.exposure of {model!r} is {so_far.exposure!r} for good: what waits goes by it, and what"
-            f" callers send. Clone the model with {asked.exposure!r} and switch an alias to the clone."
+            f"feedback.exposure of {model!r} is {so_far.exposure!r} and cannot change: pending predictions"
+            f" and callers rely on it. Clone the model with {asked.exposure!r} and switch an alias to the clone."
         )
 
 
@@ -128,7 +119,7 @@ def refuse_other_sections(body: Mapping[str, Any]) -> None:
             raise InvalidInput((name,), "unknown field; what changes in place is `feedback`", "unknown_field")
 
 
-def _told(so_far: FeedbackConfig, asked: FeedbackConfig) -> str:
+def _differences(so_far: FeedbackConfig, asked: FeedbackConfig) -> str:
     before, after = so_far.to_json(), asked.to_json()
     return ", ".join(
         f"{name} {before[name]} -> {after[name]}" for name in after if before[name] != after[name]

@@ -145,6 +145,7 @@ class Learner:
 
     async def _lead(self, committer: Committer) -> None:
         if self._learning.settled:
+            await self._mirror.refresh()  # so that snapshots have the feedback settings in force
             await self._snapshots.poll(self._mirror.replica)
             if self._archiver.on:
                 self._archiver.start_if_due(self._mirror.replica)
@@ -197,8 +198,6 @@ class Learner:
             self._metrics.lag(self.model, lag)
 
     def _show_pending(self, swept: Swept, waiting: Waiting) -> None:
-        if self._mirror.loads:  # snapshots then contain the configuration in force
-            self._mirror.replica.take_feedback(waiting.stored, waiting.config)
         if self.leading:
             self._metrics.show_pending(self.model, swept, waiting.config.max_bytes)
         else:

@@ -204,14 +204,20 @@ class Mirror:
                 self.replica.apply(position, commit)
                 if self._on_commit is not None:
                     self._on_commit(commit, self.replica.revision)
-            if time.monotonic() - self._polled > FEEDBACK_POLL_SECONDS:
-                await self._poll()
+            await self.refresh()
         except FellBehind:
             log.info(
                 "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
             )
             await self.load()
         self.heard()
+
+    async def refresh(self) -> None:
+        """Takes over changes of `feedback`, unless that was done less than FEEDBACK_POLL_SECONDS ago. Raises
+        ModelGone, ContractMismatch, and what Channel.call raises.
+        """
+        if time.monotonic() - self._polled > FEEDBACK_POLL_SECONDS:
+            await self._poll()
 
     async def _poll(self) -> bytes:
         """The server's token. Also takes over changes of `feedback`, which come with no commit."""

@@ -12,7 +12,6 @@ import numpy as np
 from model_core.learning.state import ModelState
 from service.errors import UnknownModel
 from service.models.config.model import ModelConfig, checked_config
-from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.records import (
     LOG_START,
@@ -92,11 +91,6 @@ class Replica:
         self.applied, self.applied_number = commit.applied, commit.applied_number
         self.position = position
 
-    def take_feedback(self, stored: bytes, config: FeedbackConfig) -> None:
-        """What is stored by now, and what that means."""
-        if stored != self.feedback:
-            self.feedback, self.config = stored, replace(self.config, feedback=config)
-
 
 Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
 """Fills the arrays of a replica that has only begun, from elsewhere; or says that it cannot."""
@@ -153,7 +147,8 @@ async def refresh_feedback(channel: Channel, replica: Replica) -> bytes:
         meta = await read_meta(channel, replica.keys.model)
         if meta.incarnation != replica.keys.incarnation:
             raise ModelGone(replica.keys.model)
-        replica.take_feedback(meta.feedback, checked_config(replica.keys.model, meta).feedback)
+        in_force = checked_config(replica.keys.model, meta).feedback
+        replica.feedback, replica.config = meta.feedback, replace(replica.config, feedback=in_force)
     return token
 
 

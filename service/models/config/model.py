@@ -21,15 +21,15 @@ from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
 from model_core.learning.update import Coefficients, coefficients
-from service.errors import ContractMismatch
+from service.errors import ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings.groups import LimitSettings, ModelSettings
 from service.storage.records import FORMAT_VERSION, Meta
 
 
 def checked_config(model: str, meta: Meta) -> ModelConfig:
-    """The stored configuration, as it is in force. Raises ContractMismatch where this code would not read it
-    as it was written.
+    """The stored configuration that is in force. Raises ContractMismatch if this version would not read it as
+    it was written.
     """
     config = config_at_creation(model, meta)
     if not meta.feedback:
@@ -38,32 +38,41 @@ def checked_config(model: str, meta: Meta) -> ModelConfig:
 
 
 def feedback_in_force(model: str, config: bytes, feedback: bytes) -> FeedbackConfig:
-    """Of these fields of a model's meta. Raises ContractMismatch."""
+    """The feedback settings by two fields of a model's meta. Raises ContractMismatch."""
     stored = json.loads(feedback) if feedback else json.loads(config).get("feedback", {})
     try:
         return FeedbackConfig.from_json(stored)
     except InvalidInput as wrong:
         raise ContractMismatch(
-            f"Model {model!r} has a feedback this version does not know: {wrong}"
+            f"Model {model!r} has feedback settings that this version does not know: {wrong}"
         ) from wrong
 
 
 def config_at_creation(model: str, meta: Meta) -> ModelConfig:
-    """Before any change in place. Raises ContractMismatch."""
+    """The configuration before any change in place. Raises ContractMismatch."""
     if meta.format_version != FORMAT_VERSION:
         raise ContractMismatch(
             f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"
             " use the version that wrote it."
         )
+    return read_config(json.loads(meta.config), meta.fingerprint, f"Model {model!r}", ContractMismatch)
+
+
+def read_config(
+    document: Mapping[str, Any], fingerprint: str, subject: str, mismatch: Callable[[str], ServiceError]
+) -> ModelConfig:
+    """Parses the configuration of a model or a snapshot, which errors name as `subject`.
+
+    Raises the error that `mismatch` makes if this version does not know the configuration, or would hash
+    under another contract than the one with that fingerprint.
+    """
     try:
-        config = ModelConfig.from_json(json.loads(meta.config))
+        config = ModelConfig.from_json(document)
     except InvalidInput as wrong:
-        raise ContractMismatch(
-            f"Model {model!r} has a configuration this version does not know: {wrong}"
-        ) from wrong
-    if config.hashing.fingerprint != meta.fingerprint:
-        raise ContractMismatch(
-            f"Model {model!r} was hashed under the contract {meta.fingerprint}, this version would hash under"
+        raise mismatch(f"{subject} has a configuration that this version does not know: {wrong}") from wrong
+    if config.hashing.fingerprint != fingerprint:
+        raise mismatch(
+            f"{subject} was hashed under the contract {fingerprint}, this version would hash under"
             f" {config.hashing.fingerprint}: its weights would mean other features."
         )
     return config
@@ -74,7 +83,7 @@ DEFAULT_MODEL = "default"
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`hyper` and `hashing`, and sections that may be left out: see `_SECTIONS`."""
+    """`hyper`, `hashing` and optional sections: see `_SECTIONS`."""
 
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
     hashing: HashContract = field(default_factory=HashContract)
@@ -84,7 +93,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ModelConfig:
-        """From the body of a PUT; what is left out takes its default. Raises InvalidInput with the path."""
+        """Parses the body of a PUT; omitted fields take their defaults. Raises InvalidInput with the path."""
         for name in body:
             if name not in _SECTIONS:
                 *others, last = (f"`{section}`" for section in _SECTIONS)
@@ -97,7 +106,7 @@ class ModelConfig:
         return config
 
     def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> ModelConfig:
-        """With other fields in some sections, given as in the body of a PUT; what is left out stays as it is.
+        """A copy with other fields in some sections, given as in the body of a PUT; the rest is the same.
 
         Raises InvalidInput with the path.
         """
@@ -109,11 +118,11 @@ class ModelConfig:
         return probabilities_with(state, self.coefficients, batch)
 
     def margins(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
-        """Margins float64[r], of which `predict` gives the sigmoids."""
+        """Margins float64[r]; `predict` returns their sigmoids."""
         return margins_with(state, self.coefficients, batch)
 
     def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
-        """One round per example, in order; changes the state in place."""
+        """Learns one round per example, in order; changes the state in place."""
         return learn_batch(state, self.hyper, self.hashing.bias, self._offset, batch)
 
     @cached_property
@@ -128,8 +137,8 @@ class ModelConfig:
         return {name: getattr(self, name).to_json() for name in _SECTIONS}
 
     def canonical(self) -> str:
-        """The text under which it is stored; equal for equal configurations. Optional sections at their
-        defaults are left out, so that a model that was stored before there were any stays equal.
+        """The text that is stored; equal for equal configurations. Optional sections at their defaults are
+        left out, so that a model that was stored before they existed compares equal.
         """
         stored = {
             name: section
@@ -157,12 +166,12 @@ def _section(name: str, body: Any) -> Any:
 
 
 def limits_of(settings: LimitSettings) -> Limits:
-    """What one example may be at most."""
+    """The limits of one example."""
     return Limits(settings.max_features, settings.max_name_bytes, settings.max_value, settings.max_weight)
 
 
 def default_config(settings: ModelSettings) -> ModelConfig:
-    """Of the model `default` where it is first created. Raises InvalidInput, ValueError, OSError."""
+    """The configuration of a new model `default`. Raises InvalidInput, ValueError, OSError."""
     if settings.default_model is None:
         return ModelConfig()
     return ModelConfig.from_json(json.loads(settings.default_model.read_bytes()))

@@ -21,11 +21,11 @@ from typing import BinaryIO, NamedTuple, cast
 
 import zstandard
 
-from model_core.errors import FormatError, InvalidInput
+from model_core.errors import FormatError
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Read, Snapshot, SnapshotHeader, decode, decode_header
 from service.errors import DamagedLogSegment, SnapshotMismatch
-from service.models.config.model import ModelConfig
+from service.models.config.model import ModelConfig, read_config
 from service.models.replica import Replica
 from service.snapshots.store.objects import ObjectStore, store_answers
 from service.storage.records import LOG_START, LogEntry, LogId, revision
@@ -64,18 +64,7 @@ def revision_of(header: SnapshotHeader) -> str:
 
 def config_of(header: SnapshotHeader) -> ModelConfig:
     """Return the configuration in a snapshot. Raises SnapshotMismatch if this version does not support it."""
-    try:
-        config = ModelConfig.from_json(header.config)
-    except InvalidInput as wrong:
-        raise SnapshotMismatch(
-            f"The snapshot has a configuration that this version does not know: {wrong}"
-        ) from wrong
-    if config.hashing.fingerprint != header.fingerprint:
-        raise SnapshotMismatch(
-            f"The snapshot was hashed under the contract {header.fingerprint}, this version would hash under"
-            f" {config.hashing.fingerprint}: its weights would mean other features."
-        )
-    return config
+    return read_config(header.config, header.fingerprint, "The snapshot", SnapshotMismatch)
 
 
 def restored_config(header: SnapshotHeader, model: ModelConfig, hyper: Hyperparameters | None) -> ModelConfig:

@@ -44,7 +44,7 @@ class Model:
         await self.bench().channel.call("HSET", KEYS.meta, *flat)
 
     async def change(self, **fields: Any) -> FeedbackConfig:
-        return (await change_feedback(self.bench().channel, KEYS.model, fields)).config
+        return await change_feedback(self.bench().channel, KEYS.model, fields)
 
     async def in_force(self) -> FeedbackConfig:
         return checked_config(KEYS.model, await read_meta(self.bench().channel, KEYS.model)).feedback

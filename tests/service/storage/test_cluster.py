@@ -123,7 +123,7 @@ async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(se
             (before,) = await channel.call("KEYS", lists)
             changed = await change_feedback(channel, name, {"window_seconds": 300, "max_bytes": 1 << 16})
             swept = await waiting.sweep(channel, 500)
-            assert (swept.waiting["open"], waiting.config) == (1, changed.config)
+            assert (swept.waiting["open"], waiting.config) == (1, changed)
             (after,) = await channel.call("KEYS", lists)
             assert int(after.rpartition(b":i")[2]) - int(before.rpartition(b":i")[2]) == 300 - 1800
             await channel.close()
