@@ -36,8 +36,7 @@ async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator
 
 async def fill(topology: Topology, features: int = FEATURES) -> None:
     """Store so many features of random slots and values, as a bulk load stores them."""
-    mirror = Mirror(topology, MODEL)
-    await mirror.load()
+    mirror = await Mirror.open(topology, MODEL)
     await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits, features))
     await mirror.close()
 

@@ -60,20 +60,16 @@ async def _rounds(url: str, rounds: int) -> tuple[list[Spent], list[Spent]]:
     await models.close()
     alone, followed = [], []
     for number in range(rounds):
-        alone.append(await _learned(topology, client, number, []))
-        mirrors = [Mirror(topology, MODEL) for _ in range(FOLLOWERS)]
-        followed.append(await _learned(topology, client, number, mirrors))
-        for mirror in mirrors:
-            await mirror.close()
+        alone.append(await _learned(topology, client, number, 0))
+        followed.append(await _learned(topology, client, number, FOLLOWERS))
     await client.aclose()
     await topology.close()
     return alone, followed
 
 
-async def _learned(topology: Topology, client: Redis, seed: int, mirrors: list[Mirror]) -> Spent:
+async def _learned(topology: Topology, client: Redis, seed: int, followers: int) -> Spent:
     await append(topology, _examples(seed), batch_size=100)
-    for mirror in mirrors:
-        await mirror.load()
+    mirrors = [await Mirror.open(topology, MODEL) for _ in range(followers)]
     following = [asyncio.create_task(mirror.follow()) for mirror in mirrors]
     before = await _look(client)
     await learn(topology)

@@ -33,7 +33,7 @@ async def append(topology: Topology, examples: Sequence[NewExample], batch_size:
 
 async def learn(topology: Topology) -> float:
     """Seconds from the moment a learner leads until it has committed everything in the log."""
-    learner = Learner(
+    learner = await Learner.open(
         topology, MODEL, SETTINGS, ServerHealth(topology, SETTINGS), Metrics(), SnapshotStore(SETTINGS)
     )
     learning = asyncio.create_task(learner.run())

@@ -36,9 +36,9 @@ async def _loads(url: str, rounds: int) -> list[float]:
 
 async def seconds_to_load(topology: Topology, settings: Settings, features: int) -> float:
     """As a process does that starts. `features`: how many the model has."""
-    mirror = Mirror(topology, MODEL, shortcut_of(settings, SnapshotStore(settings)))
+    shortcut = shortcut_of(settings, SnapshotStore(settings))
     started = perf_counter()
-    await mirror.load()
+    mirror = await Mirror.open(topology, MODEL, shortcut)
     seconds = perf_counter() - started
     assert mirror.replica.state.features_seen == features
     await mirror.close()

@@ -82,8 +82,7 @@ async def _fill(url: str) -> None:
     state = random_state(BITS, FEATURES)
     for name in MODELS:
         await models.create(name, config)
-        mirror = Mirror(topology, name)
-        await mirror.load()
+        mirror = await Mirror.open(topology, name)
         await bulk_load(mirror.channel, mirror.replica, state)
         await mirror.close()
     await models.close()

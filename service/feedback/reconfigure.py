@@ -102,8 +102,9 @@ def _whole_seconds(config: FeedbackConfig, kind: str) -> int:
 def _refuse_fixed(model: str, so_far: FeedbackConfig, asked: FeedbackConfig) -> None:
     if asked.exposure != so_far.exposure:
         raise FixedAtCreation(
-            f"feedback.exposure of {model!r} is {so_far.exposure!r} and cannot change: pending predictions"
-            f" and callers rely on it. Clone the model with {asked.exposure!r} and switch an alias to the clone."
+            f"feedback.exposure of {model!r} is {so_far.exposure!r} and cannot change: pending"
+            f" predictions and callers rely on it. Clone the model with {asked.exposure!r} and switch an"
+            " alias to the clone."
         )
 
 

@@ -52,19 +52,19 @@ class Learner:
     def __init__(
         self,
         topology: Topology,
-        model: str,
+        mirror: Mirror,
         settings: LearningSettings,
         health: ServerHealth,
         metrics: Metrics,
         store: SnapshotStore,
     ) -> None:
-        self.model = model
+        self.model = model = mirror.model
         self._topology = topology
         self._settings = settings
         self._health = health
         self._metrics = metrics
         self._lease = Lease(topology, lease_key(model), settings.lease_seconds)
-        self._mirror = Mirror(topology, model, shortcut_of(settings, store))
+        self._mirror = mirror
         self._snapshots = Snapshotter(topology, model, settings, store, metrics)
         self._archiver = LogArchiver(topology, model, settings, store, metrics)
         self._gate = RollbackGate(topology, model, store, metrics)
@@ -86,15 +86,29 @@ class Learner:
     def leading(self) -> bool:
         return self._committer is not None and self._lease.held
 
-    async def run(self) -> None:
-        """Learn until the model is deleted. Raises ContractMismatch."""
-        try:
-            await self._run()
-        except ModelGone:
-            self._metrics.model_deleted(self.model)
-            log.info("learner of %s ends: the model was deleted", self.model)
+    @classmethod
+    async def open(
+        cls,
+        topology: Topology,
+        model: str,
+        settings: LearningSettings,
+        health: ServerHealth,
+        metrics: Metrics,
+        store: SnapshotStore,
+    ) -> Learner:
+        """Load the model as soon as Redis answers. Raises ModelGone, ContractMismatch."""
+        backoff = Backoff()
+        while True:
+            try:
+                mirror = await Mirror.open(topology, model, shortcut_of(settings, store))
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                _log_wait(model, failure)
+                await backoff.pause()
+            else:
+                return cls(topology, mirror, settings, health, metrics, store)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Learn until cancelled. Raises ModelGone, ContractMismatch."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._archiver.close)
@@ -126,13 +140,10 @@ class Learner:
                 await self._step()
                 backoff.reset()
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
-                log.log(level, "learner of %s retries, as Redis failed: %s", self.model, failure)
+                _log_wait(self.model, failure)
                 await backoff.pause()
 
     async def _step(self) -> None:
-        if not self._mirror.loads:
-            await self._mirror.load()
         if not self._lease.held:
             self._committer = self._blocked = None
             self._evaluation.moved_to(None)
@@ -333,3 +344,26 @@ class LearningLoop:
 
     async def close(self) -> None:
         await self._channel.close()
+
+
+def _log_wait(model: str, failure: Exception) -> None:
+    level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
+    log.log(level, "learner of %s retries, as Redis failed: %s", model, failure)
+
+
+async def learn_model(
+    topology: Topology,
+    model: str,
+    settings: LearningSettings,
+    health: ServerHealth,
+    metrics: Metrics,
+    store: SnapshotStore,
+) -> None:
+    """Learn a model until it is deleted. Raises ContractMismatch."""
+    metrics.learner_state(model, leading=False, blocked=False)  # also of a model that cannot be loaded
+    try:
+        learner = await Learner.open(topology, model, settings, health, metrics, store)
+        await learner.run()
+    except ModelGone:
+        metrics.model_deleted(model)
+        log.info("learner of %s ends: the model was deleted", model)

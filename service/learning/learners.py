@@ -8,7 +8,7 @@ import logging
 import time
 
 from service.errors import ServerFull, ServiceError, StateUnavailable
-from service.learning.learner import Learner
+from service.learning.learner import learn_model
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
 from service.settings.groups import LearningSettings
@@ -69,10 +69,10 @@ class Learners:
             self._metrics.model_deleted(name)
         for name in names:
             if name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
-                self._tasks[name] = asyncio.create_task(self._learner(name).run(), name=f"learner of {name}")
+                self._tasks[name] = asyncio.create_task(self._learn(name), name=f"learner of {name}")
 
-    def _learner(self, name: str) -> Learner:
-        return Learner(self._topology, name, self._settings, self._health, self._metrics, self._store)
+    async def _learn(self, name: str) -> None:
+        await learn_model(self._topology, name, self._settings, self._health, self._metrics, self._store)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = task.exception()

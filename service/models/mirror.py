@@ -1,5 +1,5 @@
-"""A copy of a model in this process at the server's newest commit, and the outcomes of the log entries
-in its commits.
+"""A copy of a model in this process that follows the server's newest commit, and the outcomes of log entries
+that come with the commits.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +32,16 @@ from service.storage.records import LOG_START, Commit, LogId
 from service.storage.scripts.log import Found, LoggedExample, find_examples
 from service.storage.topology import Topology
 
+log = logging.getLogger(__name__)
+
+FEEDBACK_POLL_SECONDS = 1.0
 MAX_EXAMPLES_HELD = 100_000
+MAX_EXAMPLES_PER_SEARCH = 1000
 
 
 class Outcome(NamedTuple):
-    """Of one log entry with r examples: their margins before their updates, float64[r], and 1 for each that
-    was skipped.
+    """The outcome of a log entry with r examples: their margins before their updates, float64[r], and a 1 for
+    each that was skipped, else a 0.
     """
 
     margins: npt.NDArray[np.float64]
@@ -47,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 class Outcomes:
-    """The latest outcomes (bounded), and those who wait for one that has not come yet."""
+    """The latest outcomes, of at most MAX_EXAMPLES_HELD examples, and the requests that await others."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[LogId, Outcome] = OrderedDict()
@@ -60,7 +63,7 @@ class Outcomes:
         start = 0
         for entry, count in commit.entries:
             stop = start + count
-            self._drop(self._held.pop(entry, None))  # of a state that the server lost again
+            self._drop(self._held.pop(entry, None))  # from a state that the server has lost
             self._held[entry] = Outcome(margins[start:stop], skipped[start:stop], revision)
             start = stop
         self._examples += start
@@ -69,7 +72,7 @@ class Outcomes:
         self.applied_through(commit.applied)
 
     def applied_through(self, applied: LogId) -> None:
-        """The mirror holds everything up to `applied`; also after a load, which tells no outcomes."""
+        """Wakes the requests for entries up to `applied`. A load applies entries without their outcomes."""
         if applied < self._applied:  # the server lost what came after
             for entry in [entry for entry in self._held if entry > applied]:
                 self._drop(self._held.pop(entry))
@@ -80,7 +83,7 @@ class Outcomes:
                     waiter.set_result(None)
 
     def knows(self, entry: LogId) -> bool:
-        """Whether the mirror has applied the entry, with or without its outcome still being held."""
+        """True if the mirror has applied the entry, even if its outcome is no longer held."""
         return entry <= self._applied
 
     def held(self, entry: LogId) -> Outcome | None:
@@ -112,12 +115,6 @@ class Outcomes:
             self._examples -= len(outcome.margins)
 
 
-log = logging.getLogger(__name__)
-
-FEEDBACK_POLL_SECONDS = 1.0
-MAX_EXAMPLES_A_SEARCH = 1000
-
-
 class Source(NamedTuple):
     """The connections and loads of a mirror so far. While these stay the same, its commits come from the same
     server, which has lost nothing.
@@ -127,34 +124,47 @@ class Source(NamedTuple):
     loads: int
 
 
+class Observer(Protocol):
+    """Called by a mirror, between two awaits, after its replica has changed."""
+
+    def loaded(self, replica: Replica) -> None:
+        """The replica is another one, loaded as a whole."""
+
+    def committed(self, commit: Commit, revision: str) -> None:
+        """The replica has taken over that commit and has that revision now."""
+
+
 class Mirror:
-    """`replica` is replaced or changed between two awaits only: a reader on the same loop sees whole
-    commits.
+    """A replica that follows the server. `replica` is replaced or changed between two awaits only: a reader
+    on the same event loop sees whole commits.
     """
 
-    replica: Replica
-
-    def __init__(
-        self,
-        topology: Topology,
-        model: str,
-        shortcut: Shortcut | None = None,
-        on_commit: Callable[[Commit, str], None] | None = None,
-        on_load: Callable[[LogId], None] | None = None,
-    ) -> None:
-        self.model = model
-        self.channel = Channel(topology)
-        self.loads = 0
+    def __init__(self, topology: Topology, channel: Channel, replica: Replica) -> None:
+        self.model = replica.keys.model
+        self.channel = channel
+        self.replica = replica
+        self.loads = 1
         self._topology = topology
         self._searches = Coalescer[list[LoggedExample], list[Found]](
-            self._find_together, MAX_EXAMPLES_A_SEARCH
+            self._find_together, MAX_EXAMPLES_PER_SEARCH
         )
-        self._heard = 0.0
+        self.block_ms = max(1, round(channel.block_seconds * 1000))
+        self._observers: list[Observer] = []
+        self._heard = time.monotonic()
         self._polled = 0.0
-        self._on_commit = on_commit
-        self._on_load = on_load
-        self._shortcut = shortcut
-        self.block_ms = max(1, round(self.channel.block_seconds * 1000))
+
+    @classmethod
+    async def open(cls, topology: Topology, model: str, shortcut: Shortcut | None = None) -> Mirror:
+        """Loads the model. Raises ModelGone, ContractMismatch, and what Channel.call raises."""
+        channel = Channel(topology)
+        try:
+            return cls(topology, channel, await load_replica(channel, model, shortcut))
+        except BaseException:
+            await channel.close()
+            raise
+
+    def observe(self, observer: Observer) -> None:
+        self._observers.append(observer)
 
     @property
     def source(self) -> Source:
@@ -162,21 +172,22 @@ class Mirror:
 
     @property
     def age_seconds(self) -> float:
-        """Since the server last confirmed that this is its newest commit, or gave a newer one."""
+        """Seconds since the server last confirmed that this is its newest commit, or sent a newer one."""
         return time.monotonic() - self._heard
 
     async def load(self) -> None:
-        """Raises ModelGone, ContractMismatch, and what Channel.call raises; the current copy then stays.
-        ModelGone also if the model was re-created under its name: users of this mirror hash for the old one.
+        """Loads the whole state again. Raises ModelGone, ContractMismatch, and what Channel.call raises; the
+        current copy then stays. ModelGone also if the model was re-created under its name: users of this
+        mirror hash for the old one.
         """
-        loaded = await load_replica(self.channel, self.model, None if self.loads else self._shortcut)
-        if self.loads and loaded.keys != self.replica.keys:
+        loaded = await load_replica(self.channel, self.model)
+        if loaded.keys != self.replica.keys:
             raise ModelGone(self.model)
         self.replica = loaded
         self.loads += 1
         self.heard()
-        if self._on_load is not None:
-            self._on_load(self.replica.applied)
+        for observer in self._observers:
+            observer.loaded(loaded)
 
     async def follow(self) -> None:
         """Follows permanently, also while the server is down. Raises ModelGone, ContractMismatch."""
@@ -190,24 +201,26 @@ class Mirror:
                 await backoff.pause()
 
     async def advance(self, block_ms: int | None = None) -> None:
-        """Applies what commits there are, waiting up to `block_ms` for the first. Loads again where they do
-        not follow from what it holds, and where there is none although the token moved.
+        """Applies the commits that there are, waiting up to `block_ms` for the first. Loads again if they do
+        not follow on the replica, or if there is none although the server's token has changed.
         """
         try:
             commits = await read_commits(self.channel, self.replica, block_ms)
             if not commits and await self._poll() != self.replica.token:
-                # Either one came after the read, or the server is not where it was.
+                # Either one came after the read, or the server went back to an earlier state.
                 commits = await read_commits(self.channel, self.replica)
                 if not commits:
                     raise FellBehind
             for position, commit in commits:
                 self.replica.apply(position, commit)
-                if self._on_commit is not None:
-                    self._on_commit(commit, self.replica.revision)
+                for observer in self._observers:
+                    observer.committed(commit, self.replica.revision)
             await self.refresh()
         except FellBehind:
             log.info(
-                "mirror of %s loads again: its commit %d is not the server's", self.model, self.replica.commit
+                "mirror of %s loads again: the server does not continue from commit %d",
+                self.model,
+                self.replica.commit,
             )
             await self.load()
         self.heard()

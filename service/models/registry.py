@@ -24,7 +24,7 @@ from service.models.config.model import ModelConfig, checked_config, config_at_c
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
 from service.models.mirror import Mirror, Outcomes
-from service.models.replica import ModelGone, Shortcut, gone_is_unknown, read_meta
+from service.models.replica import ModelGone, Replica, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
 from service.settings.groups import LimitSettings
 from service.storage.channel import Channel
@@ -37,7 +37,6 @@ from service.storage.records import (
     MODELS,
     SLICE_FIGURES,
     Commit,
-    LogId,
     ModelKeys,
     checked_name,
     meta_key,
@@ -49,24 +48,27 @@ log = logging.getLogger(__name__)
 
 
 class OpenModel:
-    """A model that this process predicts with: its encoder, and its mirror with the outcomes that it sees."""
+    """A model that this process predicts with: its mirror, the outcomes of log entries, and its encoders.
 
-    def __init__(
-        self, topology: Topology, name: str, settings: LimitSettings, shortcut: Shortcut | None
-    ) -> None:
-        self.name = name
+    slices: None without sliced features.
+    """
+
+    def __init__(self, mirror: Mirror, settings: LimitSettings) -> None:
+        self.name = mirror.model
+        self.mirror = mirror
         self.outcomes = Outcomes()
         self.revision = ""
-        self.mirror = Mirror(topology, name, shortcut, self._committed, self._loaded)
-        self.encoder: FeatureEncoder
-        self.parser: RequestParser
-        self.slices: SliceFinder | None = None  # without sliced features
+        self.slices: SliceFinder | None = None
+        contract, limits = self.config.hashing, limits_of(settings)
+        self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
+        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
         self._belongings = contextlib.AsyncExitStack()
         self._is_followed = True
-        self._settings = settings
+        self.loaded(mirror.replica)
+        mirror.observe(self)
 
     def belongs(self, close: Callable[[str], Awaitable[None]], incarnation: str) -> None:
-        """To be closed when the model is no longer followed. Raises ModelDeleted where it is not now."""
+        """Registers what is closed with the model. Raises ModelDeleted if that has happened."""
         if not self._is_followed:
             raise ModelDeleted(self.name)
         self._belongings.push_async_callback(close, incarnation)
@@ -76,25 +78,14 @@ class OpenModel:
         await self._belongings.aclose()
         await self.mirror.close()
 
-    async def open(self) -> None:
-        try:
-            await self.mirror.load()
-        except BaseException:
-            await self.mirror.close()
-            raise
-        contract, settings = self.config.hashing, self._settings
-        limits = limits_of(settings)
-        self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
-        self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
+    def loaded(self, replica: Replica) -> None:
+        """Starts again with slice names, too: the server may have lost some."""
+        self.revision = replica.revision
+        self.outcomes.applied_through(replica.applied)
+        sliced = replica.config.evaluation.slices
+        self.slices = SliceFinder(FeatureEncoder(replica.config.hashing), sliced) if sliced else None
 
-    def _loaded(self, applied: LogId) -> None:
-        """Also when the server is not what it was."""
-        self.revision = self.mirror.replica.revision
-        self.outcomes.applied_through(applied)
-        sliced = self.config.evaluation.slices
-        self.slices = SliceFinder(FeatureEncoder(self.config.hashing), sliced) if sliced else None
-
-    def _committed(self, commit: Commit, revision: str) -> None:
+    def committed(self, commit: Commit, revision: str) -> None:
         self.revision = revision
         self.outcomes.record(commit, revision)
 
@@ -103,7 +94,7 @@ class OpenModel:
         return self.mirror.replica.config
 
     def predict(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
-        """Probabilities float64[r] from the mirror: no network, and also while Redis is away."""
+        """Probabilities float64[r] from the mirror, without a call to Redis."""
         return probabilities_with(self.mirror.replica.state, self.config.coefficients, batch)
 
     def new_slice_names(self, body: bytes) -> dict[int, SliceName]:
@@ -111,13 +102,13 @@ class OpenModel:
         return self.slices.found_in(body) if self.slices else {}
 
     def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
-        """Margins float64[r], of which `predict` gives the sigmoids."""
+        """Margins float64[r]; `predict` returns their sigmoids."""
         return self.config.margins(self.mirror.replica.state, batch)
 
 
 class Models:
     def __init__(self, topology: Topology, settings: LimitSettings, shortcut: Shortcut | None = None) -> None:
-        """`shortcut`: another way to load a model than from its state in Redis."""
+        """`shortcut`: a way to load a model other than from its state in Redis."""
         self._topology = topology
         self._shortcut = shortcut
         self._settings = settings
@@ -142,7 +133,7 @@ class Models:
             raise
 
     def opened(self) -> list[OpenModel]:
-        """Those whose mirrors are loaded."""
+        """The models whose mirrors are loaded."""
         done = [task for task in self._open.values() if task.done() and not task.cancelled()]
         return [task.result() for task in done if task.exception() is None]
 
@@ -151,56 +142,58 @@ class Models:
             return sorted(name.decode() for name in await channel.call("SMEMBERS", MODELS))
 
     async def create(self, name: str, config: ModelConfig) -> tuple[OpenModel, bool]:
-        """With False where the same model existed. Raises ModelConflict where another did, AliasConflict."""
+        """Returns the model, and True if it is new. Raises ModelConflict if another one of that name exists,
+        AliasConflict.
+        """
         async with self.channel() as channel:
             created = await ensure_model(channel, name, config)
-        if created:  # what may still be open is a deleted one of that name
+        if created:  # one that is still open was deleted
             self._forget(name, self._open.get(name))
         return await self.get(name), created
 
     async def delete(self, name: str) -> None:
         """Raises UnknownModel."""
         async with self.channel() as channel:
-            # Out of the index first: should another process create the model anew meanwhile, its name stays.
+            # From the index first: if another process re-creates the model meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
             await delete_model(channel, keys)
         self._forget(name, self._open.get(name))
 
     async def figures(self, model: OpenModel) -> bytes | None:
-        """What its learner told last of how good it is, as JSON; None before it did.
+        """The evaluation that its learner published last, as JSON; None before the first.
 
         Raises StateUnavailable.
         """
         async with self.channel() as channel:
-            told: list[bytes | None] = await channel.call(
+            found: list[bytes | None] = await channel.call(
                 "HMGET", model.mirror.replica.keys.evaluation, FIGURES, SLICE_FIGURES
             )
-            return None if told[0] is None else with_slices(told[0], told[1])
+            return None if found[0] is None else with_slices(found[0], found[1])
 
     async def repair_index(self) -> None:
-        """Makes the index the models whose meta is there. The index is never the truth."""
+        """Makes the index list the models whose meta exists. The meta decides, never the index."""
         async with self.channel() as channel:
             known = set(await channel.call("SMEMBERS", MODELS))
             for name in known:
                 if not await channel.call("EXISTS", meta_key(name.decode())):
                     await channel.call("SREM", MODELS, name)
             missing = {name async for name in _names_of_metas(self._topology)} - known
-            if missing:  # a full server refuses SADD, also where it would change nothing
+            if missing:  # a full server refuses SADD even if it changes nothing
                 await channel.call("SADD", MODELS, *missing)
 
     async def close(self) -> None:
         await cancel_all([*self._open.values(), *self._followers])
 
     async def _load(self, name: str) -> OpenModel:
-        model = OpenModel(self._topology, name, self._settings, self._shortcut)
         try:
             with gone_is_unknown():
-                await model.open()
+                mirror = await Mirror.open(self._topology, name, self._shortcut)
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             raise StateUnavailable(
-                f"Model {name!r} is not in memory and Redis does not give it: {failure}"
+                f"Model {name!r} is not in memory and cannot be loaded from Redis: {failure}"
             ) from failure
+        model = OpenModel(mirror, self._settings)
         opening = asyncio.current_task()
         follower = asyncio.create_task(self._follow(model, opening), name=f"mirror of {name}")
         self._followers.add(follower)
@@ -213,7 +206,7 @@ class Models:
         except ModelGone:
             log.info("model %s was deleted", model.name)
         except ContractMismatch as refusal:
-            log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
+            log.error("%s", refusal.detail)  # noqa: TRY400  a trace adds nothing
         finally:
             self._forget(model.name, opening)
             await model.close()
@@ -224,8 +217,8 @@ class Models:
 
     @contextlib.asynccontextmanager
     async def channel(self) -> AsyncIterator[Channel]:
-        """A connection for one errand. Raises StateUnavailable where Redis is away, ServerFull, and
-        UnknownModel where a model is gone.
+        """A connection for a few calls. Raises StateUnavailable if Redis does not answer, ServerFull, and
+        UnknownModel for ModelGone.
         """
         channel = Channel(self._topology)
         try:
@@ -238,7 +231,7 @@ class Models:
 
 
 async def _names_of_metas(topology: Topology) -> AsyncIterator[bytes]:
-    """Of all models on all servers. Raises what Channel.call raises."""
+    """Names of all models on all servers. Raises what Channel.call raises."""
     for node in await topology.masters():
         channel = Channel(topology, node)
         try:
@@ -252,10 +245,10 @@ async def _names_of_metas(topology: Topology) -> AsyncIterator[bytes]:
 
 
 async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
-    """Creates the model unless it is there; says whether it did. The same one is there also where its
-    feedback was changed in place since, which stays so.
+    """Creates the model unless it exists; returns True if it did. An existing model is the same if it
+    has this configuration now or had it at creation; changes of its feedback since then stay.
 
-    Raises ModelConflict where another is, AliasConflict, and what Channel.call raises.
+    Raises ModelConflict if the existing model is another one, AliasConflict, and what Channel.call raises.
     """
     await check_free(channel, name)
     fields = new_meta(config)
@@ -274,7 +267,7 @@ async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool
 
 
 def difference(stored: ModelConfig, asked: ModelConfig) -> str:
-    """The first field in which they differ, for people."""
+    """Describes the first field in which they differ."""
     ours, theirs = stored.to_json(), asked.to_json()
     for part, values in ours.items():
         for name, value in values.items():
@@ -284,14 +277,14 @@ def difference(stored: ModelConfig, asked: ModelConfig) -> str:
 
 
 def _way(stored: ModelConfig, asked: ModelConfig) -> str:
-    """From the one to the other."""
+    """Describes how to get from the one to the other."""
     rest = replace(stored, feedback=replace(asked.feedback, exposure=stored.feedback.exposure))
     patched = asked.canonical() == rest.canonical()
     return "PATCH changes that in place" if patched else "delete it first"
 
 
 def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
-    """Of a model that has learned nothing, under an incarnation of its own."""
+    """Fields of the meta of a new model, under a new incarnation."""
     return {
         "format": FORMAT_VERSION,
         "incarnation": secrets.token_hex(8),

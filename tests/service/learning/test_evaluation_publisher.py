@@ -74,8 +74,7 @@ def evaluations_of(examples: int) -> Evaluations:
 async def mirror(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Mirror]:
     async with System(make_settings(valkey)) as system:
         await system.model(ModelConfig.from_json({"hashing": {"bits": 10}}))
-        mirror = Mirror(system.topology, "clicks")
-        await mirror.load()
+        mirror = await Mirror.open(system.topology, "clicks")
         yield mirror
         await mirror.close()
 
