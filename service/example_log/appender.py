@@ -1,7 +1,4 @@
-"""New examples on their way into the log, and what is known of them there.
-
-Requests that arrive together share an append.
-"""
+"""Appends the examples of requests to the log, several requests at once, and reports their results."""
 
 from __future__ import annotations
 
@@ -42,17 +39,21 @@ from service.storage.scripts.log import Found
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
+MAX_EXAMPLES_PER_APPEND = 4096
+CLOSE_DEADLINES_SECONDS = 0.1
+"""Requests whose deadlines are this close fail together, a little early; then the batch is built again."""
+
 UpdateStatus = Literal[
     "learned", "appended", "duplicate", "skipped", "waiting", "sampled_out", "late", "conflict", "unknown"
 ]
 
 
 class UpdateResults(NamedTuple):
-    """Of r examples, or of r labels for logged predictions: columns, in order.
+    """Results of r examples, or of r labels for logged predictions: columns, in order.
 
-    probabilities, losses float64[r]: progressive, that is of the state just before the example was learned;
-    NaN where they are not known. revisions: of that state, likewise None. ids: event ids, or of labels those
-    of the predictions; id_field: which, as replies name it.
+    probabilities, losses float64[r]: progressive, that is by the state just before the example was learned;
+    NaN if unknown. revisions: of that state; None if unknown. ids: event ids, or for labels the ids of the
+    predictions; id_field: the name of that field in replies.
     """
 
     statuses: list[UpdateStatus]
@@ -63,7 +64,7 @@ class UpdateResults(NamedTuple):
     id_field: Literal["event_id", "id"] = "event_id"
 
     def put(self, rows: Sequence[int], others: UpdateResults) -> None:
-        """In place of these rows those of `others`, in order."""
+        """Replaces these rows by those of `others`, in order."""
         for row, status, revision in zip(rows, others.statuses, others.revisions, strict=True):
             self.statuses[row], self.revisions[row] = status, revision
         self.probabilities[rows], self.losses[rows] = others.probabilities, others.losses
@@ -73,7 +74,7 @@ NO_RESULTS = UpdateResults([], NO_FLOATS, NO_FLOATS, [], [])
 
 
 async def until_learned(model: OpenModel, places: Iterable[Place], deadline: float) -> None:
-    """At most until the loop's time is `deadline`. Whether they are learned, `is_in_log` has to confirm."""
+    """Waits at most until the loop's time is `deadline`; `is_in_log` confirms that they are learned."""
     for entry in {place.entry for place in places if place.entry is not None}:
         await model.outcomes.learned(entry, deadline)
 
@@ -108,7 +109,7 @@ async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], by
 
 
 def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) -> UpdateResults:
-    """What is known of examples in the log by now; labels uint8[r]."""
+    """The results of examples in the log as known now; labels uint8[r]."""
     margins = np.full(len(labels), np.nan)
     statuses: list[UpdateStatus] = []
     revisions: list[str | None] = []
@@ -125,8 +126,8 @@ def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) 
 
 
 def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence[UpdateStatus]:
-    """An outcome, of which `skipped` is a part, is not told by a state that was loaded whole, and is not held
-    for ever.
+    """`skipped` is None without an outcome: a state that was loaded as a whole has none, and old ones are
+    dropped.
     """
     if place.duplicate:
         return ["duplicate"] * place.examples
@@ -138,15 +139,10 @@ def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence
     return ["skipped" if flag else "learned" for flag in skipped]
 
 
-MAX_EXAMPLES_PER_APPEND = 4096
-A_MOMENT_SECONDS = 0.1
-"""Requests whose deadlines are so close fail together, a little early: what is left is then built anew."""
-
-
 class Placed(NamedTuple):
-    """Where the examples of a request stand in the log, and the event ids under which a retry finds them.
+    """The places of the examples of a request in the log, and the event ids that a retry sends.
 
-    `source`: that of the mirror before they were sent.
+    `source`: the source of the mirror before they were sent.
     """
 
     places: list[Place]
@@ -176,7 +172,7 @@ class Appender:
         return await self._requests.submit(_Request(examples, deadline), len(examples.batch))
 
     async def _append_together(self, requests: list[_Asked]) -> None:
-        """Each fails at its own deadline only, whatever it shares an append with."""
+        """Each request fails at its own deadline only, whichever requests share its append."""
         while requests:
             micro_batch = MicroBatch()
             for examples, size in ((asked.request.examples, asked.size) for asked in requests):
@@ -193,8 +189,8 @@ class Appender:
     async def _append(
         self, requests: list[_Asked], micro_batch: MicroBatch, records: list[bytes]
     ) -> list[_Asked]:
-        """Returns those that certainly are not in the log and still have time. Where it is not known, the
-        micro-batch is tried again as it is.
+        """Returns the requests that are certainly not in the log and still have time. If that is unknown, the
+        same micro-batch is tried again.
         """
         started = time.monotonic()
         while pending := [asked for asked in requests if asked.waits]:
@@ -202,7 +198,7 @@ class Appender:
             try:
                 places = await self._log.append(micro_batch, records, deadline)
             except UpdateUnavailable as failure:
-                _refuse(requests, micro_batch, failure.outcome, deadline + A_MOMENT_SECONDS)
+                _refuse(requests, micro_batch, failure.outcome, deadline + CLOSE_DEADLINES_SECONDS)
                 if failure.outcome == "not_appended":
                     return [asked for asked in pending if asked.waits]
             else:
@@ -212,7 +208,7 @@ class Appender:
         return []
 
     async def drain(self, seconds: float) -> None:
-        """Waits until all requests are answered, at most so long."""
+        """Waits until all requests are answered, at most so many seconds."""
         await self._requests.drain(seconds)
 
     async def close(self) -> None:
@@ -221,7 +217,7 @@ class Appender:
 
 
 def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:
-    """Which examples of the append are those of each request."""
+    """The start and end of each request among the examples of the append."""
     return pairwise(accumulate((asked.size for asked in requests), initial=0))
 
 
@@ -238,7 +234,7 @@ def _refuse(
     latest: float = math.inf,
     why: str = NO_ANSWER,
 ) -> None:
-    """Those whose deadline is not after `latest`, each told its own event ids."""
+    """Refuses requests whose deadline is not after `latest`, each with its own event ids."""
     for asked, (start, stop) in zip(requests, _bounds(requests), strict=True):
         if asked.request.deadline <= latest:
             asked.refuse(UpdateUnavailable(outcome, micro_batch.event_ids[start:stop], why))
@@ -271,10 +267,10 @@ class Updates:
             placed = await self._appender(model).append(examples, deadline)
         except ModelGone:
             raise StateUnavailable(
-                f"Model {model.name!r} was deleted or created anew; nothing was appended."
+                f"Model {model.name!r} was deleted or re-created; nothing was appended."
             ) from None
         if model.slices is not None:
-            model.slices.told(examples.slice_names)
+            model.slices.mark_logged(examples.slice_names)
         return placed._replace(source=source)
 
     def _appender(self, model: OpenModel) -> Appender:
@@ -287,8 +283,8 @@ class Updates:
         return appender
 
     async def _retire_appender(self, incarnation: str) -> None:
-        """Of a model that was deleted: what is under way is answered first, as the server knows what became
-        of it.
+        """Closes the appender of a deleted model. Pending requests are answered first: the server knows their
+        outcome.
         """
         if incarnation in self._appenders:
             await self._appenders[incarnation].drain(self._settings.update_timeout_seconds)

@@ -1,4 +1,4 @@
-"""Ids of predictions: for clients a text, in Redis 16 bytes."""
+"""Ids of predictions: a text for clients, 16 bytes in Redis."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from itertools import repeat
 
 _VERSION, _VARIANT = 7 << 76, 2 << 62
-_ZEROS, _DIGEST = bytes(2), hashlib.blake2b(digest_size=14, person=b"prediction")
 _FRACTION = 4096  # of a millisecond: the 12 bits after the version
-_random = random.Random()  # seeded by the system; asking that for every id takes longer than all the rest
+_ZEROS, _DIGEST = bytes(2), hashlib.blake2b(digest_size=14, person=b"prediction")
+_random = random.Random()  # seeded by the system once: asking it for every id takes longer than all the rest
 os.register_at_fork(after_in_child=_random.seed)
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562): in the order of time, to a 4096th of a millisecond."""
+    """Makes a UUID of version 7 (RFC 9562), ordered by time to a 4096th of a millisecond."""
     milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
     fraction = nanoseconds * _FRACTION // 1_000_000
     digits = f"{milliseconds << 80 | _VERSION | fraction << 64 | _VARIANT | _random.getrandbits(62):032x}"
@@ -25,13 +25,13 @@ def new_id() -> str:
 
 
 def named(ids: Sequence[str | None] | None, count: int) -> list[str]:
-    """The ids of so many predictions: the callers' own, new ones for those that have none."""
+    """The ids of `count` predictions: those of callers, and new ones for None."""
     return [text or new_id() for text in ids or repeat(None, count)]
 
 
 def packed_id(text: str) -> bytes:
-    """16 bytes that stand for an id: two of 0, then a digest. Parts of that are keys and decide the sampling,
-    so it is one whatever the id: those that callers make need not differ in every part.
+    """The 16 bytes of a prediction id: two zeros, then a digest. Parts of them are keys and decide on
+    sampling, so every id is digested: the ids of callers need not differ in every part.
     """
     digest = _DIGEST.copy()
     digest.update(text.encode())
@@ -39,5 +39,5 @@ def packed_id(text: str) -> bytes:
 
 
 def is_sampled(prediction_id: bytes, rate: float) -> bool:
-    """Whether a label 0 of this id is learned where only this share of them is: as closing.lua decides it."""
+    """True if a label 0 of this id is learned at this sample rate, as closing.lua decides it."""
     return rate >= 1 or int.from_bytes(prediction_id[12:], "little") / 2**32 < rate

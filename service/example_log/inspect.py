@@ -1,4 +1,4 @@
-"""An operator's view of the example log, and the way past an entry that no learner can read."""
+"""Commands of an operator on the example log: listing, searching, skipping an entry that cannot be read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from service.storage.records import CHANGED, LOG_START, Commit, LogEntry, LogId,
 from service.storage.scripts.commit import CommitStatus, commit_learned
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
-_ENTRIES_A_LOOK = 100
+_ENTRIES_PER_READ = 100
 
 
 async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> list[str]:
-    """Lines for people. Raises UnknownModel, CommandFailure."""
+    """Describes the log in lines of text. Raises UnknownModel, CommandFailure."""
     meta = await _meta(channel, model)
     keys = ModelKeys(model, meta.incarnation)
     first = f"({meta.applied}" if start is None else str(_log_id(start))
@@ -41,7 +41,9 @@ async def describe_log(channel: Channel, model: str, start: str | None, count: i
 
 
 async def skip_through(channel: Channel, model: str, entry: str) -> int:
-    """How many examples were left out. Raises UnknownModel, CommandFailure."""
+    """Skips the log through an entry; returns how many examples that left out. Raises UnknownModel,
+    CommandFailure.
+    """
     target = _log_id(entry)
     await _require_in_log(channel, model, target)
     while True:
@@ -56,7 +58,7 @@ async def skip_through(channel: Channel, model: str, entry: str) -> int:
 
 
 def _described(entry: LogEntry, number: int | None) -> tuple[list[str], int | None]:
-    """Its lines, and the number that comes after it. `number`: with which it is to begin; None: with any."""
+    """The lines of an entry, and the number after it. `number`: its first one; None: unknown."""
     gap = "" if number is None else gap_before(entry, number)
     lines = [f"{entry.id.before()}  GAP: {gap}"] if gap else []
     try:
@@ -70,18 +72,18 @@ def _described(entry: LogEntry, number: int | None) -> tuple[list[str], int | No
 
 
 async def _require_in_log(channel: Channel, model: str, target: LogId) -> None:
-    """An id beyond the end would leave out examples that are yet to come."""
+    """Refuses an id beyond the end, which would leave out future examples."""
     end = await _end(channel, ModelKeys(model, (await _meta(channel, model)).incarnation))
     if target > end:
         raise CommandFailure(f"the log of {model} ends at {end}: there is nothing to skip at {target}")
 
 
 async def _end(channel: Channel, keys: ModelKeys) -> LogId:
-    """The last id that the log ever had, also where that entry is gone."""
+    """The last id that the log ever had, even if that entry was trimmed."""
     if not await channel.call("EXISTS", keys.log):
         return LOG_START
-    told = await channel.call("XINFO", "STREAM", keys.log)
-    return LogId.parse(told[told.index(b"last-generated-id") + 1])
+    found = await channel.call("XINFO", "STREAM", keys.log)
+    return LogId.parse(found[found.index(b"last-generated-id") + 1])
 
 
 async def _number_after(channel: Channel, keys: ModelKeys, meta: Meta, target: LogId) -> int:
@@ -89,7 +91,7 @@ async def _number_after(channel: Channel, keys: ModelKeys, meta: Meta, target: L
     target was appended.
     """
     position = target
-    while entries := await _entries(channel, keys, f"({position}", _ENTRIES_A_LOOK):
+    while entries := await _entries(channel, keys, f"({position}", _ENTRIES_PER_READ):
         for entry in entries:
             if entry.first_number is not None:
                 return entry.first_number
@@ -127,17 +129,14 @@ async def _meta(channel: Channel, model: str) -> Meta:
 def _log_id(text: str) -> LogId:
     parsed = LogId.parse(text) if _ID.fullmatch(text) else None
     if parsed is None or max(parsed) >= 2**64:
-        raise CommandFailure(f"{text!r} is no log entry's id; it looks like 1700000000000-0")
+        raise CommandFailure(f"{text!r} is not the id of a log entry, such as 1700000000000-0")
     return parsed
 
 
-ENTRIES_A_LOOK = 100
-
-
 async def find_examples(channel: Channel, model: str, identifier: str) -> list[str]:
-    """A line for each example of a logged prediction of that id, or of that event id.
+    """Lines for the examples with that event id, or from the logged prediction of that id.
 
-    Raises UnknownModel, and CommandFailure where there is none.
+    Raises UnknownModel, and CommandFailure if there is none.
     """
     with gone_is_unknown():
         meta = await read_meta(channel, model)
@@ -168,7 +167,7 @@ def _ids(batch: ExampleBatch, k: int) -> list[bytes]:
 
 async def _all_entries(channel: Channel, keys: ModelKeys) -> AsyncIterator[LogEntry]:
     after = "-"
-    while found := await channel.call("XRANGE", keys.log, after, "+", "COUNT", ENTRIES_A_LOOK):
+    while found := await channel.call("XRANGE", keys.log, after, "+", "COUNT", _ENTRIES_PER_READ):
         for entry, fields in found:
             yield LogEntry.parse(entry, fields)
         after = f"({found[-1][0].decode()}"

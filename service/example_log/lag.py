@@ -1,4 +1,4 @@
-"""How far the learner of a model is behind its log: asked once a second, also while it stands still."""
+"""The lag of a learner behind the log of its model: polled once a second, also while it learns nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LAG_POLL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class LogLag:
-    """What waits, in examples, in seconds since the oldest was appended, and in entries.
+    """The backlog in examples, in seconds since the oldest was appended, and in entries.
 
-    The log does not number its entries: `entries` supposes that those which wait are as large as the rest.
+    The log does not number its entries: `entries` assumes that those of the backlog are of average size.
     """
 
     log_entries: int
@@ -35,14 +35,14 @@ class LogLag:
 
     @classmethod
     def of(cls, lag: Lag) -> LogLag:
-        waiting = lag.appended - lag.applied
-        in_log = max(lag.appended - lag.first_number if lag.first_number >= 0 else 0, waiting)
-        entries = lag.log_entries * waiting / in_log if in_log else 0.0
-        return cls(lag.log_entries, waiting, entries, lag.oldest_ms / 1000)
+        backlog = lag.appended - lag.applied
+        in_log = max(lag.appended - lag.first_number if lag.first_number >= 0 else 0, backlog)
+        entries = lag.log_entries * backlog / in_log if in_log else 0.0
+        return cls(lag.log_entries, backlog, entries, lag.oldest_ms / 1000)
 
 
 async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], None]) -> None:
-    """Shows the lag until the model is gone."""
+    """Calls `show` with the lag until the model is deleted."""
     channel = Channel(topology)
     try:
         keys = None
@@ -54,6 +54,6 @@ async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], Non
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.debug("no look at the log of %s: %s", model, failure)
+                log.debug("the lag of %s is not known: %s", model, failure)
     finally:
         await channel.close()

@@ -1,5 +1,5 @@
-"""A model's example log: appending, which makes an update durable, once and in order; what a server
-lost of it after that; and decoding its entries.
+"""The example log of a model: appending examples once, durably and in order; finding out what a server has
+lost of them since; and decoding entries.
 """
 
 from __future__ import annotations
@@ -33,37 +33,43 @@ from service.storage.scripts.log import (
 )
 from service.storage.topology import Topology
 
+log = logging.getLogger(__name__)
+
+MAX_ENTRY_BYTES = 32 * 1024
+MAX_ENTRY_EXAMPLES = 1_000
+REMEMBERED_ENTRIES = 20_000
+ENTRIES_PER_CHECK = 256
 BATCH_ID_BYTES = 12
 _MADE = re.compile("ftrl-([0-9a-f]{32})")
 
 
 def new_batch_id() -> bytes:
-    """Of a micro-batch, in which ids of our making begin."""
+    """Makes the id of a micro-batch, with which the event ids made for its examples begin."""
     return secrets.token_bytes(BATCH_ID_BYTES)
 
 
 def made_digest(batch_id: bytes, index: int) -> bytes:
-    """The id of that example of a micro-batch, where the caller gave none."""
+    """The 16 bytes of the id of an example of a micro-batch for which the caller sent none."""
     return batch_id + index.to_bytes(4, "big")
 
 
 def made_text(digest: bytes) -> str:
-    """An id of our making for the caller, who may send it again."""
+    """The text of a made id, which the caller may send in a retry."""
     return "ftrl-" + digest.hex()
 
 
 def event_digest(event_id: str) -> bytes:
-    """16 bytes that stand for an event id; of one made here, the bytes that it spells."""
+    """The 16 bytes of an event id: a digest, or the bytes that the text of a made id spells."""
     return _spelled(event_id) or hashlib.blake2b(event_id.encode(), digest_size=16).digest()
 
 
 def batch_of(event_id: str) -> bytes:
-    """The micro-batch in which an id of our making was made, empty for any other id."""
+    """The id of the micro-batch for which an event id was made; empty for an id of a caller."""
     return _spelled(event_id)[:BATCH_ID_BYTES]
 
 
 def _spelled(event_id: str) -> bytes:
-    """Only of the very text that `made_text` gives: no two texts may stand for the same bytes."""
+    """Parses exactly the texts that `made_text` makes: no two texts may have the same bytes."""
     made = _MADE.fullmatch(event_id)
     return b"" if made is None else bytes.fromhex(made[1])
 
@@ -77,7 +83,7 @@ class LogBlocked(Exception):
 
 
 def gap_before(entry: LogEntry, number: int) -> str:
-    """What is wrong if `number` is the dense number that comes next; empty if nothing is."""
+    """Describes what is wrong if `number` is the next dense number; empty if nothing is."""
     if entry.first_number is None or entry.first_number == number:
         return ""
     if entry.first_number < number:
@@ -93,7 +99,7 @@ def examples_of(entry: LogEntry) -> ExampleBatch:
 
 
 def decode(entry: LogEntry, number: int) -> ExampleBatch:
-    """The examples of the entry that is to begin with that dense number. Raises LogBlocked."""
+    """The examples of the entry that must begin with that dense number. Raises LogBlocked."""
     gap = gap_before(entry, number)
     if gap:
         raise LogBlocked(entry.id.before(), gap)
@@ -101,12 +107,6 @@ def decode(entry: LogEntry, number: int) -> ExampleBatch:
         return examples_of(entry)
     except FormatError as wrong:
         raise LogBlocked(entry.id, str(wrong)) from wrong
-
-
-log = logging.getLogger(__name__)
-
-REMEMBERED_ENTRIES = 20_000
-ENTRIES_A_LOOK = 256
 
 
 class Appended(NamedTuple):
@@ -117,43 +117,44 @@ class Appended(NamedTuple):
 
 
 class AcknowledgedEntries:
-    """The newest log entries that this process was told it had appended over one channel, for one model."""
+    """The newest log entries of one model that Redis acknowledged to this process over one channel."""
 
     def __init__(self, keys: ModelKeys, on_lost: Callable[[int], None]) -> None:
         self._keys = keys
         self._on_lost = on_lost
-        self._looked = 0  # over which connection
+        self._checked = 0  # the number of the connection over which they were checked
         self._entries: deque[Appended] = deque(maxlen=REMEMBERED_ENTRIES)
 
     def add(self, entries: Iterable[Appended]) -> None:
         self._entries.extend(entries)
 
-    async def look(self, channel: Channel) -> None:
-        """Once for each connection: the server behind a new one may lack what another acknowledged before.
+    async def check(self, channel: Channel) -> None:
+        """Counts and logs lost entries, once per connection: a new one may lead to a server that lacks what
+        another has acknowledged.
 
         Raises what Channel.call raises.
         """
-        if channel.opened == self._looked:
+        if channel.opened == self._checked:
             return
         lost = await self._forget_lost(channel)
-        self._looked = channel.opened
+        self._checked = channel.opened
         if lost:
             log.error(
                 "Redis has lost %d examples of %s acknowledged to this process (failover or crash);"
-                " sent again, they are learned",
+                " they are learned if they are sent again",
                 lost,
                 self._keys.model,
             )
             self._on_lost(lost)
 
     async def _forget_lost(self, channel: Channel) -> int:
-        """How many examples are in entries that the server behind the channel does not hold any more.
+        """Drops entries that the server no longer has; returns how many examples they had.
 
-        Looks from the newest entry back until nothing is missing. Raises what Channel.call raises.
+        Goes back from the newest entry until none is missing. Raises what Channel.call raises.
         """
         examples = 0
         while self._entries:
-            newest = list(islice(reversed(self._entries), ENTRIES_A_LOOK))
+            newest = list(islice(reversed(self._entries), ENTRIES_PER_CHECK))
             found = await find_examples(channel, self._keys, (appended.example for appended in newest))
             missing = {one for one, where in zip(newest, found, strict=False) if where is Found.LOST}
             if not missing:
@@ -165,13 +166,9 @@ class AcknowledgedEntries:
         return examples
 
 
-MAX_ENTRY_BYTES = 32 * 1024
-MAX_ENTRY_EXAMPLES = 1_000
-
-
 class Place(NamedTuple):
-    """Where an example stands in the log, or several that follow each other. `entry` is None for a duplicate
-    whose first place is not known.
+    """The place of an example in the log, or of several consecutive ones. `entry` is None for a duplicate of
+    an unknown place.
     """
 
     entry: LogId | None
@@ -181,13 +178,14 @@ class Place(NamedTuple):
 
 
 class MicroBatch:
-    """What one append carries; all attempts to append it go under its own id, so they append it once.
+    """The examples of one append; all attempts carry the id of the batch, so they append it once.
 
-    event_ids: for callers, one an example. digests: the same as the log's records carry them, 16 bytes each.
-    claims: of each example whose id was not made here (the batch's own claim covers those): its index, its
+    event_ids: for callers, one per example. digests: the same ids as in the records of the log, 16 bytes
+    each.
+    claims: for each example whose id was not made here (the claim of the batch covers those): its index, its
     digest, and the id of an earlier micro-batch that it may repeat.
-    slice_names: values of sliced features that the examples have and that were not told before.
-    attempts: those to append it so far.
+    slice_names: values of sliced features that the examples have and that are not in the log yet.
+    attempts: the attempts to append it so far.
     """
 
     def __init__(self) -> None:
@@ -199,7 +197,7 @@ class MicroBatch:
         self.attempts = Attempts()
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
-        """Takes the callers' event ids; where there is none, makes one that a retry can give."""
+        """Adds the event ids of callers; for None, makes one that a retry can send."""
         start = len(self.digests)
         self.digests += [
             made_digest(self.batch_id, index) if event_id is None else event_digest(event_id)
@@ -232,10 +230,10 @@ class ExampleLog:
         self._acknowledged = AcknowledgedEntries(keys, on_lost)
 
     async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
-        """Tries until time.monotonic() is `deadline`; for a batch that was tried before, a later one. Returns
-        the places of all records, in order.
+        """Tries until time.monotonic() is `deadline`, which must be later than in earlier tries of the batch.
+        Returns the places of all records, in order.
 
-        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only where that is
+        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only if that is
         certain.
         """
         try:
@@ -271,7 +269,7 @@ class ExampleLog:
         return reply
 
     async def _offset_ms(self) -> float:
-        """Asked anew on every connection, which may lead to another server, and after a jump."""
+        """Asks again on a new connection, which may lead to another server, and after a jump of the clock."""
         channel = self._channel
         if self._clock_offset_ms is None or not channel.connected or channel.opened != self._asked_connection:
             asked = time.monotonic()
@@ -279,10 +277,10 @@ class ExampleLog:
                 seconds, microseconds = await channel.call("TIME")
                 now = (asked + time.monotonic()) / 2
                 self._asked_connection = channel.opened
-                await self._acknowledged.look(channel)
+                await self._acknowledged.check(channel)
             except CONNECTION_FAILURES as failure:
                 self._clock_offset_ms = None
-                raise NotSent(str(failure)) from failure  # the append was not
+                raise NotSent(str(failure)) from failure  # the append was not sent
             self._clock_offset_ms = int(seconds) * 1000 + int(microseconds) / 1000 - now * 1000
         return self._clock_offset_ms
 
@@ -291,7 +289,7 @@ class ExampleLog:
             return parse_receipt(reply.receipt, count)
         if reply.status is Append.GONE:
             raise ModelGone(self._keys.model)
-        limit = self._settings.backlog_limit_examples  # FULL
+        limit = self._settings.backlog_limit_examples  # the status is FULL
         raise LogFull(f"{reply.backlog} examples wait to be learned; the limit is {limit}")
 
     def _remembered(self, places: list[Place], digests: Sequence[bytes]) -> list[Place]:

@@ -115,7 +115,7 @@ async def _only(model: OpenModel) -> AsyncIterator[OpenModel]:
 
 
 class TakenLabels(NamedTuple):
-    """What one model said of labels, those of these rows of a request."""
+    """The answers of one model to the labels of these rows of a request."""
 
     model: OpenModel
     rows: Sequence[int]
@@ -129,7 +129,7 @@ class TakenLabels(NamedTuple):
         return [row for row, answer in pairs if answer.outcome is LabelOutcome.UNKNOWN]
 
     async def learned(self, deadline: float) -> None:
-        """A repeated label is waited for as well: its first try may have been this request's, unanswered."""
+        """Waits for repeated labels, too: the first try may have been an unanswered one of this request."""
         places = [_place(answer) for answer in self.answers if answer.outcome in _IN_THE_LOG]
         await until_learned(self.model, places, deadline)
 
@@ -177,7 +177,7 @@ async def take_labels(
             source = other.mirror.source
             try:
                 found = await feedback.label(other, [labels[row] for row in missing], deadline)
-            except ModelDeleted:  # that knows none
+            except ModelDeleted:  # it knows none
                 continue
             parts.append(TakenLabels(other, missing, found, source))
             missing = parts[-1].unknown
@@ -193,7 +193,7 @@ async def _take_where_shown(
     rows: list[int],
     deadline: float,
 ) -> list[TakenLabels]:
-    """Labels that are durable already, and stay so where no other model answers in time. Raises LogFull."""
+    """Offers labels that are durable already to further models that answer in time. Raises LogFull."""
     parts = []
     async for other in switched(deadline):
         source = other.mirror.source
@@ -211,7 +211,7 @@ async def _take_where_shown(
 
 
 def results_of_labels(labels: Sequence[NewLabel], parts: Sequence[TakenLabels]) -> UpdateResults:
-    """What is known of them by now."""
+    """The results of labels as known now."""
     if not parts:
         return NO_RESULTS
     results = parts[0].results(labels)
@@ -221,7 +221,7 @@ def results_of_labels(labels: Sequence[NewLabel], parts: Sequence[TakenLabels]) 
 
 
 def refuse_single(labelled: UpdateResults) -> None:
-    """A label that comes alone and is not taken is an error. Raises UnknownPrediction, LabelConflict."""
+    """Turns the refusal of a single label into an error. Raises UnknownPrediction, LabelConflict."""
     if labelled.statuses == ["unknown"]:
         raise UnknownPrediction(labelled.ids[0])
     if labelled.statuses == ["conflict"]:

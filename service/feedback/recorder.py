@@ -85,7 +85,7 @@ class Recorder:
         self._health = health
         self._metrics = metrics
         for reason in get_args(Unlogged):
-            metrics.unlogged(model.name, reason, 0)  # there at 0, or Prometheus would miss the first ones
+            metrics.unlogged(model.name, reason, 0)  # from 0, or Prometheus would miss the first increase
         self._pending_bytes = 0  # of predictions that no request waits for
         self._quiet_until = 0.0
         self._requests = Coalescer[Served, Recorded](self._record_together, MAX_PER_CALL)
@@ -158,7 +158,7 @@ class Recorder:
                 try:
                     outcomes = await self._attempts(entries, names, check)
                     if self._model.slices is not None:
-                        self._model.slices.told(names)
+                        self._model.slices.mark_logged(names)
                     return outcomes
                 except CONNECTION_FAILURES:
                     self._health.doubt()

@@ -1,4 +1,4 @@
-"""What this process does with predictions that wait: keeps them, says that they were shown, labels them."""
+"""Logging, exposing and labelling predictions from this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from redis.exceptions import ResponseError
 
 from service.errors import LabelsUnavailable, ModelDeleted
-from service.example_log.appender import A_MOMENT_SECONDS
+from service.example_log.appender import CLOSE_DEADLINES_SECONDS
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MAX_PER_CALL, Recorder
@@ -48,7 +48,7 @@ _FIRST = (*_NEW, LabelOutcome.SAMPLED_OUT, LabelOutcome.PENDING, LabelOutcome.LA
 
 
 class ModelFeedback:
-    """Of one incarnation of a model: requests that come together share a call."""
+    """The feedback of one incarnation of a model: concurrent requests share a call."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ModelFeedback:
         self._channels = [Channel(topology) for _ in range(2)]
         exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
-        metrics.lost_examples(model.name, 0)  # there at 0, or Prometheus would miss the first ones
+        metrics.lost_examples(model.name, 0)  # from 0, or Prometheus would miss the first increase
         self.predictions = Recorder(waiting, Channel(topology), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[Exposure]](
             lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MAX_PER_CALL
@@ -75,7 +75,7 @@ class ModelFeedback:
     async def _label(self, labels: list[Label]) -> list[Labelled]:
         answers = await self._waiting.label(self._labelling, labels)
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
-            await self._acknowledged.look(self._labelling)
+            await self._acknowledged.check(self._labelling)
         new = [
             LoggedExample(*answer.place, label.key)
             for label, answer in zip(labels, answers, strict=True)
@@ -110,13 +110,13 @@ class Feedback:
         return await self._answers(model, self.of(model).expose, keys, ids)
 
     def soon(self) -> float:
-        """Until when (time.monotonic()) a server that is well has answered a single call."""
+        """The time (time.monotonic()) by which a healthy server answers a single call."""
         return time.monotonic() + self._settings.redis_timeout_seconds
 
     async def label(
         self, model: OpenModel, labels: Sequence[tuple[str, int, float]], deadline: float
     ) -> list[Labelled]:
-        """What became of (id, label, weight). Raises LogFull, LabelsUnavailable, StateUnavailable."""
+        """Labels predictions by (id, label, weight). Raises LogFull, LabelsUnavailable, StateUnavailable."""
         asked = [Label(key_of(packed_id(text)), label, weight) for text, label, weight in labels]
         ids = [text for text, _, _ in labels]
         answers = await self._answers(model, self.of(model).label, asked, ids, deadline)
@@ -147,7 +147,7 @@ class Feedback:
         return answers
 
     def of(self, model: OpenModel) -> ModelFeedback:
-        """Raises ModelDeleted where the model is no longer followed."""
+        """Raises ModelDeleted if the model is no longer followed."""
         incarnation = model.mirror.replica.keys.incarnation
         feedback = self._open.get(incarnation)
         if feedback is None:
@@ -162,7 +162,7 @@ class Feedback:
             await feedback.close()
 
     async def close(self) -> None:
-        """Each may wait for a server that is away: all at once."""
+        """Closes all concurrently: each may wait for a server that is down."""
         await asyncio.gather(*map(self._close, list(self._open)))
 
 
@@ -187,7 +187,7 @@ async def _together(
             answers = iter(await attempts.until_answered(partial(call, items), deadline))
         except Unanswered:
             for asked in together:
-                if asked.request.deadline <= deadline + A_MOMENT_SECONDS:
+                if asked.request.deadline <= deadline + CLOSE_DEADLINES_SECONDS:
                     asked.refuse(_Unanswered(attempts.may_have_happened))
             together = [asked for asked in together if asked.waits]
         else:

@@ -1,4 +1,4 @@
-"""The predictions of one model that wait in Redis, and what can happen to them: one script each."""
+"""The pending predictions of one model in Redis, and one function for each thing that can happen to them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from service.storage.scripts.feedback import (
 from service.storage.scripts.log import note_slices
 
 STAGES = ("unshown", "early", "open", "closed")
-"""Where a prediction waits: to be shown, for that with a label already, for its label, to be forgotten."""
+"""Stages of a prediction: not shown yet; not shown yet but labelled; awaiting its label; closed."""
 
 _KEY_FROM, _PREFIX, _HASH_BYTES = 6, slice(2, 6), 4
 _NO_FLAGS = b"\0"
@@ -57,8 +57,8 @@ class Label(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep left. `more`: whether there is more to do now. `waiting`: how many at each of STAGES.
-    `counts`: how many ever, by fate.
+    """The state after a sweep. `more`: more predictions are due now. `waiting`: the number at each of STAGES.
+    `counts`: totals by outcome.
     """
 
     more: bool
@@ -110,20 +110,20 @@ class Waiting:
         )
 
     async def note_slices(self, channel: Channel, names: Mapping[int, SliceName]) -> None:
-        """Values of sliced features, before predictions that have them are kept."""
+        """Stores values of sliced features, before predictions that have them are logged."""
         await note_slices(channel, self._keys, pack_names(names), MAX_VALUES_PER_FEATURE)
 
     async def expose(self, channel: Channel, keys: Sequence[bytes]) -> list[Exposure]:
-        """Says of predictions that they were shown."""
+        """Records that predictions were shown."""
         return await self._run(lambda terms: expose_predictions(channel, terms, keys))
 
     async def label(self, channel: Channel, labels: Sequence[Label]) -> list[Labelled]:
-        """Raises LogFull where nothing was taken."""
+        """Raises LogFull if no label was accepted."""
         flat = [part for one in labels for part in (one.key, one.label, _WEIGHT.pack(one.weight))]
         return await self._run(lambda terms: label_predictions(channel, terms, flat))
 
-    async def sweep(self, channel: Channel, most: int) -> Swept:
-        swept = await self._run(lambda terms: sweep_predictions(channel, terms, most))
+    async def sweep(self, channel: Channel, max_closed: int) -> Swept:
+        swept = await self._run(lambda terms: sweep_predictions(channel, terms, max_closed))
         pending = dict(zip(STAGES, swept.pending, strict=True))
         return Swept(swept.more, swept.bytes, swept.oldest_ms / 1000, pending, swept.counts)
 
@@ -143,7 +143,7 @@ class Waiting:
 
 
 def key_of(prediction_id: bytes) -> bytes:
-    """Under which a prediction waits: the last 10 of the 16 bytes of its id."""
+    """The key of a pending prediction: the last 10 of the 16 bytes of its id."""
     return prediction_id[_KEY_FROM:]
 
 
@@ -154,7 +154,7 @@ def entries_of(
     commit: int,
     token: bytes,
 ) -> list[bytes]:
-    """Key, value, key, value, ... of predictions by the state of that commit number and token."""
+    """Key, value, key, value, ... of predictions from the state of that commit number and token."""
     entries: list[bytes] = []
     for one, margin, features in zip(ids, margins.tolist(), _features_of(batch), strict=True):
         head = WAITING_HEAD.pack(commit & 0xFFFF, token, margin, one[_PREFIX])
@@ -163,8 +163,8 @@ def entries_of(
 
 
 def _features_of(batch: ExampleBatch) -> list[bytes]:
-    """Flags and features of each as a record has them, which has nothing else. What a request may say of a
-    label is left out.
+    """Flags and features of each prediction as in a record; anything that a request says about a label is
+    left out.
     """
     if batch.values.size:
         plain = ExampleBatch(batch.row_ptr, batch.hashes, batch.values, np.zeros(len(batch), np.uint8))

@@ -18,7 +18,7 @@ from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
 from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.report import report_of
-from service.models.evaluation.slice_report import ToldSlices, slices_in_pieces
+from service.models.evaluation.slice_report import SliceReport, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
 from service.models.evaluation.state import EvaluationChanges, Evaluations
 from service.models.mirror import Mirror
@@ -128,9 +128,9 @@ class EvaluationPublisher:
         """Start with another evaluation; `sliced`: whether it has slices."""
         self._sliced = sliced
         self.mark_changed()
-        self._slicing: Iterator[ToldSlices | None] | None = None
-        self._slices: ToldSlices | None = None
-        self._stored: ToldSlices | None = None
+        self._slicing: Iterator[SliceReport | None] | None = None
+        self._slices: SliceReport | None = None
+        self._stored: SliceReport | None = None
         self._taker = CensusTaker()
         self._census: Census | None = None
         self._count_began: int | None = None  # at which round; None: no count is under way

@@ -1,14 +1,14 @@
-"""A name is that of a model or of an alias, never of both.
+"""Stored aliases. A name belongs to a model or to an alias, never to both.
 
-What aliases mean is one hash, a model is keys of its own, and in a cluster no script sees both. So an alias
-also claims its name with a key beside those that a model of that name would have: one script claims it unless
-the model is there, and one creates a model unless the name is claimed.
+The targets of aliases are one hash, a model has keys of its own, and in a cluster no script sees both. So an
+alias also claims its name with a key beside those that a model of that name would have: one script claims the
+name unless the model exists, and one creates a model unless the name is claimed.
 
-A claim outlives its alias for a moment, never the other way round. Every change of the hash has a number, and
-a change is made only by who has read the number before. Whoever sets an alias claims its name after that
-reading, with a token of its own; whoever deletes one takes back only a token that it has read before it
-deleted. A claim that somebody who was killed has left is taken back, as an alias that is not there is
-deleted, by the next who wants to create the model.
+A claim may outlive its alias briefly, never the other way round. Every change of the hash has a number, and
+requires that the number is the one that was read before. A process that sets an alias claims its name after
+that reading, with a token of its own; a process that deletes one releases only the token that it read before
+deleting. A claim that a killed process has left is released, like one of a deleted alias, by the next process
+that creates a model of that name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from service.storage.scripts.aliases import claim_alias, release_claim, set_alia
 
 
 class Meanings(NamedTuple):
-    """Of each alias the model, and those that it meant before, with when their predictions have ceased to
-    wait, in Unix seconds. `changes`: the number of the last change.
+    """The model of each alias, and the models that it meant before, each with the time in Unix seconds when
+    the last prediction that it logged is no longer pending. `changes`: the number of the last change.
     """
 
     targets: Mapping[str, str]
@@ -52,15 +52,15 @@ async def read_aliases(channel: Channel) -> Meanings:
 
 
 async def check_free(channel: Channel, name: str) -> None:
-    """Raises AliasConflict where the name is that of an alias, and what Channel.call raises."""
+    """Raises AliasConflict if the name is that of an alias, and what Channel.call raises."""
     _refuse_alias(name, await read_aliases(channel))
 
 
 async def switch_alias(
     channel: Channel, alias: str, model: str | None, changes: str, wait_seconds: float = 0.0
 ) -> bool:
-    """Makes the alias mean the model, or deletes it; False where aliases have changed since `changes`.
-    `wait_seconds`: how long predictions may wait that the model so far has logged.
+    """Makes the alias mean the model, or deletes it; False if aliases have changed since `changes`.
+    `wait_seconds`: how long predictions logged by its previous model may be pending.
 
     Raises AliasConflict, and what Channel.call raises.
     """
@@ -76,10 +76,12 @@ async def switch_alias(
 
 
 async def take_back_claim(channel: Channel, name: str) -> None:
-    """Of an alias that is not there. Raises AliasConflict where it is, and what Channel.call raises."""
+    """Releases the claim of an alias that does not exist. Raises AliasConflict if it exists, and what
+    Channel.call raises.
+    """
     done = False
     while not done:
-        meanings = await read_aliases(channel)  # one reading for both: it may become an alias after it
+        meanings = await read_aliases(channel)  # read once for both: it may become an alias afterwards
         _refuse_alias(name, meanings)
         done = await switch_alias(channel, name, None, meanings.changes)
 

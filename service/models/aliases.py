@@ -1,9 +1,9 @@
 """Other names for models: `/models/{alias}/predict` is answered by whichever model the alias means.
 
-Each process keeps the aliases in memory and asks twice a second what they are; a model that an alias comes to
-mean is loaded before it answers, so that a switch is atomic for every request and costs none. While it cannot
-be loaded, that alias alone means here what it meant. Which models it meant before is known while predictions
-that they have logged may wait for their labels.
+Each process holds the aliases in memory and polls them twice a second. The new model of an alias is loaded
+before the alias is switched, so that a switch is atomic for every request and delays none. While the model
+cannot be loaded, that alias alone keeps its former meaning here. The models that an alias meant before are
+known as long as predictions that they have logged may be pending.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Aliases:
     def __init__(self, models: Models) -> None:
         self._models = models
         self._targets: dict[str, str] = {}
-        self._heard: Mapping[str, str] = {}  # the same as the server has them
-        self._unloaded: set[str] = set()  # what aliases have come to mean
-        self._meanings = Meanings({}, {}, "")  # as last heard
+        self._stored: Mapping[str, str] = {}  # as last read from the server
+        self._unloaded: set[str] = set()  # new targets of aliases
+        self._meanings = Meanings({}, {}, "")  # as last read
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._changes = 0  # made by this process
-        self._looks = Coalescer[None, None](self._look_again, _MAX_AT_ONCE)
+        self._refreshes = Coalescer[None, None](self._refresh_once, _MAX_AT_ONCE)
 
     def resolve(self, name: str) -> str:
         """The model that a name means here."""
@@ -58,12 +58,12 @@ class Aliases:
         return dict(self._targets)
 
     async def open(self, name: str) -> OpenModel:
-        """The model of that name, or that the alias means. Raises what Models.get raises."""
+        """Opens the model of that name or alias. Raises what Models.get raises."""
         try:
             return await self._models.get(self.resolve(name))
         except UnknownModel:
-            await self._ask()  # it may be an alias that this process has not heard of
-        model = self._heard.get(name, name)  # what it meant here so far is gone
+            await self._ask()  # it may be an alias that is new to this process
+        model = self._stored.get(name, name)  # its former model is deleted
         try:
             opened = await self._models.get(model)
         except UnknownModel:
@@ -72,21 +72,22 @@ class Aliases:
         return opened
 
     async def elsewhere(self, name: str, asked: OpenModel, deadline: float) -> AsyncIterator[OpenModel]:
-        """Where predictions through an alias may wait that the model `asked` does not know: the models that
-        it meant before, and at last what other processes may have made of it meanwhile. None of a model.
+        """Models where a prediction through an alias may be pending that the model `asked` does not know:
+        those that it meant before, and at last those to which other processes may have switched it meanwhile.
+        None for the name of a model.
 
-        Raises StateUnavailable, also where one is not loaded by the deadline (time.monotonic()).
+        Raises StateUnavailable, also if one is not loaded by the deadline (time.monotonic()).
         """
         if name not in self._targets:
             return
         names = {asked.name}
-        for looked in (False, True):
-            if looked:
-                await self._looks.submit(None)
-            for model in (self._heard.get(name, name), *self._meanings.former.get(name, ())):
+        for refreshed in (False, True):
+            if refreshed:
+                await self._refreshes.submit(None)
+            for model in (self._stored.get(name, name), *self._meanings.former.get(name, ())):
                 if model not in names:
                     names.add(model)
-                    with contextlib.suppress(UnknownModel, ContractMismatch):  # that knows none
+                    with contextlib.suppress(UnknownModel, ContractMismatch):  # it knows none
                         yield await self._get_by(deadline, model)
 
     def former(self, name: str, asked: OpenModel) -> list[str]:
@@ -101,7 +102,7 @@ class Aliases:
         last switch may be pending; the earliest first. None for the name of a model.
         """
         names = self._pending(name)
-        return [model for model in (*names, self._heard[name]) if model != asked.name] if names else []
+        return [model for model in (*names, self._stored[name]) if model != asked.name] if names else []
 
     def _pending(self, name: str) -> list[str]:
         if name not in self._targets:
@@ -113,15 +114,15 @@ class Aliases:
         ]
 
     async def required(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
-        """Those that exist and that this version can read. Raises StateUnavailable for the first that is not
-        loaded by the deadline (time.monotonic()).
+        """Opens those models that exist and that this version can read. Raises StateUnavailable for the first
+        that is not loaded by the deadline (time.monotonic()).
         """
         for model in models:
             with contextlib.suppress(UnknownModel, ContractMismatch):
                 yield await self._get_by(deadline, model)
 
     async def opened(self, models: Iterable[str], deadline: float) -> AsyncIterator[OpenModel]:
-        """Those that are loaded by then (time.monotonic())."""
+        """Opens those models that are loaded by the deadline (time.monotonic())."""
         for model in models:
             with contextlib.suppress(UnknownModel, ContractMismatch, StateUnavailable):
                 yield await self._get_by(deadline, model)
@@ -155,14 +156,14 @@ class Aliases:
         await self._switch(alias, None)
 
     async def named(self, name: str) -> str:
-        """The model that a name means, whether there is such a model or not."""
+        """The model that a name means, even if there is no such model."""
         if name not in self._targets and name not in {model.name for model in self._models.opened()}:
             with contextlib.suppress(StateUnavailable):
-                await self._ask()  # it may be an alias that this process has not heard of
+                await self._ask()  # it may be an alias that is new to this process
         return self.resolve(name)
 
     async def refuse(self, name: str) -> None:
-        """For what makes a model, changes one or is to be of one for good: an alias does not stand for it.
+        """Refuses aliases where only the name of a model is allowed, as for creating or changing one.
 
         Raises AliasConflict, StateUnavailable.
         """
@@ -170,8 +171,8 @@ class Aliases:
             await check_free(channel, name)
 
     async def refresh(self) -> list[asyncio.Task[None]]:
-        """The loads that are under way of what aliases have come to mean: an alias is switched here when its
-        own one ends. Raises StateUnavailable where the server does not say what aliases are.
+        """Reads the aliases; returns the pending loads of their new models. An alias is switched in this
+        process when its own load ends. Raises StateUnavailable if the aliases cannot be read.
         """
         await self._ask()
         for model in self._unloaded - self._loading.keys():
@@ -181,48 +182,48 @@ class Aliases:
     async def _ask(self) -> None:
         changes = self._changes
         meanings = await self._read()
-        if changes == self._changes:  # else it may have been read before what this process has changed
-            self._hear(meanings)
+        if changes == self._changes:  # else this process may have changed them after the read
+            self._take(meanings)
 
-    def _hear(self, meanings: Meanings) -> None:
-        """An alias that is new means its model at once: whoever asks has it loaded, or is told why not."""
-        before, self._heard, self._meanings = self._targets, meanings.targets, meanings
+    def _take(self, meanings: Meanings) -> None:
+        """A new alias means its model at once: the first request loads it, or fails with the reason."""
+        before, self._stored, self._meanings = self._targets, meanings.targets, meanings
         opened = {model.name for model in self._models.opened()}
-        changed = {model for alias, model in self._heard.items() if before.get(alias) != model}
-        self._unloaded = ((self._unloaded & {*self._heard.values()}) | changed) - opened
+        changed = {model for alias, model in self._stored.items() if before.get(alias) != model}
+        self._unloaded = ((self._unloaded & {*self._stored.values()}) | changed) - opened
         self._targets = {
             alias: model if model in opened else before.get(alias, model)
-            for alias, model in self._heard.items()
+            for alias, model in self._stored.items()
         }
 
     async def _load(self, model: str) -> None:
         try:
-            with contextlib.suppress(UnknownModel, ContractMismatch):  # whoever asks for that one is told
+            with contextlib.suppress(UnknownModel, ContractMismatch):  # requests for it raise that again
                 await self._models.get(model)
             self._means_now(model)
         except StateUnavailable as away:
-            log.debug("aliases of %s mean what they meant: %s", model, away.detail)
+            log.debug("aliases are not switched to %s yet: %s", model, away.detail)
         finally:
             del self._loading[model]
 
     def _means_now(self, model: str) -> None:
-        """Whatever aliases have come to mean it."""
+        """Switches the aliases whose new target it is."""
         self._unloaded.discard(model)
-        self._targets |= {alias: model for alias, meant in self._heard.items() if meant == model}
+        self._targets |= {alias: model for alias, meant in self._stored.items() if meant == model}
 
     async def _switch(self, alias: str, model: str | None) -> None:
         done = False
-        while not done:  # until nobody else changes any in between
+        while not done:  # until no other process changes any in between
             meanings = await self._read()
             so_far = meanings.targets.get(alias)
             wait = await self._longest_wait(so_far) if so_far is not None else 0.0
             async with self._models.channel() as channel:
                 done = await switch_alias(channel, alias, model, meanings.changes, wait)
         self._changes += 1
-        self._hear(await self._read())
+        self._take(await self._read())
 
     async def _longest_wait(self, model: str) -> float:
-        """Of a prediction that it logged, in seconds; 0 where there is none such model."""
+        """The longest time in seconds that a prediction it logged is pending; 0 if there is no such model."""
         try:
             async with self._models.channel() as channel:
                 config = checked_config(model, await read_meta(channel, model))
@@ -231,8 +232,8 @@ class Aliases:
             return 0.0
 
     async def remember_former(self, model: str, wait_seconds: float) -> None:
-        """Which aliases have meant a model, now that its predictions may wait so long. Raises
-        StateUnavailable.
+        """Prolongs the time for which aliases remember that they meant a model, as its predictions may now be
+        pending that long. Raises StateUnavailable.
         """
         async with self._models.channel() as channel:
             await remember_former(channel, model, wait_seconds)
@@ -241,8 +242,8 @@ class Aliases:
         async with self._models.channel() as channel:
             return await read_aliases(channel)
 
-    async def _look_again(self, together: list[Asked[None, None]]) -> None:
-        """However many ask, the server is asked now and then only."""
+    async def _refresh_once(self, together: list[Asked[None, None]]) -> None:
+        """Reads the aliases once for all requests that have come within REFRESH_DELAY_SECONDS."""
         await asyncio.sleep(REFRESH_DELAY_SECONDS)
         await self._ask()
         for asked in together:
@@ -255,6 +256,6 @@ class Aliases:
                 try:
                     await self.refresh()
                 except StateUnavailable as away:
-                    log.debug("aliases are those last heard: %s", away.detail)
+                    log.debug("aliases stay as last read: %s", away.detail)
         finally:
             await cancel_all(self._loading.values())

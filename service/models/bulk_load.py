@@ -1,4 +1,4 @@
-"""A whole state at once: filled in chunks beside the old one, then switched to in one step."""
+"""Replaces the whole state of a model: fills the new one in chunks, then switches to it in one step."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ async def bulk_load(
     *,
     keep_evaluation: bool = False,
 ) -> None:
-    """Makes `state` the model's, provided that it is still at the commit of `base`. Examples that wait in
-    the log are learned on top of it. A server that is away is waited for, `patience_seconds` each time.
-    `keep_evaluation`: whether the figures go on as they are, or begin anew with the state.
+    """Makes `state` the state of the model if it is still at the commit of `base`. Pending examples of the
+    log are learned on top of it. Waits for a server that is down, at most `patience_seconds` per call.
+    `keep_evaluation`: the evaluation continues instead of starting again with the state.
 
     Raises ModelMoved, ServerFull, StateUnavailable, ResponseError. A filling that is given up is removed, or
     expires.
@@ -84,8 +84,8 @@ async def bulk_load(
 
 
 async def fill(server: PatientChannel, filled: str, state: ModelState, slots: npt.NDArray[np.uint32]) -> int:
-    """Puts the rows of these slots into a key that nobody reads yet; any chunk may be sent twice. Returns how
-    many slots it holds.
+    """Puts the rows of these slots into a key that is not read yet; any chunk may be sent twice. Returns the
+    number of slots in it.
     """
     held = 0
     for start in range(0, len(slots), SLOTS_A_CHUNK):
@@ -99,7 +99,7 @@ async def fill(server: PatientChannel, filled: str, state: ModelState, slots: np
 async def _switch(
     server: PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
 ) -> Switch:
-    """Raises StateUnavailable where it may have happened: so nobody must remove what was filled."""
+    """Raises StateUnavailable if the switch may have happened: the filled key must not be removed then."""
     switch = partial(
         switch_generation,
         keys=base.keys,
@@ -114,12 +114,12 @@ async def _switch(
     try:
         return await server.run(switch)
     except StateUnavailable as away:
-        unknown = "Whether it took up the new state is not known; the model's revision tells."
+        unknown = "The new state may or may not be in use: check the revision of the model."
         raise StateUnavailable(f"{away.detail} {unknown}") from away
 
 
 class PatientChannel:
-    """Runs scripts that may run twice, until the server answers."""
+    """Repeats scripts that may run twice until the server answers."""
 
     def __init__(self, channel: Channel, patience_seconds: float) -> None:
         self._channel = channel

@@ -32,7 +32,7 @@ FIELDS_A_SCAN = 5_000
 
 
 class ModelGone(Exception):
-    """The model, or the incarnation of it that was copied, is not there any more."""
+    """The model, or the incarnation of it that was copied, no longer exists."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -41,7 +41,7 @@ class ModelGone(Exception):
 
 @contextlib.contextmanager
 def gone_is_unknown() -> Iterator[None]:
-    """Raises UnknownModel in place of ModelGone: for whoever named the model."""
+    """Raises UnknownModel in place of ModelGone, for callers that named the model."""
     try:
         yield
     except ModelGone as gone:
@@ -49,7 +49,7 @@ def gone_is_unknown() -> Iterator[None]:
 
 
 class FellBehind(Exception):
-    """The next commit does not follow from what the copy holds: it has to be loaded again."""
+    """The next commit does not follow on the replica, which has to be loaded again."""
 
 
 @dataclass(slots=True)
@@ -78,14 +78,14 @@ class Replica:
         return revision(self.keys.incarnation, self.generation, self.commit, mark_of(self.token))
 
     def apply(self, position: LogId, commit: Commit) -> None:
-        """Takes over the rows of the next commit. Raises FellBehind where it is not the next."""
+        """Applies the rows of the next commit. Raises FellBehind if it is not the next."""
         if commit.previous_token != self.token or commit.reset:
             raise FellBehind
         self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
         self.moved_to(position, commit)
 
     def moved_to(self, position: LogId, commit: Commit) -> None:
-        """Notes the commit without its rows: for the learner, whose arrays hold them already."""
+        """Applies a commit except for its rows: for the learner, whose arrays have them already."""
         self.state.t = commit.t
         self.token, self.commit, self.skipped = commit.token, commit.number, commit.skipped_total
         self.applied, self.applied_number = commit.applied, commit.applied_number
@@ -93,11 +93,11 @@ class Replica:
 
 
 Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
-"""Fills the arrays of a replica that has only begun, from elsewhere; or says that it cannot."""
+"""Fills the arrays of an empty replica from another source; returns False if it cannot."""
 
 
 async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None = None) -> Replica:
-    """Copies the whole state: notes a place, scans, then applies the commits that came meanwhile.
+    """Copies the whole state: reads the position, scans, then applies the commits since that position.
 
     Raises ModelGone, ContractMismatch, and what Channel.call raises.
     """
@@ -115,7 +115,7 @@ async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None =
                     replica.apply(position, commit)
                     if replica.token == target:
                         break
-        except FellBehind:  # trimmed under us, restored, rolled back: from the start
+        except FellBehind:  # trimmed meanwhile, restored or rolled back: from the start
             continue
         return replica
 
@@ -133,7 +133,7 @@ async def read_commits(
 
 
 async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
-    """The server's token. Raises ModelGone where it holds another incarnation, or none."""
+    """The server's token. Raises ModelGone if the incarnation no longer exists."""
     return (await _now(channel, keys))[0]
 
 

@@ -9,13 +9,17 @@ from typing import Any, Literal
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import Limits, check_name
 
-FEWEST, MOST = 100, 1_000_000
-LARGEST_MARGIN = 1e6
+MIN_COMPARED, MAX_COMPARED = 100, 1_000_000
+MAX_MARGIN = 1e6
+MAX_SECONDS = 30 * 86_400
+MIN_BYTES, MAX_BYTES = 1 << 16, 1 << 40
+MIN_SAMPLE_RATE = 1e-6
+MAX_SLICED, MAX_SLICES = 8, 100
 
 
 @dataclass(frozen=True)
 class AutoRollback:
-    """examples: how many are compared at a time. margin: by how much the mean log loss has to be worse."""
+    """examples: the number compared at a time. margin: the increase of mean log loss that counts as worse."""
 
     examples: int = 5_000
     margin: float = 0.01
@@ -59,36 +63,31 @@ def _object(body: object, what: str, names: tuple[str, ...]) -> Mapping[str, Any
 
 
 def _examples(value: object) -> int:
-    if type(value) is not int or not FEWEST <= value <= MOST:
-        raise InvalidInput(("examples",), f"must be an integer from {FEWEST} to {MOST}")
+    if type(value) is not int or not MIN_COMPARED <= value <= MAX_COMPARED:
+        raise InvalidInput(("examples",), f"must be an integer from {MIN_COMPARED} to {MAX_COMPARED}")
     return value
 
 
 def _margin(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_MARGIN:
-        raise InvalidInput(("margin",), f"must be a number from 0 to {LARGEST_MARGIN:g}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_MARGIN:
+        raise InvalidInput(("margin",), f"must be a number from 0 to {MAX_MARGIN:g}")
     return float(value)
-
-
-MAX_SECONDS = 30 * 86_400
-MAX_BYTES = 1 << 40
-LEAST_BYTES = 1 << 16
-LEAST_RATE = 1e-6
 
 
 @dataclass(frozen=True)
 class FeedbackConfig:
-    """log: whether /predict keeps predictions unless the request says otherwise.
-    wait: whether its reply waits until they are kept.
-    exposure: whether POST /impressions says what was shown, or every logged prediction counts as shown.
-    window_seconds: from exposure until no click becomes a label 0.
-    learn_at: whether a label is learned at the end of its window, as label 0 is, or when it arrives.
-    late: what becomes of a click after the window.
-    late_seconds: how long after the window it is known whose click it is.
-    unshown_seconds: how long a prediction waits to be shown.
-    grace_seconds: how long a label waits for the exposure of its prediction at least.
+    """log: /predict logs predictions unless the request says otherwise.
+    wait: the reply of /predict waits until they are logged.
+    exposure: "explicit" if POST /impressions reports what was shown, "on_predict" if every logged prediction
+        counts as shown.
+    window_seconds: time from exposure until a prediction without a click gets label 0.
+    learn_at: a label is learned at the end of its window, as label 0 is, or when it arrives.
+    late: a click after the window is dropped or appended.
+    late_seconds: time after the window for which a prediction is known to late clicks.
+    unshown_seconds: time for which a logged prediction may be reported as shown.
+    grace_seconds: minimum time for which an early label is held until its prediction is shown.
     negative_sample_rate: share of the labels 0 that is learned, each with the inverse weight.
-    max_bytes: what all that waits may take of Redis; beyond, predictions are served and not logged.
+    max_bytes: limit of all pending predictions in Redis; above it, predictions are served but not logged.
     """
 
     log: bool = False
@@ -105,7 +104,7 @@ class FeedbackConfig:
 
     @property
     def longest_wait_seconds(self) -> float:
-        """From a prediction until nothing is known of it any more; what is due is rounded up on the way."""
+        """Upper bound of the time from a prediction until it is removed, with due times rounded up."""
         waits = (self.unshown_seconds, self.grace_seconds, self.window_seconds, self.late_seconds)
         return sum(wait * 31 / 30 + 2 for wait in waits)
 
@@ -139,18 +138,18 @@ def _one_of(*choices: str) -> Callable[[object, str], str]:
     return check
 
 
-def _number(least: float, most: float) -> Callable[[object, str], float]:
+def _number(low: float, high: float) -> Callable[[object, str], float]:
     def check(value: object, name: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise InvalidInput((name,), f"must be a number from {least:g} to {most:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise InvalidInput((name,), f"must be a number from {low:g} to {high:g}")
         return float(value)
 
     return check
 
 
 def _bytes(value: object, name: str) -> int:
-    if type(value) is not int or not LEAST_BYTES <= value <= MAX_BYTES:
-        raise InvalidInput((name,), f"must be an integer from {LEAST_BYTES} to {MAX_BYTES}")
+    if type(value) is not int or not MIN_BYTES <= value <= MAX_BYTES:
+        raise InvalidInput((name,), f"must be an integer from {MIN_BYTES} to {MAX_BYTES}")
     return value
 
 
@@ -164,19 +163,18 @@ _CHECKS: dict[str, Callable[[object, str], Any]] = {
     "late_seconds": _number(1, MAX_SECONDS),
     "unshown_seconds": _number(1, MAX_SECONDS),
     "grace_seconds": _number(1, MAX_SECONDS),
-    "negative_sample_rate": _number(LEAST_RATE, 1),
+    "negative_sample_rate": _number(MIN_SAMPLE_RATE, 1),
     "max_bytes": _bytes,
 }
 
 
-MAX_SLICED, MOST_SLICES = 8, 100
 _FIELDS = ("slices", "most")
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """slices: names of features. most: how many values of each have figures of their own, the most frequent;
-    the rest is one slice more.
+    """slices: names of features. most: the number of values of each, the most frequent ones, that are slices
+    of their own; the others share one slice.
     """
 
     slices: tuple[str, ...] = ()
@@ -211,6 +209,6 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _most(value: object) -> int:
-    if type(value) is not int or not 1 <= value <= MOST_SLICES:
-        raise InvalidInput(("most",), f"must be an integer from 1 to {MOST_SLICES}")
+    if type(value) is not int or not 1 <= value <= MAX_SLICES:
+        raise InvalidInput(("most",), f"must be an integer from 1 to {MAX_SLICES}")
     return value

@@ -1,4 +1,4 @@
-"""What is told of a model's evaluation but its slices: the same figures as JSON and for its metrics."""
+"""The published evaluation of a model except for slices: the same figures as JSON and as metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_FIGURES = [f.name for f in fields(Figures) if f.name != "reliability"]
 
 @dataclass
 class Report:
-    """Figures of one moment: of the revision after `t` rounds, and of the newest example until then.
+    """Consistent figures: of the revision after `t` rounds, and the time of its newest example.
 
     sources: for each source, each window twice: by weight, and unweighted.
     """
@@ -36,7 +36,7 @@ class Report:
     sources: dict[str, list[tuple[Figures, Figures]]] = field(default_factory=dict)
 
     def as_json(self, model: str, census: Census | None, slices_t: int | None = None) -> bytes:
-        """All but the slices, of which `slices_t` says after how many rounds they are."""
+        """The report except for slices, which are as of round `slices_t`."""
         return to_json(
             {
                 "model": model,
@@ -60,12 +60,12 @@ def report_of(evaluations: Evaluations, revision: str, t: int) -> Report:
 
 
 def with_slices(report: bytes, slices: bytes | None) -> bytes:
-    """The JSON of a whole report, of its two parts."""
+    """Joins the two parts of a report as JSON."""
     return report[:-1] + b',"slices":' + (slices or b"{}") + b"}"
 
 
 def report_of_nothing(revision: str, t: int) -> Report:
-    """Before there is any."""
+    """The report before any example."""
     windows = [(Figures(window, "weight", 0, 0), Figures(window, "none", 0, 0)) for window in WINDOWS]
     return Report(revision, t, sources={"progressive": windows})
 
@@ -91,7 +91,7 @@ def _of(figures: Figures) -> Json:
 
 
 def bare(figures: Figures) -> Json:
-    """All but the reliability."""
+    """The figures except for `reliability`."""
     return {name: getattr(figures, name) for name in _OF_FIGURES}
 
 

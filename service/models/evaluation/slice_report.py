@@ -1,4 +1,4 @@
-"""What is told of a model's slices, one at a time: there may be hundreds, and the learner waits meanwhile."""
+"""The published slices of a model, made one at a time: there may be hundreds, and the learner waits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Show = Callable[[str, str, Mapping[Window, Figures]], None]
 """Takes a feature, one of its values, and the figures by weight of each window."""
 
 
-class ToldSlices(NamedTuple):
-    """As JSON by feature, value and window: `short` holds IN_SHORT to five digits. Told from `t` rounds on.
+class SliceReport(NamedTuple):
+    """JSON by feature, value and window; `short` has the figures of IN_SHORT to five digits. `t`: the number
+    of rounds after which it was begun.
 
-    names: feature and value of each.
+    names: feature and value of each slice.
     """
 
     t: int
@@ -35,8 +36,8 @@ class ToldSlices(NamedTuple):
     short: bytes
 
 
-def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[ToldSlices | None]:
-    """One slice a piece, what is told of all comes last. Slices that come later may have taken in more."""
+def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[SliceReport | None]:
+    """Yields None after each slice, and at last the report. Later slices may include more examples."""
     whole: dict[str, dict[str, bytes]] = {}
     short: dict[str, dict[str, bytes]] = {}
     for slices, number in _slices_of(evaluations):
@@ -49,7 +50,7 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[T
         show(feature, value, weighted)
         yield None
     names = frozenset((feature, value) for feature, values in whole.items() for value in values)
-    yield ToldSlices(t, names, _joined(whole), _joined(short))
+    yield SliceReport(t, names, _joined(whole), _joined(short))
 
 
 def _slices_of(evaluations: Evaluations) -> Iterator[tuple[SlicedEvaluation, int]]:
@@ -58,7 +59,7 @@ def _slices_of(evaluations: Evaluations) -> Iterator[tuple[SlicedEvaluation, int
 
 
 def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figures], dict[Window, Figures]]:
-    """By weight, and unweighted."""
+    """Weighted and unweighted figures."""
     weighted = {window: slices.figures_of(number, window) for window in WINDOWS}
     if not slices.weighted(number):
         return weighted, {window: replace(f, weighting="none") for window, f in weighted.items()}
@@ -66,27 +67,27 @@ def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figure
 
 
 def _whole(weighted: Mapping[Window, Figures], plain: Mapping[Window, Figures]) -> bytes:
-    told = {window: {**bare(weighted[window]), "unweighted": bare(plain[window])} for window in WINDOWS}
-    return to_json(told, inf_nan_mode="null")
+    figures = {window: {**bare(weighted[window]), "unweighted": bare(plain[window])} for window in WINDOWS}
+    return to_json(figures, inf_nan_mode="null")
 
 
 def _short(weighted: Mapping[Window, Figures]) -> bytes:
-    told = {
+    rounded = {
         window: {name: _rounded(getattr(figures, name)) for name in IN_SHORT}
         for window, figures in weighted.items()
     }
-    return to_json(told, inf_nan_mode="null")
+    return to_json(rounded, inf_nan_mode="null")
 
 
 def _rounded(figure: float | None) -> float | None:
     return float(f"{figure:.5g}") if isinstance(figure, float) else figure
 
 
-def _joined(told: Mapping[str, Mapping[str, bytes]]) -> bytes:
-    """Of what is JSON already."""
+def _joined(slices: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    """Joins values that are JSON already into one object."""
     features = (
         to_json(feature) + b":{" + b",".join(to_json(v) + b":" + json for v, json in values.items()) + b"}"
-        for feature, values in told.items()
+        for feature, values in slices.items()
     )
     return b"{" + b",".join(features) + b"}"
 

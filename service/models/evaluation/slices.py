@@ -1,7 +1,7 @@
-"""The values of sliced features: found in requests, told to the learner by the hash of their category.
+"""The values of sliced features: found in requests, and stored for the learner by the hash of their category.
 
-The log holds hashes alone. So a value is told, once, before the first example that has it can be learned: the
-append that brings it notes it in the hash `slices`, and in its log entry that this has grown.
+The log has hashes only. So each value is stored once, before the first example that has it can be learned:
+the append adds it to the hash `slices`, and marks its log entry to say that the hash has grown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model_core.hashing.feature_text import bucket_text
 MAX_VALUES_PER_FEATURE = 4096
 MAX_TEXT_BYTES = 64
 _MAX_REMEMBERED = 1 << 16
-_MAX_REMEMBERED_BYTES = 256  # of one text, which a list may make as long as a body
+_MAX_REMEMBERED_BYTES = 256  # of one text; a list may be as long as a body
 _HASH = struct.Struct("<I")
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
@@ -29,14 +29,14 @@ _VALUE = rb"(" + _TEXT + rb"|\[\s*(?:" + _TEXT + rb"\s*,?\s*)*\]|[-+.\w]+)"
 
 
 class SliceName(NamedTuple):
-    """A value of the sliced feature of that number, as text for people, cut where it is long."""
+    """A value of the sliced feature of that number, as text, cut to MAX_TEXT_BYTES when it is stored."""
 
     feature: int
     value: str
 
 
 def unpack_names(fields: Iterable[tuple[bytes, bytes]]) -> dict[int, SliceName]:
-    """Of the fields of the hash `slices`: those whose name is a category's hash."""
+    """Parses the fields of the hash `slices` whose name is the hash of a category."""
     return {
         _HASH.unpack(name)[0]: SliceName(value[0], value[1:].decode("utf-8", "replace"))
         for name, value in fields
@@ -45,7 +45,7 @@ def unpack_names(fields: Iterable[tuple[bytes, bytes]]) -> dict[int, SliceName]:
 
 
 def pack_names(names: Mapping[int, SliceName]) -> bytes:
-    """Of each: u32 hash | u8 how many bytes follow | u8 feature | text."""
+    """Packs each name as u32 hash | u8 number of bytes that follow | u8 feature | text."""
     return b"".join(_packed(category, name) for category, name in names.items())
 
 
@@ -55,9 +55,9 @@ def _packed(category: int, name: SliceName) -> bytes:
 
 
 class SliceFinder:
-    """Finds values of sliced features in the bodies of valid requests, each until it was told.
+    """Finds values of sliced features in the bodies of valid requests, until they are marked as logged.
 
-    Whatever it finds has the hash of its category, so what it takes wrongly for a feature does no harm.
+    Each has the hash of its category, so a text that is mistaken for a feature does no harm.
     """
 
     def __init__(self, encoder: FeatureEncoder, slices: tuple[str, ...]) -> None:
@@ -67,11 +67,11 @@ class SliceFinder:
             re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + rb"\s*:\s*" + _VALUE)
             for name in slices
         ]
-        self._told: set[int] = set()
-        self._old: set[tuple[int, bytes]] = set()  # texts of which everything was told
+        self._logged: set[int] = set()
+        self._old: set[tuple[int, bytes]] = set()  # texts without new values
 
     def found_in(self, body: bytes) -> dict[int, SliceName]:
-        """Values not yet told, by the hashes of their categories."""
+        """Values that are not logged yet, by the hashes of their categories."""
         if not self._slices:
             return {}
         if b"\\" in body:  # names may be spelled in several ways
@@ -80,29 +80,29 @@ class SliceFinder:
         for feature, pattern in enumerate(self._patterns):
             for text in dict.fromkeys(pattern.findall(body)):
                 if (feature, text) not in self._old:
-                    found |= self._untold(feature, text)
+                    found |= self._new_in(feature, text)
         return found
 
-    def told(self, categories: Iterable[int]) -> None:
-        """They need not be found again."""
-        if len(self._told) > _MAX_REMEMBERED:
-            self._told.clear()
+    def mark_logged(self, categories: Iterable[int]) -> None:
+        """Values of these categories need not be found again."""
+        if len(self._logged) > _MAX_REMEMBERED:
+            self._logged.clear()
             self._old.clear()
-        self._told.update(categories)
+        self._logged.update(categories)
 
-    def _untold(self, feature: int, text: bytes) -> dict[int, SliceName]:
-        untold = {
+    def _new_in(self, feature: int, text: bytes) -> dict[int, SliceName]:
+        new = {
             category: SliceName(feature, value)
             for category, value in self._categories(self._slices[feature], text)
-            if category not in self._told
+            if category not in self._logged
         }
         short = len(text) <= _MAX_REMEMBERED_BYTES
-        if not untold and short and len(self._old) < _MAX_REMEMBERED:
+        if not new and short and len(self._old) < _MAX_REMEMBERED:
             self._old.add((feature, text))
-        return untold
+        return new
 
     def _categories(self, feature: str, text: bytes) -> Iterator[tuple[int, str]]:
-        """The hash of each category and its value as text; nothing for what is a number to the model."""
+        """The hash of each category and its value as text; nothing for numeric values."""
         try:
             value = from_json(text)
             for one in value if isinstance(value, list) else [value]:

@@ -1,4 +1,4 @@
-"""All that is evaluated of one model: the progressive predictions, the served ones, the former by slices."""
+"""The evaluation of one model: progressive predictions, served ones, and progressive ones by slices."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class EvaluationChanges(NamedTuple):
 
 
 class Evaluations:
-    """A function of the examples in their order, whatever the batches: `fields`, or all that `take` ever
-    gave, hold it exactly.
+    """A function of the examples in order, independent of batches. `fields`, or all results of `take`, store
+    it exactly.
 
-    served: None before the first example that had been predicted for under an id.
-    names: the values of sliced features that were told so far, by the hash of their category.
+    served: None before the first example from a logged prediction.
+    names: the known values of sliced features, by the hash of their category.
     """
 
     def __init__(self, config: EvaluationConfig) -> None:
@@ -41,7 +41,7 @@ class Evaluations:
 
     @classmethod
     def from_fields(cls, config: EvaluationConfig, fields: Mapping[bytes, bytes]) -> Evaluations:
-        """What was stored; of no fields at all, a new one. Raises FormatError."""
+        """Restores an evaluation; makes a new one from no fields. Raises FormatError."""
         parts: dict[bytes, dict[bytes, bytes]] = {PROGRESSIVE: {}, SERVED: {}, SLICES: {}}
         for name, value in fields.items():
             if name[:1] in parts:
@@ -57,14 +57,14 @@ class Evaluations:
         return evaluations
 
     def know(self, names: Mapping[int, SliceName]) -> None:
-        """Values of sliced features; to be told before the first example that has one."""
+        """Sets the values of sliced features; to be called before the first example that has a new one."""
         if self.slices is not None and len(names) > len(self.names):
             self.names = dict(names)
             self.slices.know({category: name.feature for category, name in names.items()})
 
     def add(self, margins: NDArray[np.float64], batch: ExampleBatch, log_ms: int) -> None:
-        """The examples of a log entry, appended at `log_ms`, with the margins float64[r] before each was
-        learned; NaN for those that are to be left out.
+        """Adds the examples of a log entry, appended at `log_ms`, with the margins float64[r] before each was
+        learned; NaN leaves an example out.
         """
         self.progressive.add(margins, batch, log_ms)
         if batch.served_margins.size:
@@ -79,7 +79,7 @@ class Evaluations:
             self.served.add(margins, batch, log_ms)
 
     def take(self) -> EvaluationChanges:
-        """What changed since the last call."""
+        """The changes since the last call."""
         written: dict[bytes, bytes] = {}
         deleted: list[bytes] = []
         for prefix, part in self._parts():
@@ -90,7 +90,7 @@ class Evaluations:
         return EvaluationChanges(written, deleted)
 
     def fields(self) -> dict[bytes, bytes]:
-        """All there is."""
+        """All fields."""
         return {
             prefix + name: value
             for prefix, part in self._parts()

@@ -286,7 +286,7 @@ async def test_a_skip_gives_way_to_a_learner_that_was_quicker(
 )
 async def test_what_is_no_id_of_an_entry_is_refused(model: OpenModel, operator: Operator, entry: str) -> None:
     for errand in (operator.skip, operator.show):
-        with pytest.raises(CommandFailure, match="is no log entry's id"):
+        with pytest.raises(CommandFailure, match="is not the id of a log entry"):
             await errand(entry)
 
 

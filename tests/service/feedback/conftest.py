@@ -65,8 +65,8 @@ class Bench:
         asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
         return await self._waiting.label(self.channel, asked)
 
-    async def sweep(self, most: int = 500) -> Swept:
-        return await self._waiting.sweep(self.channel, most)
+    async def sweep(self, max_closed: int = 500) -> Swept:
+        return await self._waiting.sweep(self.channel, max_closed)
 
     async def swept(self, stage: str) -> Swept:
         """Sweeps until nothing is left at the stage."""

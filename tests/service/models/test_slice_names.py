@@ -67,7 +67,7 @@ def test_what_was_told_is_not_found_again() -> None:
     known = finder()
     first = known.found_in(body({"device": "phone"}))
     assert known.found_in(body({"device": "phone"})) == first
-    known.told(first)
+    known.mark_logged(first)
     assert known.found_in(body({"device": "phone"})) == {}
     assert len(known.found_in(body({"device": ["phone", "tablet"]}))) == 1
 
