@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from datetime import UTC, datetime, timedelta
 
 from model_core.errors import InvalidInput, Path
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json import fields
-from model_core.json.fields import LAST_SECOND
 from service.errors import FieldError, Unprocessable, field_error
 from service.example_log.incoming import NewExample, NewLabel
+from service.parsing.event_time import milliseconds_of
 from service.parsing.schemas import Example, UpdateRequest, refuse_unknown
 
 Item = Example | UpdateRequest
@@ -26,8 +24,6 @@ _NOT_WITH_ID = {
 }
 _MAX_ERRORS = 100
 _ITEMS_PER_TURN = 256
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)((?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample | NewLabel:
@@ -102,7 +98,7 @@ def _new_example(encoder: FeatureEncoder, item: Item, max_weight: float, path: P
     label = _label(item["label"], path)
     weight = _weight(item, max_weight, path)
     event_time = item.get("event_time")
-    event_time_ms = None if event_time is None else _milliseconds(event_time, (*path, "event_time"))
+    event_time_ms = None if event_time is None else milliseconds_of(event_time, (*path, "event_time"))
     return NewExample(encoded, label, weight, item.get("event_id"), event_time_ms)
 
 
@@ -132,30 +128,3 @@ def _weight(item: Item, max_weight: float, path: Path) -> float:
     if rate * max_weight < 1:
         raise InvalidInput(path, f"1/sample_rate must be at most {max_weight:g}", "out_of_range")
     return weight / rate
-
-
-def _milliseconds(event_time: object, path: Path) -> int:
-    """Return milliseconds since 1970 for seconds since 1970, or for an RFC 3339 text."""
-    if isinstance(event_time, str):
-        return _milliseconds_of_text(event_time, path)
-    if isinstance(event_time, bool) or not isinstance(event_time, int | float):
-        raise InvalidInput(path, "must be an RFC 3339 text or seconds since 1970", "wrong_type")
-    if not 0 <= event_time <= LAST_SECOND:
-        raise InvalidInput(path, f"must be between 0 and {LAST_SECOND} seconds since 1970", "out_of_range")
-    return round(event_time * 1000)
-
-
-def _milliseconds_of_text(text: str, path: Path) -> int:
-    match = _RFC_3339.fullmatch(text)
-    if match is None:
-        raise InvalidInput(path, "must be an RFC 3339 text with its offset, such as 2024-05-01T12:00:00Z")
-    day, minutes, seconds, fraction, offset = match.groups()
-    leap = seconds == "60"  # RFC 3339 has leap seconds, datetime has not
-    plain = f"{day}T{minutes}{'59' if leap else seconds}{fraction}{offset.upper()}"
-    try:
-        since = datetime.fromisoformat(plain) - _EPOCH + timedelta(seconds=leap)
-    except ValueError:
-        raise InvalidInput(path, "there is no such date and time") from None
-    if since < timedelta(0):
-        raise InvalidInput(path, "must not be before 1970", "out_of_range")
-    return since // timedelta(milliseconds=1)

@@ -20,6 +20,7 @@ from model_core.json.requests import ParsedPredict
 from service.example_log.incoming import NewExample, NewExamples, NewLabel
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.event_time import are_plausible
 from service.parsing.examples import many_items, one_item
 from service.parsing.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
 from service.settings.groups import LimitSettings
@@ -66,7 +67,7 @@ class RequestReader:
     async def update(self, model: OpenModel, body: bytes) -> UpdateCall:
         """Raises also Unprocessable, with an error for each bad example of a list."""
         parsed = model.parser.update(body)
-        if parsed is None:
+        if parsed is None or not are_plausible(parsed.batch.event_times):
             return await self._read_update(model, body)
         return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})
 

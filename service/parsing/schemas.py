@@ -28,6 +28,7 @@ from model_core.json.fields import (
     ONE_INSTANCE,
     Fields,
 )
+from service.parsing.event_time import FIRST_SECOND
 from service.settings import Settings
 
 _LIMITS = "x-limits"  # in a schema: its bounds, by the names of `limits_of`
@@ -127,10 +128,13 @@ EventTime = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "number", "minimum": 0, "maximum": LAST_SECOND},
+                {"type": "number", "minimum": FIRST_SECOND, "maximum": LAST_SECOND},
                 {"type": "null"},
             ],
-            "description": "When the impression happened: RFC 3339, or seconds since 1970.",
+            "description": (
+                "When the impression happened: RFC 3339, or seconds since 1970; not before 2000, and at most"
+                " a day ahead of the service's clock."
+            ),
         }
     ),
 ]

@@ -10,6 +10,7 @@ from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import ParsedPredict, ParsedUpdate, RequestParser
 from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.event_time import are_plausible
 from service.parsing.examples import one_example
 from service.parsing.schemas import PredictRequest, UpdateRequest, refuse_unknown
 
@@ -101,7 +102,8 @@ class PredictWay(Way):
 
 class UpdateWay(Way):
     def _parse(self, body: bytes) -> ParsedUpdate | None:
-        return self.parser.update(body)
+        parsed = self.parser.update(body)
+        return None if parsed is None or not are_plausible(parsed.batch.event_times) else parsed
 
     def _validate(self, body: bytes) -> ParsedPredict:
         request = UPDATE.validate_json(body)

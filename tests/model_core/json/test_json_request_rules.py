@@ -182,6 +182,9 @@ def test_predictions_of_another_shape_are_left(body: bytes) -> None:
         '"label": 1, "event_id": 7',
         '"label": 1, "event_time": -1',
         '"label": 1, "event_time": 253402300799.5',
+        '"label": 1, "event_time": 253402300799',
+        '"label": 1, "event_time": 946684799',
+        '"label": 1, "event_time": 14102100',
         '"label": 1, "event_time": true',
         '"label": 1, "event_time": "2024-02-30T00:00:00Z"',
         '"label": 1, "event_time": "2023-02-29T00:00:00Z"',
@@ -208,25 +211,24 @@ def test_examples_with_other_fields_are_left(fields: str) -> None:
 @pytest.mark.parametrize(
     "time",
     [
-        "0",
-        "1.0005",
-        "0.0015",
+        "946684800",
+        "946684801.0005",
+        "946684800.0015",
         "1700000000.1235",
-        "253402300799",
-        '"1970-01-01T00:00:00Z"',
+        '"2000-01-01T00:00:00Z"',
         '"2024-02-29T12:34:56.7894Z"',
         '"2000-02-29T00:00:00.5-12:00"',
-        '"2100-03-01T00:00:00.123456789Z"',
-        '"9999-12-31T23:59:59.999Z"',
-        '"1970-01-01T05:30:00+05:30"',
-        '"1970-01-01T00:00:00-00:01"',
+        '"2004-03-01T00:00:00.123456789Z"',
+        '"2025-12-31T23:59:59.999Z"',
+        '"2000-01-01T05:30:00+05:30"',
+        '"1999-12-31T23:59:00-00:01"',
     ],
 )
 def test_times_equal_those_of_the_careful_reader(time: str) -> None:
     assert update('{"label": 1, "features": {}, "event_time": ' + time + "}") is not None
 
 
-@given(st.dates(date(1970, 1, 1)))
+@given(st.dates(date(2000, 1, 1), date(2026, 1, 1)))
 def test_every_day_is_known(day: date) -> None:
     assert update(f'{{"label": 1, "features": {{}}, "event_time": "{day}T00:00:00Z"}}') is not None
 

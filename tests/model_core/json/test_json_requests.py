@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_core.hashing.contract import HashContract, Limits
-from model_core.json.fields import LAST_SECOND
+from service.parsing.event_time import FIRST_SECOND
 from tests.support.request_ways import PredictWay, UpdateWay, Way
 
 SMALL = Limits(features_per_example=6, name_bytes=8, value_magnitude=100.0, weight=50.0)
@@ -67,13 +67,14 @@ ORDINARY_NUMBERS = st.one_of(
 VALUES = st.one_of(TEXTS, ORDINARY_NUMBERS, st.booleans(), st.none(), st.lists(TEXTS, max_size=4))
 FEATURES = st.dictionaries(NAMES, VALUES, max_size=8)
 IDS = st.none() | TEXTS.filter(bool)
+LAST_TIME = 1_790_000_000  # before now
 TIMES = st.one_of(
     st.none(),
-    st.integers(0, LAST_SECOND).map(str).map(Number),
-    st.floats(0.001, 1e10).map(repr).map(Number),
+    st.integers(FIRST_SECOND, LAST_TIME).map(str).map(Number),
+    st.floats(FIRST_SECOND, LAST_TIME).map(repr).map(Number),
     st.builds(
         "{}T{}{}".format,
-        st.dates(date(1970, 1, 2), date(9998, 1, 1)),
+        st.dates(date(2000, 1, 3), date(2026, 1, 1)),
         st.times(),
         st.sampled_from(["Z", "+00:00", "-23:59", "+05:30"]),
     ),
@@ -196,7 +197,7 @@ PIECES = [
 SEEDS = [
     b'{"features": {"a": 1, "b": "x", "c": null, "d": ["y", "z"], "e": true}, "label": 1, "weight": 2.5}',
     b'{"features": {},"sample_rate": 0.5,"event_id": "e","event_time": "2024-02-29T23:59:59.1Z", "label": 0}',
-    b'{"examples":[{"features":{"a":-0.5},"label":false,"event_time":1.5},{"label":0,"features":{"a":"\xc3\xa9"}}]}',
+    b'{"examples":[{"features":{"a":-0.5},"label":false,"event_time":1700000001.5},{"label":0,"features":{"a":"\xc3\xa9"}}]}',
     b'{"features": {"a": 1, "b": "x"}, "id": "p"}',
     b'{"context":{"a":1,"b":"x"},"instances":[{"features":{"c":2}},{"id":"q","features":{"d":"y"}}]}',
     b'{"instances":[{"features":{"c":2}},{"features":{}}],"context":{"b":[]}}',

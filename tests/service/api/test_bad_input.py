@@ -229,7 +229,9 @@ def test_ids_are_bounded(api: httpx.Client, identifier: str) -> None:
         ("2024-W18-3T12:00:00Z", "invalid_value"),
         ("1714564800", "invalid_value"),
         ("٢٠٢٤-٠٥-٠١T12:00:00Z", "invalid_value"),
-        ("1969-12-31T23:59:59Z", "out_of_range"),
+        ("0001-01-01T00:00:00+23:00", "out_of_range"),
+        ("1999-12-31T23:59:59Z", "out_of_range"),
+        ("9999-12-31T23:59:59Z", "out_of_range"),
         (-1, "out_of_range"),
         (1e15, "out_of_range"),
         ([], "wrong_type"),
@@ -237,6 +239,34 @@ def test_ids_are_bounded(api: httpx.Client, identifier: str) -> None:
 )
 def test_an_invalid_event_time_is_refused(api: httpx.Client, event_time: object, code: str) -> None:
     invalid(api.post("/update", json=GOOD | {"event_time": event_time}), "event_time", code)
+
+
+@pytest.mark.parametrize(
+    ("event_time", "likely"),
+    [
+        (14102100, "looks like YYMMDDHH: send '2014-10-21T00:00:00Z'"),
+        (20141021, "looks like YYYYMMDD: send '2014-10-21T00:00:00Z'"),
+        (141021, "looks like YYMMDD"),
+        (2014102113, "looks like YYYYMMDDHH: send '2014-10-21T13:00:00Z'"),
+        (201410211330, "looks like YYYYMMDDHHMM:"),
+        (20141021133059, "looks like YYYYMMDDHHMMSS: send '2014-10-21T13:30:59Z'"),
+        (1414102100000, "looks like milliseconds since 1970"),
+        (1414102100000000, "looks like microseconds since 1970"),
+        (1414102100000000000, "looks like nanoseconds since 1970"),
+        (16364, "looks like days since 1970"),
+        (392806, "looks like hours since 1970"),
+        (23568368, "looks like minutes since 1970"),
+        (0, "must not be before the year 2000"),
+        (4e9, "more than a day ahead of this server's clock"),
+    ],
+)
+def test_an_event_time_in_another_unit_is_refused_and_the_unit_named(
+    api: httpx.Client, event_time: float, likely: str
+) -> None:
+    alone = api.post("/update", json=GOOD | {"event_time": event_time})
+    assert likely in invalid(alone, "event_time", "out_of_range")
+    listed = api.post("/update", json={"examples": [GOOD, GOOD | {"event_time": event_time}]})
+    assert likely in invalid(listed, "examples[1].event_time", "out_of_range")
 
 
 def test_an_event_time_of_nan_is_refused(api: httpx.Client) -> None:

@@ -116,7 +116,7 @@ def test_waiting_can_be_asked_for(api: httpx.Client, model: str, flag: str) -> N
 
 
 @pytest.mark.parametrize(
-    "event_time", ["2024-05-01T12:00:00Z", "2024-05-01t12:00:00.123+02:00", 1714564800, 1.5]
+    "event_time", ["2024-05-01T12:00:00Z", "2024-05-01t12:00:00.123+02:00", 1714564800, 946684800.5]
 )
 def test_event_times_are_texts_or_seconds(api: httpx.Client, model: str, event_time: object) -> None:
     assert api.post(f"{model}/update", json=CLICK | {"event_time": event_time}).status_code == 200

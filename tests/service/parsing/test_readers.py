@@ -38,7 +38,7 @@ JSONL = (
     b'{"features": {"a": "x", "b": 0.5}, "label": 1, "weight": 2}\n'
     b'{"features": {"a": "x"}, "label": -1}\n'
     b"\n"
-    b'{"features": {"a": "y"}, "label": false, "event_id": "e1", "event_time": "1970-01-01T00:00:01Z"}\n'
+    b'{"features": {"a": "y"}, "label": false, "event_id": "e1", "event_time": "2000-01-01T00:00:01Z"}\n'
 )
 
 
@@ -213,7 +213,7 @@ def test_json_lines_are_bodies_of_update_requests() -> None:
     assert rows[0] == Row(1, {"a": "x", "b": 0.5}, 1, 2.0)
     assert rows[1].line_number == 2
     assert "use 0" in rows[1].reason
-    assert rows[2] == Row(4, {"a": "y"}, 0, 1.0, "e1", 1000)
+    assert rows[2] == Row(4, {"a": "y"}, 0, 1.0, "e1", 946684801000)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,7 @@ def test_json_lines_are_bodies_of_update_requests() -> None:
         ('{"features": {}, "label": 1, "wait": true}', "wait"),
         ('{"features": {}, "label": 1, "weight": "2"}', "weight"),
         ('{"features": {}, "label": 1, "weight": -1}', "weight"),
+        ('{"features": {}, "label": 1, "event_time": 14102100}', "YYMMDDHH"),
         ('{"examples": []}', "examples"),
     ],
 )

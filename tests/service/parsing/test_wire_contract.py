@@ -12,6 +12,7 @@ from model_core.hashing.contract import HashContract, Limits
 from model_core.json import fields
 from service.app import create_app
 from service.parsing import schemas
+from service.parsing.event_time import FIRST_SECOND
 from service.parsing.schemas import limits_of
 from service.settings import Settings
 from tests.support.request_ways import PredictWay, UpdateWay, Way
@@ -30,7 +31,7 @@ VALUES: dict[str, Any] = {
     "weight": 2,
     "sample_rate": 0.5,
     "event_id": "e",
-    "event_time": 0,
+    "event_time": 1714564800,
     "id": "i",
 }
 ROWS = {
@@ -137,7 +138,7 @@ def test_the_kernel_and_pydantic_agree_on_the_length_of_an_id(make: type[Way], n
             {"features": {f"f{i}": "x" for i in range(6)}},
             {"features": {f"f{i}": "x" for i in range(8)}},
         ),
-        ({"event_time": fields.LAST_SECOND}, {"event_time": fields.LAST_SECOND + 1}),
+        ({"event_time": FIRST_SECOND}, {"event_time": FIRST_SECOND - 1}),
     ],
 )
 def test_the_kernel_and_the_checks_agree_on_bounds(inside: dict[str, Any], outside: dict[str, Any]) -> None:
