@@ -5,6 +5,7 @@ Two models, or a model and a client, agree on every slot exactly when their cont
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -152,7 +153,15 @@ def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> I
     if value != value:
         return InvalidInput(path, "NaN is not a value: send null for what is missing", "out_of_range")
     bound = limits.value_magnitude
-    return InvalidInput(path, f"the {what}value must be between -{bound:g} and {bound:g}", "out_of_range")
+    detail = f"the {what}value must be between -{bound:g} and {bound:g}"
+    if not what and is_like_an_id(value):
+        detail += "; an id is not a quantity: send it as text"
+    return InvalidInput(path, detail, "out_of_range")
+
+
+def is_like_an_id(value: float) -> bool:
+    """Test for a whole number that is finite and not negative."""
+    return 0 <= value < math.inf and (isinstance(value, int) or value.is_integer())
 
 
 def scale_of(transform: Transform) -> float | None:

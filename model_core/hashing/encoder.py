@@ -251,7 +251,10 @@ class FeatureEncoder:
         """The prefix `name=` of a feature that may be text, remembered."""
         check_name(name, (*path, str(name)), self.limits.name_bytes)
         if self.contract.types.get(name) == "number":
-            detail = "declared a number by the model: send it without quotes"
+            detail = (
+                "declared a number by the model, but this is text: write 0.5 in JSON,"
+                " name:0.5 in Vowpal Wabbit text"
+            )
             raise InvalidInput((*path, name), detail, "wrong_type")
         self._note(name, False, self._number_rules)
         if len(self._prefixes) >= _REMEMBERED_NAMES:
@@ -266,6 +269,7 @@ class FeatureEncoder:
         if declared is None and self.contract.strict:
             detail = (
                 "the model is strict and its `types` do not declare this number: declare it, or send text"
+                ' ("7" in JSON, name=7 in Vowpal Wabbit text)'
             )
             raise InvalidInput((*path, name), detail, "wrong_type")
         self._note(name, True, self._prefixes)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
-from model_core.errors import InvalidInput
 from service.errors import (
     AliasConflict,
+    CommandFailure,
     ContractMismatch,
     ModelConflict,
     ServerFull,
@@ -103,7 +103,7 @@ class Lifecycle:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Raises UnfitServer, EmbeddedServerError, StoppedBeforeStart."""
+        """Raises UnfitServer, CommandFailure, EmbeddedServerError, StoppedBeforeStart."""
         async with contextlib.AsyncExitStack() as stack:
             await warm_up_unless(lambda: self._services.phase.stopping)
             if self._embedded is not None:
@@ -120,7 +120,7 @@ class Lifecycle:
             await asyncio.sleep(RETRY_SECONDS)
             try:
                 await self._prepare()
-            except (UnfitServer, InvalidInput, ValueError, OSError) as refusal:
+            except (UnfitServer, CommandFailure) as refusal:
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(services.health.watch), name="health of Redis")
@@ -137,7 +137,7 @@ class Lifecycle:
             await asyncio.sleep(GAUGE_REFRESH_SECONDS)
 
     async def _prepare(self) -> None:
-        """Raises UnfitServer."""
+        """Raises UnfitServer, CommandFailure."""
         try:
             await self._services.health.check()
             await self._services.models.repair_index()

@@ -21,7 +21,7 @@ from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
 from model_core.learning.update import Coefficients, coefficients
-from service.errors import ContractMismatch, ServiceError
+from service.errors import CommandFailure, ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings.groups import LimitSettings, ModelSettings
 from service.storage.records import FORMAT_VERSION, Meta
@@ -171,7 +171,25 @@ def limits_of(settings: LimitSettings) -> Limits:
 
 
 def default_config(settings: ModelSettings) -> ModelConfig:
-    """The configuration of a new model `default`. Raises InvalidInput, ValueError, OSError."""
+    """Build the configuration that the model `default` is first created with.
+
+    Raises CommandFailure, which names the setting and the file, if the file is not such a configuration.
+    """
     if settings.default_model is None:
         return ModelConfig()
-    return ModelConfig.from_json(json.loads(settings.default_model.read_bytes()))
+    try:
+        body = json.loads(settings.default_model.read_bytes())
+        if not isinstance(body, dict):
+            raise InvalidInput(
+                (), "must be a JSON object, as in the body of PUT /models/{name}", "wrong_type"
+            )
+        return ModelConfig.from_json(body)
+    except OSError as failure:
+        why = failure.strerror or str(failure)
+    except InvalidInput as wrong:
+        why = str(wrong)
+    except (ValueError, RecursionError) as wrong:  # not JSON, or not UTF-8
+        why = f"not JSON: {wrong}"
+    raise CommandFailure(
+        f"the file of FTRL_DEFAULT_MODEL (--default-model) cannot be used: {settings.default_model}: {why}"
+    )
