@@ -14,9 +14,10 @@ namespace, the first `:` of a word its number.
 
 libsvm:
 
-    label index:value index:value ... # comment
+    label [qid:number] index:value index:value ... # comment
 
-A feature's name is the text of its index, without leading zeros: what JSON writes as {"12": 0.5}.
+The number of a query is ignored.  A feature's name is the text of its index, without leading zeros: what JSON
+writes as {"12": 0.5}.
 """
 
 import numpy as np
@@ -57,6 +58,7 @@ from model_core.text.problems import (
 # Classes of bytes.  A word of Vowpal Wabbit text ends where the class is above _COLON, one of libsvm text
 # where it is not _WORD.
 _WORD, _COLON, _BLANK, _BAR, _COMMENT, _CONTROL = range(6)
+_QUERY = np.frombuffer(b"qid:", np.uint8)
 _EQUALS, _QUOTE, _CARET = ord("="), ord("'"), ord("^")
 
 
@@ -282,9 +284,22 @@ def _libsvm_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int,
             start = i
             while _LIBSVM_CLASSES[text[i]] == _WORD:
                 i += 1
-            code = _libsvm_word(columns, options, start, i, words)
-            words += 1
+            if words != 1 or not _is_query(text, start, i):
+                code = _libsvm_word(columns, options, start, i, words)
+                words += 1
     return code, i
+
+
+@kernel
+def _is_query(text: Bytes, start: int, stop: int) -> bool:
+    """Test for `qid:` and digits."""
+    matching = 0
+    for j in range(start, stop):
+        if j < start + _QUERY.size:
+            matching += text[j] == _QUERY[j - start]
+        else:
+            matching += ord("0") <= text[j] <= ord("9")
+    return matching == stop - start > _QUERY.size
 
 
 @inlined_kernel

@@ -17,6 +17,7 @@ from model_core.text.problems import LineProblem, TextOptions
 _WORD = re.compile("[^ \t]+")
 _C0 = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _C1 = re.compile("[\x80-\x9f]")
+_QUERY = re.compile("qid:[0-9]+")
 _MAX_INTEGER_CHARACTERS = 100
 
 
@@ -53,7 +54,10 @@ def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
     if not words:
         return None
     label = read_label(words[0], options)
-    return TextRow(label, 1.0, [_read_index(word, options) for word in words[1:]])
+    first = 1
+    while first < len(words) and _QUERY.fullmatch(words[first]):
+        first += 1
+    return TextRow(label, 1.0, [_read_index(word, options) for word in words[first:]])
 
 
 def features_of(pairs: Iterable[tuple[str, Any]], contract: HashContract) -> dict[str, Any]:

@@ -294,6 +294,12 @@ def test_an_index_is_the_feature_of_its_number_as_in_json() -> None:
     assert rows(parsed) == [(encoded.hashes, encoded.values, 1, 1.0)]
 
 
+def test_the_number_of_a_query_is_read_over() -> None:
+    parsed = parse_libsvm(b"1 qid:3 1:2\n-1 qid:12\n", RAW)
+    assert rows(parsed) == [([h("1")], [2.0], 1, 1.0), ([], [], 0, 1.0)]
+    assert parsed.errors == []
+
+
 def test_libsvm_lines_may_be_blank_commented_or_without_features() -> None:
     parsed = parse_libsvm(b"# head\n\n-1\n1 1:2#x\r\n  # \xc3\xa9\n", RAW)
     assert rows(parsed) == [([], [], 0, 1.0), ([h("1")], [2.0], 1, 1.0)]
@@ -308,7 +314,9 @@ def test_libsvm_lines_may_be_blank_commented_or_without_features() -> None:
         ("1:2", "neither"),
         ("1 a:2", "index"),
         ("1 -1:2", "index"),
-        ("1 qid:3 1:2", "index"),
+        ("1 qid: 1:2", "index"),
+        ("1 qid:x 1:2", "index"),
+        ("1 1:2 qid:3", "index"),
         ("1 1.5:2", "index"),
         ("1 :2", "index"),
         ("1 5", "index:value"),
@@ -421,9 +429,9 @@ def test_the_two_ways_agree_on_any_bytes(data: bytes) -> None:
 @settings(max_examples=200)
 @given(
     st.lists(
-        st.text(st.sampled_from("10:. #-+e\tx\r"), max_size=20)
+        st.text(st.sampled_from("10:. #-+e\txqid\r"), max_size=20)
         | st.lists(st.builds("{}:{}".format, st.integers(0, 99), st.floats(-1e6, 1e6)), max_size=4).map(
-            lambda words: " ".join(["1", *words])
+            lambda words: " ".join(["1", "qid:7", *words])
         ),
         max_size=5,
     ).map("\n".join),
@@ -510,3 +518,18 @@ def test_line_readers_skip_blank_lines_and_raise_for_bad_ones() -> None:
     assert read_libsvm_line(b" # x", OPTIONS) is None
     with pytest.raises(LineProblem):
         read_libsvm_line(b"x", OPTIONS)
+
+
+def test_an_id_that_is_written_as_a_number_gets_the_way_out() -> None:
+    [error] = parse_vw(b"1 | user:9007199254740993\n", HashContract()).errors
+    assert error.reason.endswith("an id is not a quantity: write user=9007199254740993")
+    for line in (b"1 | user:-9007199254740993\n", b"1 | user:1e7\n", b"1 | user=x:10000000\n"):
+        [error] = parse_vw(line, HashContract()).errors
+        assert "an id" not in error.reason
+
+
+@pytest.mark.parametrize("line", [b"1 | age=7\n", b"1 | age=\n"])
+def test_text_for_a_declared_number_is_told_how_to_write_it(line: bytes) -> None:
+    [error] = parse_vw(line, HashContract(types={"age": "number"})).errors
+    assert "name:0.5 in Vowpal Wabbit text" in error.reason
+    assert "quotes" not in error.reason
