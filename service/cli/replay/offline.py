@@ -65,6 +65,7 @@ def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: 
         for chunk in examples:
             for error in chunk.errors:
                 tally.bad_line(error)
+            tally.duplicates += chunk.duplicates
             learned = config.learn(state, chunk.batch)
             tally.learned(learned.margins, chunk.batch.labels, chunk.batch.weights, chunk.bytes_read)
     return tally.summary(state.features_seen, state.nonzero(config.hyper))

@@ -14,6 +14,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.text.parser import TextParser, libsvm_parser, vw_parser
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
+from service.parsing.files.event_ids import EventIds
 from service.parsing.files.rows import Format, ReadOptions, Row, Source
 from service.parsing.files.source import TextSource
 
@@ -36,11 +37,13 @@ class Chunk(NamedTuple):
     """Consecutive good examples, the errors of the lines between them, and the progress in the file.
 
     bytes_read: of the file as it is stored, for comparison with TextSource.size.
+    duplicates: examples that were left out, because one with the same event id came before.
     """
 
     batch: ExampleBatch
     errors: list[LineError]
     bytes_read: int
+    duplicates: int = 0
 
 
 def read_examples(
@@ -102,12 +105,14 @@ def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> 
 def _gathered_chunks(
     source: TextSource, rows: Iterator[tuple[Row, Encoded] | LineError], chunk_rows: int
 ) -> Iterator[Chunk]:
+    event_ids = EventIds()
     while items := list(islice(rows, chunk_rows)):
         errors = [item for item in items if isinstance(item, LineError)]
-        good = [item for item in items if not isinstance(item, LineError)]
+        valid = [item for item in items if not isinstance(item, LineError)]
+        good = [item for item in valid if event_ids.is_new(item[0].event_id)]
         labels, weights = [row.label for row, _ in good], [row.weight for row, _ in good]
         batch = ExampleBatch.from_encoded([encoded for _, encoded in good], labels, weights)
-        yield Chunk(batch, errors, source.bytes_read)
+        yield Chunk(batch, errors, source.bytes_read, len(valid) - len(good))
 
 
 def _encoded_rows(
