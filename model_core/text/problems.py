@@ -30,10 +30,11 @@ class TextOptions(NamedTuple):
 
 
 class LineError(NamedTuple):
-    """A line that was skipped, counted from 1, and the reason."""
+    """A line that was skipped, counted from 1, and the reason; `lines` of a record that spans several."""
 
     line_number: int
     reason: str
+    lines: int = 1
 
 
 class LineProblem(ValueError):
@@ -57,13 +58,22 @@ def explain(code: int, word: str, options: TextOptions) -> str:
         BAD_WEIGHT: f"the weight {shown} is not a number from 0 to {limits.weight:g}",
         EXTRA_WORD: f"{shown} follows label and weight: initial predictions are not supported",
         CONTROL_CHARACTER: f"the control character {shown}",
-        NOT_UTF8: "not valid UTF-8",
+        NOT_UTF8: "not UTF-8: convert the file first, for instance `iconv -f latin1 -t utf-8 FILE`",
         NO_NAME: f"{shown}: a feature needs a name",
         LONG_NAME: f"{shown}: a feature's name takes at most {limits.name_bytes} bytes",
         EQUALS_IN_NAMESPACE: f"{shown}: a feature's name, the namespace before it, cannot contain '='",
         NOT_A_NUMBER: f"{shown} is not a decimal number",
-        OUT_OF_BOUNDS: f"{shown}: the value must be between -{bound:g} and {bound:g}",
+        OUT_OF_BOUNDS: f"{shown}: the value must be between -{bound:g} and {bound:g}{_way_out(word)}",
         TOO_MANY_FEATURES: f"more than {limits.features_per_example} features",
         BAD_INDEX: f"{shown}: a feature's index must be a whole number of digits",
         NO_VALUE: f"{shown}: a feature is written index:value",
     }[code]
+
+
+def _way_out(word: str) -> str:
+    """Return the hint for an id that was written as a number, in a word out of bounds."""
+    name, _, number = word.partition(":")
+    is_id = number.isascii() and number.isdigit() and not name.isdigit() and "=" not in name
+    if not (is_id and name):
+        return ""
+    return f"; an id is not a quantity: write {name[:_MAX_SHOWN]}={number[:_MAX_SHOWN]}"

@@ -152,6 +152,10 @@ class FileFlags:
     ignored_columns: Annotated[
         str, typer.Option(help="Columns of a table that are no features, comma-separated.")
     ] = ""
+    null: Annotated[
+        str | None,
+        typer.Option(help="A text that means a missing value in a table, such as NULL; `\\N` always does."),
+    ] = None
     on_error: Annotated[
         Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
     ] = "fail"
@@ -173,6 +177,7 @@ class FileFlags:
             self.weight_column,
             frozenset(filter(None, self.ignored_columns.split(","))),
             limits_of(settings),
+            self.null,
         )
 
 
@@ -196,8 +201,8 @@ def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
 def format_of(file: str) -> Format:
     """By the file's name. Raises typer.BadParameter."""
     for suffix in reversed(Path(file).suffixes):
-        if suffix in _FORMATS:
-            return _FORMATS[suffix]
+        if suffix.lower() in _FORMATS:
+            return _FORMATS[suffix.lower()]
     raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def replay(
     settings: Settings,
     flags: FileFlags,
-    file: Annotated[str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz and .bz2 are read.")],
+    file: Annotated[
+        str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz, .lzma and .bz2 are read.")
+    ],
     url: Annotated[str | None, typer.Option(help="Send the examples to the service at this address.")] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Learn here, then load the whole state into Redis at once.")

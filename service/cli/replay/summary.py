@@ -40,7 +40,7 @@ class ReplaySummary:
     """The figures count every example once; `weighted` has those by importance where there are weights.
 
     rows: examples that were learned, those included whose update was not finite and so skipped.
-    bad_lines: left out. duplicates: left out by the service, which knew their event ids already.
+    bad_lines: left out. duplicates: left out, their event ids being known from the file or by the service.
     unscored: taken by the service, which did not tell a prediction in time; the figures leave them out.
     seconds: of the pass over the file; loading the result into Redis, if any, took `load_seconds` more.
     """
@@ -84,6 +84,7 @@ class Tally:
         self._weights: list[npt.NDArray[np.float64]] = []
         self._loss = 0.0
         self._bad_lines = 0
+        self._errors = 0
         self._started = time.perf_counter()
         self._seconds = 0.0
         self._progress = _progress_bar()
@@ -120,13 +121,15 @@ class Tally:
 
     def bad_line(self, error: LineError) -> None:
         """Raises CommandFailure where the plan is to stop at one."""
-        text = f"{self._file}:{error.line_number}: {error.reason}"
+        spanning = f" ({error.lines} lines)" if error.lines > 1 else ""
+        text = f"{self._file}:{error.line_number}: {error.reason}{spanning}"
         if self._stops_at_bad_lines:
             raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
-        self._bad_lines += 1
-        if self._bad_lines <= MOST_ERRORS_SHOWN:
+        self._bad_lines += error.lines
+        self._errors += 1
+        if self._errors <= MOST_ERRORS_SHOWN:
             self._say(text)
-        elif self._bad_lines == MOST_ERRORS_SHOWN + 1:
+        elif self._errors == MOST_ERRORS_SHOWN + 1:
             self._say("further bad lines are counted, not shown")
 
     def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:

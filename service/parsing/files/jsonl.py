@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from model_core.errors import InvalidInput, render_path
 from model_core.hashing.encoder import Encoded, FeatureEncoder
-from model_core.text.problems import LineError
+from model_core.text.problems import NOT_UTF8, LineError, TextOptions, explain
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.examples import one_example
 from service.parsing.files.rows import Row
@@ -28,6 +28,9 @@ def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row
             refuse_repeated_names(line, len(request) + len(request.get("features", ())))
             example = one_example(encoder, request, encoder.limits.weight)
         except ValidationError as invalid:
+            if not _is_utf8(line):
+                yield LineError(number, explain(NOT_UTF8, "", TextOptions()))
+                continue
             first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
             where = render_path(first["loc"])
             yield LineError(number, f"{where}: {first['msg']}" if where else first["msg"])
@@ -36,3 +39,11 @@ def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row
         else:
             encoded, label, weight, event_id, time_ms = example
             yield Row(number, request["features"], label, weight, event_id, time_ms), encoded
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

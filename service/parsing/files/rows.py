@@ -34,6 +34,7 @@ class ReadOptions:
     namespaces: of vw, "ignore" or "prefix".
     columns: the names of a table's columns; None reads them from the first line.
     label_column, weight_column: of a table. ignored_columns: columns that are no features.
+    null: a text that stands for a missing value in a table, besides nothing and `\\N`.
     """
 
     labels: Labels | None = None
@@ -43,6 +44,7 @@ class ReadOptions:
     weight_column: str | None = None
     ignored_columns: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    null: str | None = None
 
     def text_options(self, file_format: Format) -> TextOptions:
         """Return the options for single lines."""

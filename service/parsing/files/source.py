@@ -16,11 +16,34 @@ from typing import IO, BinaryIO, cast
 _LONGEST_LINE = 64 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _READ_BYTES = 2**18
+_LONGEST_BEGINNING = 7
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], IO[bytes]]] = {
     ".gz": lambda raw: cast(IO[bytes], gzip.GzipFile(fileobj=raw)),
     ".xz": lzma.LZMAFile,
+    ".lzma": lzma.LZMAFile,
     ".bz2": bz2.BZ2File,
 }
+_OTHER_ARCHIVES = {
+    ".zst": "zstd -dc",
+    ".zip": "unzip -p",
+    ".7z": "7z x -so",
+    ".z": "gzip -dc",
+    ".lz4": "lz4 -dc",
+    ".br": "brotli -dc",
+}
+"""Commands that write the text of files that are not decompressed here to their standard output."""
+_BEGINNINGS = {
+    b"\x1f\x8b": ("gzip data", "pipe it, `gzip -dc {} | ftrl replay -`, or name it .gz"),
+    b"\xfd7zXZ\0": ("xz data", "pipe it, `xz -dc {} | ftrl replay -`, or name it .xz"),
+    b"BZh91AY": ("bzip2 data", "pipe it, `bzip2 -dc {} | ftrl replay -`, or name it .bz2"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", "pipe it, `zstd -dc {} | ftrl replay -`"),
+    b"PK\x03\x04": ("a zip archive", "pipe it, `unzip -p {} | ftrl replay -`"),
+    b"PAR1\x15": ("a Parquet file", "convert it to CSV or JSON lines"),
+    b"\xff\xfe": ("UTF-16 text", "pipe it, `iconv -f utf-16 -t utf-8 {} | ftrl replay -`"),
+    b"\xfe\xff": ("UTF-16 text", "pipe it, `iconv -f utf-16 -t utf-8 {} | ftrl replay -`"),
+}
+"""First bytes that no text has, what they mean and what to do."""
+_ARCHIVE_BEGINNINGS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\0", ".lzma": b"\x5d\0\0", ".bz2": b"BZh"}
 
 
 class UnreadableFile(Exception):
@@ -28,7 +51,7 @@ class UnreadableFile(Exception):
 
 
 class TextSource:
-    """Bytes of a path (`.gz`, `.xz` and `.bz2` decompressed), of `-` for standard input, or of an open file.
+    """Bytes of a path (decompressed by its suffix), of `-` for standard input, or of an open file.
 
     size: of the file as it is stored, in bytes; None if unknown.
     longest_line: in bytes; a file with a longer line is hardly text, and must not fill the memory.
@@ -45,7 +68,7 @@ class TextSource:
             self.name = "standard input" if isinstance(source, str | Path) else "the file"
             self._raw = _standard_input() if isinstance(source, str | Path) else source
         self._delivered = 0
-        self._text = self._decompressed(Path(self.name).suffix)
+        self._text = self._decompressed(Path(self.name).suffix.lower())
 
     def __enter__(self) -> TextSource:
         return self
@@ -63,14 +86,53 @@ class TextSource:
 
     def read(self, count: int) -> bytes:
         """Return at most `count` bytes of text, b"" at the end. Raises UnreadableFile."""
-        try:
-            data = self._text.read(count)
-            if self._delivered == 0 and data.startswith(_BOM):
-                data = data.removeprefix(_BOM) or self._text.read(count)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-            raise UnreadableFile(f"{self.name}: {error}") from error
+        is_start = self._delivered == 0
+        data = self._read(count)
+        if is_start:
+            while data and len(data) < min(count, _LONGEST_BEGINNING):  # a pipe may deliver byte by byte
+                more = self._read(count - len(data))
+                if not more:
+                    break
+                data += more
+            self._refuse_other_files(data)
+            data = data.removeprefix(_BOM) or self._read(count)
         self._delivered += len(data)
         return data
+
+    def _read(self, count: int) -> bytes:
+        try:
+            return self._text.read(count)
+        except EOFError as error:
+            raise UnreadableFile(
+                f"{self.name}: the archive is cut off after {self._delivered:,} bytes of text:"
+                " get or make it again"
+            ) from error
+        except (OSError, lzma.LZMAError, zlib.error) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise UnreadableFile(f"{self.name}: {error.strerror}") from error
+            suffix = Path(self.name).suffix.lower()
+            foreign = self._delivered == 0 and not self._begins_as_archive(suffix)
+            what = f"no {suffix} archive, though its name says so" if foreign else "a damaged archive"
+            raise UnreadableFile(
+                f"{self.name}: {what} ({error}): rename the file, or get or make it again"
+            ) from error
+
+    def _begins_as_archive(self, suffix: str) -> bool:
+        """Test the first bytes of the file as it is stored; True if they can no longer be read."""
+        if not self._raw.seekable():
+            return True
+        self._raw.seek(0)
+        expected = _ARCHIVE_BEGINNINGS.get(suffix, b"")
+        return self._raw.read(len(expected)) == expected
+
+    def _refuse_other_files(self, beginning: bytes) -> None:
+        """Raise UnreadableFile for what is certainly not UTF-8 text with newlines, and say what it is."""
+        for mark, (what, remedy) in _BEGINNINGS.items():
+            if beginning.startswith(mark):
+                raise UnreadableFile(f"{self.name}: this is {what}: {remedy.format(self.name)}")
+        if b"\n" not in beginning and b"\r" in beginning.rstrip(b"\r\t "):
+            remedy = f"`tr '\\r' '\\n' < {self.name} | ftrl replay -`"
+            raise UnreadableFile(f"{self.name}: its lines end with \\r alone: convert them, {remedy}")
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines, each with its newline. Raises UnreadableFile."""
@@ -89,8 +151,10 @@ class TextSource:
             raise UnreadableFile(f"{self.name}: a line of over {self._longest_line} bytes; is this text?")
 
     def _open(self, path: Path) -> BinaryIO:
-        if path.suffix == ".zst":
-            raise UnreadableFile(f"{path}: zstd is not supported: pipe it, `zstd -dc {path} | ftrl replay -`")
+        if (command := _OTHER_ARCHIVES.get(path.suffix.lower())) is not None:
+            raise UnreadableFile(
+                f"{path}: {path.suffix} is not supported: pipe it, `{command} {path} | ftrl replay -`"
+            )
         try:
             raw = path.open("rb")
         except OSError as error:

@@ -1,25 +1,34 @@
 """Reads CSV (RFC 4180) and TSV (no quotes) as rows of features.
 
-A value is text, so that `7` is the category `name=7`; in a column that the contract declares a number, it is
-a number. An empty value is missing.
+A value is text, so that `7` is the category `name=7`. In a column that the contract declares a number, it is
+a number; in one that it declares a category, `7.0` is the category `name=7`, as in every other format. An
+empty value is missing, and so are `\\N` and the text of `ReadOptions.null`.
 """
 
 from __future__ import annotations
 
-import csv
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import HashContract, check_name
+from model_core.hashing.feature_text import decimal_text
 from model_core.text.lines import read_label, read_number, read_weight
-from model_core.text.problems import LineError, LineProblem, TextOptions, explain
+from model_core.text.problems import NOT_UTF8, LineError, LineProblem, TextOptions, explain
+from service.parsing.files.records import Record, Records
 from service.parsing.files.rows import Format, ReadOptions, Row
 from service.parsing.files.source import TextSource, UnreadableFile
 
 _RANGE = re.compile(r"(.*?)(\d+)-(.*?)(\d+)")
 _MOST_COLUMNS = 100_000
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,69})(?:\.[0-9]+)?(?:[eE][+-][0-9]{1,2})?")
+_BOOLEANS = {word: word.lower() for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+NULL = "\\N"
+"""What Hive, MySQL and PostgreSQL write for a missing value."""
+
+log = logging.getLogger(__name__)
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -40,43 +49,40 @@ def table_rows(
     source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Iterator[Row | LineError]:
     """Yield a row, or the error, for each record. Raises UnreadableFile if the columns cannot be used."""
-    records = _records(source, file_format)
+    records = Records(source, quoted=file_format == "csv")
     names: Sequence[str] | None = options.columns
     if names is None:
-        header = next(records, None)
+        header = next(iter(records), None)
         if header is None:
             return
-        number, names_or_why = header
-        if isinstance(names_or_why, str):
-            raise UnreadableFile(f"{source.name}: line {number}: {names_or_why}")
-        names = names_or_why
+        names = _names_of(source.name, header)
+        if file_format == "csv" and len(names) > 1 and all(name[:1] == " " for name in names[1:]):
+            names = _names_of(source.name, records.again_without_spaces())
+        names = [name.strip(" ") for name in names]
     table = _Table(source.name, names, contract, options, options.text_options(file_format))
-    for number, record in records:
-        yield LineError(number, record) if isinstance(record, str) else table.row(number, record)
-
-
-def _records(source: TextSource, file_format: Format) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the number of the first line of each record, and its values or what is wrong with it."""
-    lines = (line.decode("utf-8", "surrogateescape") for line in source.lines())
-    if file_format == "tsv":
-        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-    else:
-        reader = csv.reader(lines, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield number, str(error)
+    for record in records:
+        if isinstance(record.values, str):
+            yield LineError(record.line, record.values)
+            continue
+        row = table.row(record, record.values)
+        if row is None:
+            records.resume_after_first_line(record)
+            yield LineError(record.line, f"{len(record.values)} values for {len(names)} columns")
         else:
-            if record:
-                yield number, record
+            yield row
+
+
+def _names_of(source: str, header: Record) -> list[str]:
+    """Return the names in the first line. Raises UnreadableFile."""
+    if isinstance(header.values, str):
+        raise UnreadableFile(f"{source}: line {header.line}: {header.values}")
+    if not header.is_utf8:
+        raise UnreadableFile(f"{source}: line {header.line}: {explain(NOT_UTF8, '', TextOptions())}")
+    return header.values
 
 
 class _Table:
-    """The columns of a table: label, weight, features and ignored ones."""
+    """The columns of a table: label, weight, features, and ignored or nameless ones."""
 
     def __init__(
         self,
@@ -97,40 +103,75 @@ class _Table:
         self._weight = None if options.weight_column is None else positions[options.weight_column]
         self._names = [None if name in no_features else name for name in names]
         self._numbers = [name for name in self._names if name and contract.types.get(name) == "number"]
+        self._categories = [name for name in self._names if name and contract.types.get(name) == "category"]
+        self._missing = frozenset({"", NULL, options.null or ""})
         self._keep_missing = contract.missing == "indicator"
 
-    def row(self, number: int, record: list[str]) -> Row | LineError:
-        if len(record) != self._width:
-            return LineError(number, f"{len(record)} values for {self._width} columns")
+    def row(self, record: Record, values: list[str]) -> Row | LineError | None:
+        """Return the row, or what is wrong with it; None if it has too few or too many values."""
+        number = record.line
+        if len(values) != self._width:
+            return None
         try:
-            label = read_label(record[self._label], self._options)
-            weight = 1.0 if self._weight is None else read_weight(record[self._weight], self._options)
-            return Row(number, self._features(record), label, weight)
+            if not record.is_utf8:
+                raise LineProblem(NOT_UTF8)
+            label = self._read_label(values[self._label])
+            weight = 1.0 if self._weight is None else read_weight(values[self._weight], self._options)
+            return Row(number, self._features(values), label, weight)
         except LineProblem as problem:
-            return LineError(number, explain(problem.code, problem.word, self._options))
+            return LineError(number, explain(problem.code, problem.word, self._options), record.lines)
+
+    def _read_label(self, text: str) -> int:
+        """Return 0 or 1, also for true and false, as pandas or as JSON writes them."""
+        if text in _BOOLEANS:
+            return int(_BOOLEANS[text] == "true")
+        return read_label(text, self._options)
 
     def _features(self, record: list[str]) -> dict[str, Any]:
+        missing = self._missing
         features: dict[str, Any] = {
-            name: value for name, value in zip(self._names, record, strict=True) if value and name
+            name: value
+            for name, value in zip(self._names, record, strict=True)
+            if name and value not in missing
         }
         for name in self._numbers:
             if name in features:
                 features[name] = read_number(features[name])
+        for name in self._categories:
+            if name in features:
+                features[name] = _category(features[name])
         if self._keep_missing:
             features.update({name: None for name in self._names if name and name not in features})
         return features
 
 
+def _category(text: str) -> str:
+    """Return the category of a value in a declared column: that of a number or a boolean is as in JSON.
+
+    A number with leading zeros, a plus or an exponent without a sign (hashes such as 12e34567 look like that)
+    is text as it stands.
+    """
+    if _JSON_NUMBER.fullmatch(text):
+        return decimal_text(read_number(text), ())
+    return _BOOLEANS.get(text, text)
+
+
 def _check_columns(source: str, names: Sequence[str], no_features: set[str]) -> None:
-    if len(set(names)) < len(names):
-        repeated = next(name for i, name in enumerate(names) if name in names[:i])
+    named = [name for name in names if name]
+    if len(set(named)) < len(named):
+        repeated = next(name for i, name in enumerate(named) if name in named[:i])
         raise UnreadableFile(f"{source}: two columns are called {repeated!r}")
     for name in sorted(no_features):
         if name not in names:
-            raise UnreadableFile(f"{source}: no column {name!r} among {', '.join(names)}")
-    for name in names:
+            raise UnreadableFile(f"{source}: no column {name!r} among {', '.join(named)}")
+    for name in named:
         if name not in no_features:
             try:
                 check_name(name, ("columns", name))
             except InvalidInput as invalid:
                 raise UnreadableFile(f"{source}: {invalid}") from None
+    nameless = [str(i) for i, name in enumerate(names, 1) if not name]
+    if nameless:
+        log.warning(
+            "%s: column %s has no name in the first line and is left out", source, ", ".join(nameless)
+        )

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.text.problems import LineError
+from service.parsing.files.event_ids import EventIds
 from service.parsing.files.reader import Chunk, Format, ReadOptions, Row, read_examples, read_rows
 from service.parsing.files.source import TextSource, UnreadableFile
 from service.parsing.files.tables import parse_columns
@@ -179,7 +181,7 @@ def test_tsv_has_no_quotes() -> None:
 def test_invalid_utf8_is_an_error_of_its_line() -> None:
     rows = rows_of(b"label,a\n1,\xff\n0,\xc3\xa9\n", "csv")
     assert rows[0].line_number == 2
-    assert "Unicode" in rows[0].reason
+    assert "UTF-8" in rows[0].reason
     assert rows[1] == Row(3, {"a": "é"}, 0)
 
 
@@ -189,9 +191,8 @@ def test_invalid_utf8_is_an_error_of_its_line() -> None:
         (b"a,b\n", "no column 'label'"),
         (b"label,a,a\n", "'a'"),
         (b"label,a=b\n", "'='"),
-        (b"label,\n", "name"),
         (b'label,"a"x\n', "line 1"),
-        (b"label,\xff\n", "Unicode"),
+        (b"label,\xff\n", "UTF-8"),
     ],
 )
 def test_useless_columns_are_an_error_of_the_file(data: bytes, says: str) -> None:
@@ -239,7 +240,14 @@ def test_bad_json_lines_are_errors(line: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+    ("suffix", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".GZ", gzip.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+        (".lzma", partial(lzma.compress, format=lzma.FORMAT_ALONE)),
+    ],
 )
 def test_compressed_files_are_decompressed(tmp_path: Path, suffix: str, compress: Any) -> None:
     path = tmp_path / f"clicks.vw{suffix}"
@@ -292,6 +300,21 @@ def test_an_unreadable_file_is_named_with_the_reason(tmp_path: Path) -> None:
             list(read_examples(path, "vw", CONTRACT, OPTIONS))
 
 
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_a_truncated_or_damaged_archive_is_named_as_such(tmp_path: Path, suffix: str, compress: Any) -> None:
+    path = tmp_path / f"clicks.vw{suffix}"
+    whole = compress(b"".join(b"1 | a%d\n" % (i * 7919 % 100_003) for i in range(100_000)))
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UnreadableFile, match=r"the archive is cut off after .* bytes of text"):
+        list(read_examples(path, "vw", CONTRACT, OPTIONS))
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(64) + whole[middle + 64 :])
+    with pytest.raises(UnreadableFile, match="a damaged archive"):
+        list(read_examples(path, "vw", CONTRACT, OPTIONS))
+
+
 def test_an_endless_line_is_refused_in_time() -> None:
     formats: list[Format] = ["vw", "jsonl"]
     for file_format in formats:
@@ -313,6 +336,23 @@ class WatchedBytes(io.BytesIO):
         if self.reads == 3:
             self.read_three_times.set()
         return super().read(count)
+
+
+def test_an_event_id_that_came_before_is_a_duplicate_across_chunks() -> None:
+    lines = [f'{{"features": {{"a": "{i}"}}, "label": 1, "event_id": "e{i % 3}"}}\n' for i in range(9)]
+    lines.insert(0, '{"features": {"a": 1}, "label": 7, "event_id": "e0"}\n')  # a bad line takes no id
+    lines += ['{"features": {}, "label": 0}\n'] * 2
+    chunks = chunks_of("".join(lines).encode(), "jsonl", chunk_rows=2)
+    assert sum(len(chunk.batch) for chunk in chunks) == 5
+    assert sum(chunk.duplicates for chunk in chunks) == 6
+
+
+def test_as_many_event_ids_are_remembered_as_stated() -> None:
+    ids = EventIds(max_ids=2)
+    assert [ids.is_new(i) for i in ("a", "b", "a", "c", "a", None, None)] == [
+        *(True, True, False, True),  # c takes the place of a, which came first
+        *(True, True, True),
+    ]
 
 
 def test_the_next_chunk_is_read_ahead() -> None:
