@@ -26,7 +26,7 @@ LONG = 60.0
 
 
 class Setting(NamedTuple):
-    """`client`: for the test's own looks."""
+    """`client`: for the test's own reads."""
 
     server: ServerProcess
     client: Redis

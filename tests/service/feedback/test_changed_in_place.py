@@ -217,8 +217,8 @@ async def test_processes_with_different_times_neither_lose_nor_double_an_impress
         while (await short.sweep(40)).waiting["open"]:  # each lists for the other what is not due there
             await long.sweep(40)
     examples = await short.logged()
-    told = dict(zip(examples.prediction_ids or [], examples.labels.tolist(), strict=True))
-    assert (len(examples), told) == (200, {id_of(number): int(number % 3 == 0) for number in range(200)})
+    learned = dict(zip(examples.prediction_ids or [], examples.labels.tolist(), strict=True))
+    assert (len(examples), learned) == (200, {id_of(number): int(number % 3 == 0) for number in range(200)})
 
 
 async def test_changes_while_everything_goes_on_lose_and_double_nothing(make_model: Any) -> None:
@@ -263,12 +263,12 @@ async def test_changes_while_everything_goes_on_lose_and_double_nothing(make_mod
     bench = model.bench()
     await bench.swept("open")
     examples = await bench.logged()
-    told = dict(zip(examples.prediction_ids or [], examples.labels.tolist(), strict=True))
+    learned = dict(zip(examples.prediction_ids or [], examples.labels.tolist(), strict=True))
     sent = [number for first in (0, 10_000, 20_000) for number in range(first, first + 300)]
-    assert len(examples) == len(told) == len(sent)
+    assert len(examples) == len(learned) == len(sent)
     assert set(answers.values()) <= set("GWJT")
     clicked = {number for number, answer in answers.items() if answer != "T"}
-    assert told == {id_of(number): int(number in clicked) for number in sent}
+    assert learned == {id_of(number): int(number in clicked) for number in sent}
     await model.change(unshown_seconds=1, grace_seconds=1, late_seconds=1)
     await nothing_is_left(bench)
 
@@ -301,7 +301,7 @@ async def test_what_cannot_be_changed_is_refused_and_nothing_is(make_model: Any)
     assert await model.in_force() == before
     assert await model.change(exposure=before.exposure, window_seconds=1) == before
     with pytest.raises(ModelGone):
-        await change_feedback(model.bench().channel, "nobody", {})
+        await change_feedback(model.bench().channel, "unknown", {})
 
 
 async def test_a_change_that_the_server_has_lost_is_lost_for_all(make_model: Any) -> None:

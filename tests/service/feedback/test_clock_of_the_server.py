@@ -61,7 +61,7 @@ async def test_after_it_jumped_ahead_all_that_waited_is_due_and_is_learned_once(
     await bench.expose(0, 1, 2, 3)
     assert await bench.label((1, 1), (4, 1)) == "WG"
     await jump(bench, clock, HOUR)
-    assert await bench.label((2, 1)) == "W", "nobody has closed it"
+    assert await bench.label((2, 1)) == "W", "it is not closed yet"
     swept = await bench.swept("open")
     examples = await bench.logged()
     assert sorted(examples.prediction_ids or []) == ids(0, 1, 2, 3)

@@ -69,8 +69,8 @@ class Measured:
 
     async def _used(self) -> int:
         """Without the log and the buffers of connections."""
-        told = (await self.bench.channel.call("INFO", "memory")).decode().splitlines()
-        info = dict(line.split(":") for line in told if ":" in line)
+        lines = (await self.bench.channel.call("INFO", "memory")).decode().splitlines()
+        info = dict(line.split(":") for line in lines if ":" in line)
         log = await self.bench.channel.call("MEMORY", "USAGE", KEYS.log, "SAMPLES", 0) or 0
         return int(info["used_memory"]) - int(info["mem_clients_normal"]) - int(log)
 

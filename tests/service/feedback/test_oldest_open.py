@@ -1,4 +1,4 @@
-"""The age of the oldest open impression, as a sweep tells it."""
+"""The age of the oldest open impression, as a sweep reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids that nobody knew are counted when Redis can be told, and of a model that is there."""
+"""Ids that no model knows are counted once Redis answers, and only for models that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name is that of a model or of an alias, whatever comes at once and whoever is killed in between."""
+"""A name belongs to a model or to an alias, also under concurrency and if a process is killed midway."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def create_bare(system: System, name: str) -> bool:
 async def test_a_claim_that_somebody_who_was_killed_has_left_gives_way_to_a_model(
     system: System, channel: Channel, way: str
 ) -> None:
-    assert await claim_alias(channel, "name", "of somebody who was killed")
+    assert await claim_alias(channel, "name", "of a killed process")
     if way == "empty":
         assert (await system.models.create("name", SMALL))[1]
     else:
@@ -136,13 +136,13 @@ async def test_who_has_claimed_a_name_and_comes_too_late_is_told_that_it_is_a_mo
     before = (await read_aliases(channel)).changes
     await claim_alias(channel, "name", "a token")
     await system.models.create("name", SMALL)
-    assert (await read_aliases(channel)).changes != before, "so the second step is refused, and begins anew"
+    assert (await read_aliases(channel)).changes != before, "so the second step is refused, and starts again"
     with pytest.raises(AliasConflict, match="'name' is a model"):
         await Aliases(system.models).set("name", "source")
 
 
 class Interrupted(Channel):
-    """Somebody else does something after its first call."""
+    """Lets another process act after its first call."""
 
     def __init__(self, system: System, meanwhile: Callable[[], Awaitable[object]]) -> None:
         super().__init__(system.topology)

@@ -177,7 +177,7 @@ async def test_a_process_that_cannot_load_what_an_alias_means_by_now_asks_it_nev
     state = system.models.opened()[2].mirror.replica.keys.state(0)
     await channel.call("SET", state, "nothing that can be loaded")
     await here.set("live", "broken")
-    with pytest.raises(StateUnavailable, match="'broken'"):  # and not that nobody knows the prediction
+    with pytest.raises(StateUnavailable, match="'broken'"):  # and not that the prediction is unknown
         _ = [model async for model in there.elsewhere("live", asked, time.monotonic() + 30)]
     await channel.call("HSET", meta_key("broken"), "format", 1_000)
     assert [model async for model in there.elsewhere("live", asked, time.monotonic() + 30)] == []

@@ -1,4 +1,4 @@
-"""What became of log entries, told to those who wait for it."""
+"""Outcomes of log entries, and the requests that await them."""
 
 from __future__ import annotations
 

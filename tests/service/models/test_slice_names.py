@@ -1,4 +1,4 @@
-"""Which values of sliced features a request brings, and how the log tells them."""
+"""Values of sliced features: finding them in requests, and packing them for the log."""
 
 from __future__ import annotations
 
