@@ -25,8 +25,10 @@ PATIENT: dict[str, Any] = {"redis_timeout_seconds": 4, "update_timeout_seconds":
 
 choose_kernel_cache()
 
-# A run in the background of a shell ignores interrupts, and so would every process that it starts.
+# A run in the background of a shell or under nohup ignores these, and so would every process that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_number, signal.SIG_DFL)
 
 # Kernels compile on first use and machines are busy, so the time that an example takes means nothing.
 # CI always draws the same examples.

@@ -59,8 +59,6 @@ def milliseconds_of(event_time: object, path: Path) -> int:
 
 def are_plausible(event_times: NDArray[np.int64]) -> bool:
     """Test the times of a batch, in milliseconds and NO_TIME for none, against the same bounds."""
-    if not event_times.size:
-        return True
     known = event_times[event_times != NO_TIME]
     if not known.size:
         return True

@@ -67,7 +67,7 @@ class RequestReader:
     async def update(self, model: OpenModel, body: bytes) -> UpdateCall:
         """Raises also Unprocessable, with an error for each bad example of a list."""
         parsed = model.parser.update(body)
-        if parsed is None or not are_plausible(parsed.batch.event_times):
+        if parsed is None or (parsed.batch.event_times.size and not are_plausible(parsed.batch.event_times)):
             return await self._read_update(model, body)
         return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})
 

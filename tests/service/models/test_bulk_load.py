@@ -276,7 +276,7 @@ async def test_a_switch_without_any_answer_is_called_unknown_and_its_filling_is_
 ) -> None:
     base = await taught(system, model)
     proxy.lose_request("switch_generation", times=100)
-    with pytest.raises(StateUnavailable, match="Whether it took up the new state is not known"):
+    with pytest.raises(StateUnavailable, match="The new state may or may not be in use"):
         await load(system.settings, base, proxy.url, patience=0.2)
     (ttl,) = (await state_keys(system.client)).values()
     assert ttl > 0
