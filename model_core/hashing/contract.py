@@ -155,7 +155,7 @@ def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> I
     bound = limits.value_magnitude
     detail = f"the {what}value must be between -{bound:g} and {bound:g}"
     if not what and is_like_an_id(value):
-        detail += "; an id is not a quantity: send it as text"
+        detail += "; send an id as text"
     return InvalidInput(path, detail, "out_of_range")
 
 

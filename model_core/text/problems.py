@@ -76,4 +76,4 @@ def _way_out(word: str) -> str:
     is_id = number.isascii() and number.isdigit() and not name.isdigit() and "=" not in name
     if not (is_id and name):
         return ""
-    return f"; an id is not a quantity: write {name[:_MAX_SHOWN]}={number[:_MAX_SHOWN]}"
+    return f"; write an id as text: {name[:_MAX_SHOWN]}={number[:_MAX_SHOWN]}"

@@ -522,7 +522,7 @@ def test_line_readers_skip_blank_lines_and_raise_for_bad_ones() -> None:
 
 def test_an_id_that_is_written_as_a_number_gets_the_way_out() -> None:
     [error] = parse_vw(b"1 | user:9007199254740993\n", HashContract()).errors
-    assert error.reason.endswith("an id is not a quantity: write user=9007199254740993")
+    assert error.reason.endswith("write an id as text: user=9007199254740993")
     for line in (b"1 | user:-9007199254740993\n", b"1 | user:1e7\n", b"1 | user=x:10000000\n"):
         [error] = parse_vw(line, HashContract()).errors
         assert "an id" not in error.reason
