@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 
 SECONDS ?= 1800
 
-# One more than most machines for tests have processors, since a test waits half of its time.
+# One more than the processors of a typical test machine, since tests are idle for half of their time.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -27,7 +27,7 @@ serve: $(VENV)/.runtime ## run the service on http://127.0.0.1:8000 with its dat
 	@exec $(BIN)/ftrl serve
 
 test: $(VENV)/.complete ## before a commit: the tests of every package, but those marked slow or faults
-	@$(BIN)/ftrl warm-up # or every worker would compile what changed
+	@$(BIN)/ftrl warm-up # otherwise every worker would compile the changed kernels
 	$(PYTEST) -m 'not slow and not faults'
 
 test-all: $(VENV)/.complete ## every test; only containers and the soak are left out
@@ -62,7 +62,7 @@ compose-test: $(VENV)/.complete ## start docker-compose.yml, predict, learn, kil
 	elif docker info >/dev/null 2>&1; then \
 		$(COMPOSE_TEST) docker compose up --build --wait && $(COMPOSE_TEST) $(COMPOSE_PYTEST); status=$$?; \
 		$(COMPOSE_TEST) docker compose down --volumes; exit $$status; \
-	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script that stands in for it"; fi
+	else echo "compose-test skipped: no Docker here, and FTRL_COMPOSE_UP names no script to replace it"; fi
 
 trace: $(VENV)/.complete ## the source files that one prediction, one update and one restore run through
 	@$(BIN)/python -m tests.support.trace

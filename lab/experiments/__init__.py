@@ -1,1 +1,1 @@
-"""The paper's experiments, and the search for good hyperparameters on a log of one's own."""
+"""The paper's experiments, and the search for good hyperparameters on the user's own log."""

@@ -43,7 +43,7 @@ def present(name: str, directory: Path) -> bool:
 
 
 def load(name: str, directory: Path) -> Dataset:
-    """Raises OSError, UnreadableFile and ValueError where the file is not what it should be."""
+    """Raises OSError or UnreadableFile, or ValueError if the content is not as documented."""
     kind = _KINDS[name]
     return kind.load(directory / kind.file, name)
 

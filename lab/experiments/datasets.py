@@ -1,4 +1,4 @@
-"""Data sets in memory: every feature with a slot of its own, and the orders in which they are learned."""
+"""Data sets in memory: one slot for each feature, and the orders in which examples are learned."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SMALLEST_BITS = 10
 class Dataset:
     """Examples whose `hashes` are the ranks of features by frequency, so that no two share a slot.
 
-    The most frequent features are neighbours in memory, which is what caches want; learning is the same
-    whatever the numbers of the features are, as long as they differ.
+    The most frequent features are neighbours in memory, which suits caches. The result of learning does not
+    depend on the numbers of the features, as long as they differ.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """Of the content: results of other data are not mixed with those of this."""
+        """Digest of the content, so that results of different data are never mixed."""
         content = hashlib.sha256()
         for column in (self.batch.row_ptr, self.batch.hashes, self.batch.values, self.batch.labels):
             content.update(column.astype(column.dtype.newbyteorder("<")).tobytes())
@@ -55,7 +55,7 @@ def dataset_of(
     values: npt.NDArray[np.float64],
     labels: npt.NDArray[np.uint8],
 ) -> Dataset:
-    """From rows of features numbered at will, integer[k]; `values` float64[k], or empty where all are 1."""
+    """Build from rows of arbitrary feature numbers, integer[k]; `values` float64[k], or empty (all 1)."""
     distinct, numbers, counts = np.unique(features, return_inverse=True, return_counts=True)
     rank = np.empty(distinct.size, np.uint32)
     rank[np.argsort(-counts, kind="stable")] = np.arange(distinct.size, dtype=np.uint32)
@@ -66,7 +66,7 @@ def take_rows(batch: ExampleBatch, rows: npt.NDArray[np.int64]) -> ExampleBatch:
     """The examples `rows` int64[r] of a batch, in that order; without their times and event ids."""
     lengths = np.diff(batch.row_ptr)[rows]
     row_ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    # Where feature j of the result stands in the batch: j plus how far its row has moved.
+    # The position of feature j of the result in the batch: j plus the shift of its row.
     moved = np.repeat(batch.row_ptr[rows] - row_ptr[:-1], lengths)
     places = moved + np.arange(row_ptr[-1])
     return ExampleBatch(

@@ -1,4 +1,4 @@
-"""The figures of the paper, beside which ours are put.
+"""The figures of the paper, which ours are compared with.
 
 McMahan, *A Unified View of Regularized Dual Averaging and Mirror Descent with Implicit Updates*.
 """
@@ -16,7 +16,7 @@ class Figure(NamedTuple):
 
 
 # The table of its experiments, by data set and family; first-order updates. The search advertisements are not
-# public: `criteo` stands in their place.
+# public: `criteo` replaces them.
 PAPER: dict[str, dict[str, Figure]] = {
     "books": {"ftrl": Figure(0.874, 0.081), "rda": Figure(0.878, 0.079), "comid": Figure(0.877, 0.382)},
     "dvd": {"ftrl": Figure(0.884, 0.078), "rda": Figure(0.886, 0.075), "comid": Figure(0.887, 0.354)},
@@ -27,7 +27,7 @@ PAPER: dict[str, dict[str, Figure]] = {
     "criteo": {"ftrl": Figure(0.832, 0.615), "rda": Figure(0.831, 0.632), "comid": Figure(0.832, 0.849)},
 }
 
-# Those that are the paper's own data, or rebuilt to be: the others only stand in the place of theirs.
+# The paper's own data, original or rebuilt; the other data sets are substitutes.
 SAME_DATA = ("books", "dvd", "electronics", "kitchen", "news20")
 
 AUC_TOLERANCE, DENSITY_TOLERANCE = 0.005, 0.02

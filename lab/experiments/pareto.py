@@ -14,7 +14,7 @@ from lab.experiments.running import Runner
 DATASETS = ("news20", "criteo")
 ALGORITHMS = (*OF_THE_PAPER, Algorithm("AOGD", "aogd"))
 
-# lambda T: from hardly any penalty to one that costs accuracy. 0.05 is that of the table.
+# lambda T: from almost no penalty to one that costs accuracy. The table uses 0.05.
 L1S = {
     "news20": (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     "criteo": (0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0),
@@ -22,7 +22,7 @@ L1S = {
 
 
 def count_passes(dataset: str) -> int:
-    """How many `run` makes."""
+    """Number of passes that `run` makes."""
     protocol = protocol_of(dataset)
     return len(ALGORITHMS) * (len(protocol.gammas) + len(L1S[dataset]) * max(protocol.shuffles, 1))
 
@@ -46,7 +46,7 @@ class Rivalry(NamedTuple):
 
 
 def rivalries(cells: Sequence[Cell]) -> list[Rivalry]:
-    """For each FOBOS model with a penalty. Between neighbours in lambda, curves are taken as straight."""
+    """Compare each FOBOS model with a penalty. Curves are interpolated linearly between values of lambda."""
     curves = [[c for c in cells if c.algorithm.family == family] for family in ("ftrl", "rda")]
     found = []
     for cell in cells:

@@ -23,11 +23,11 @@ _SHUFFLES, _WEIGHTS = 1, 2  # streams of random numbers
 
 @dataclass(frozen=True)
 class Pass:
-    """Learn a data set once, from nothing, without bias and offset.
+    """Learn a data set once, from an empty state, without bias and offset.
 
-    shuffle: the number of a random order of its rows; None: as they stand in the file.
+    shuffle: the number of a random order of its rows; None: the order of the file.
     largest_weight: importance weights are drawn from 1 to this, their logarithms uniformly; 1: none.
-    seed: of the orders and the weights.
+    seed: seeds the orders and the weights.
     """
 
     hyper: Hyperparameters
@@ -36,7 +36,7 @@ class Pass:
     seed: int = 0
 
     def identity(self, dataset: Dataset) -> str:
-        """Canonical JSON of everything that the outcome depends on, the code that learns included."""
+        """Canonical JSON of everything that the outcome depends on, including the code that learns."""
         content: dict[str, Any] = {
             "data": {"name": dataset.name, "rows": dataset.rows, "digest": dataset.digest},
             "hyper": self.hyper.to_json(),
@@ -50,11 +50,11 @@ class Pass:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pass gave, by progressive validation: each prediction was made before its example was learned.
+    """Outcome of a pass, by progressive validation: each prediction was made before its example was learned.
 
-    auc, log_loss: plain, one example one vote; weighted_log_loss: by importance.
+    auc, log_loss: unweighted; weighted_log_loss: by importance weight.
     density: non-zero weights of the model after the pass, over features that occurred.
-    processor_seconds: of the pass, without the reading of the data.
+    processor_seconds: CPU time of the pass, without reading the data.
     """
 
     auc: float
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def run_pass(dataset: Dataset, one: Pass) -> Outcome:
-    """Raises ValueError where there is no AUC, because all labels are equal."""
+    """Raises ValueError if all labels are equal, since the AUC is then undefined."""
     started = time.thread_time()
     batch = _ordered(dataset, one.shuffle, one.largest_weight, one.seed)
     state = ModelState.empty(dataset.bits)
@@ -88,13 +88,13 @@ def run_pass(dataset: Dataset, one: Pass) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _core() -> str:
-    """The state of the numeric core's sources."""
+    """Digest of the numeric core's sources."""
     return cache_directory().name
 
 
 @lru_cache(maxsize=2)
 def _ordered(dataset: Dataset, shuffle: int | None, largest_weight: float, seed: int) -> ExampleBatch:
-    """Many passes take the same order one after the other."""
+    """Cached, since many consecutive passes use the same order."""
     rows = np.arange(dataset.rows)
     if shuffle is not None:
         rows = np.random.default_rng([_SHUFFLES, seed, shuffle]).permutation(dataset.rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.experiments.protocol import Cell
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart; the markers differ, too.
+# Okabe and Ito's colours, which are distinguishable with any colour vision; the markers differ, too.
 _LOOKS = {
     "ftrl": ("#0072B2", "o"),
     "rda": ("#009E73", "s"),
@@ -18,8 +18,8 @@ _LOOKS = {
 
 
 def plot_pareto(title: str, cells: Sequence[Cell]) -> Mapping[str, bytes]:
-    """By file suffix: AUC over the share of weights that are 0, one line for each algorithm. The same bytes
-    for the same cells, with one version of matplotlib.
+    """Plots by file suffix: AUC over the share of weights that are 0, one line for each algorithm. Equal
+    cells give equal bytes with the same version of matplotlib.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

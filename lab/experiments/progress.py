@@ -1,4 +1,4 @@
-"""What `ftrl tune` shows on standard error while it works."""
+"""Progress of `ftrl tune` on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_ERRORS_SHOWN = 20
 
 
 class RaceProgress:
-    """Counts rows and bad lines; the bar only shows on a terminal."""
+    """Counts rows and bad lines; the bar is shown only on a terminal."""
 
     def __init__(self, shown: bool = True) -> None:
         self.rows = 0

@@ -1,4 +1,4 @@
-"""The paper's protocol (its section on experiments): gamma by one shuffle, the figures by others."""
+"""The paper's protocol (its section on experiments): gamma from one shuffle, the figures from others."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def spread(low: float, high: float, count: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Protocol:
-    """gammas: tried on shuffle 0, or on the file's own order; the best online AUC wins, the first of equals.
+    """gammas: tried on shuffle 0, or on the file's own order; the best online AUC wins, at a tie the first.
 
-    shuffles: further ones, over which the figures are averaged; 0: the one pass in the file's order counts.
-    floor: the least Q_{1:t}; learning rates are at most its inverse.
+    shuffles: further ones, over which the figures are averaged; 0: only the pass in the file's order.
+    floor: the minimum of Q_{1:t}; learning rates are at most its inverse.
     """
 
     gammas: tuple[float, ...]
@@ -76,13 +76,13 @@ IN_ORDER = Protocol(spread(0.03, 0.20, 9), 20.0, 0)
 
 
 def protocol_of(dataset: str) -> Protocol:
-    """Advertisements come in the order of time."""
+    """Protocol of advertising data, which is learned in order of time."""
     return IN_ORDER if dataset == "criteo" else SHUFFLED
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The figures of an algorithm on a data set: means over shuffles, and the least and greatest AUC."""
+    """The figures of an algorithm on a data set: means over shuffles, and the min and max AUC."""
 
     dataset: str
     algorithm: Algorithm

@@ -1,4 +1,4 @@
-"""Many models learn one file side by side, chunk by chunk, from one parse for each way of hashing it."""
+"""Many models learn one file in parallel, chunk by chunk, with one parse for each hash contract."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from service.runtime.kernels import interrupts_held
 
 BYTES_A_SLOT = 17  # z, n and the mark
 SMALLEST_BITS = 10
-KEPT = 3  # one of so many stays in the race
-RUNGS = (1 / 9, 1 / 3)  # shares of the file after which the others leave it
+KEPT = 3  # one candidate in KEPT stays in the race
+RUNGS = (1 / 9, 1 / 3)  # shares of the file after which the other candidates leave the race
 
 Search = Literal["grid", "halving"]
 
 
 @dataclass(frozen=True)
 class RacePlan:
-    """memory: bytes that the states may take together. jobs: candidates that learn at once.
+    """memory: max total size of the states in bytes. jobs: candidates that learn in parallel.
 
-    search: "grid" lets every candidate learn the whole file; "halving" keeps a third of them after a ninth of
-    the file, and a third of these after a third of it.
+    search: "grid" lets every candidate learn the whole file; "halving" keeps a third of them after 1/9 of the
+    file, and a third of those after 1/3 of it.
     """
 
     file: str
@@ -48,7 +48,7 @@ class RacePlan:
 
 @dataclass(frozen=True)
 class Result:
-    """A candidate's figures; of its features when it left the race or at the end."""
+    """A candidate's figures; those of its features are taken when it leaves the race or at the end."""
 
     option: Option
     figures: Figures
@@ -64,7 +64,8 @@ class Result:
 class Candidate:
     """A model in the race.
 
-    contract: of its hashing, what decides the 32-bit hashes of a line; bits, bias and prior come in later.
+    contract: the part of its hashing that determines the 32-bit hashes of a line; bits, bias and prior are
+    applied later.
     """
 
     def __init__(self, option: Option) -> None:
@@ -76,17 +77,17 @@ class Candidate:
 
     @property
     def parse(self) -> str:
-        """Candidates with equal ones learn from one parse of the file."""
+        """Key of the parse: candidates with equal keys share one parse of the file."""
         return self.contract.fingerprint + str(self.contract.strict)
 
     def learn(self, chunk: Chunk) -> None:
         assert self._state is not None
         learned = self.option.config.learn(self._state, chunk.batch)
-        self._state.take_changed()  # or the list of changes grows
+        self._state.take_changed()  # otherwise the list of changes would grow
         self.score.add(learned.margins, chunk.batch.labels, chunk.batch.weights)
 
     def retire(self) -> None:
-        """Leave the race, and the memory."""
+        """Leave the race and free the state."""
         if self._state is not None:
             self._features = self._state.features_seen, self._state.nonzero(self.option.config.hyper)
             self._state = None
@@ -97,7 +98,7 @@ class Candidate:
 
 
 def race(plan: RacePlan, options: Sequence[Option], progress: RaceProgress) -> list[Result]:
-    """The results, best first: those that went to the end before those that left, each by log loss.
+    """The results, best first: candidates that finished before those that left, each group by log loss.
 
     Raises CommandFailure and UnreadableFile.
     """
@@ -135,7 +136,7 @@ def _run(
     size: int | None,
     progress: RaceProgress,
 ) -> list[Candidate]:
-    """Takes from `racing` those who leave, and returns them, the first to leave first and the worst first."""
+    """Remove candidates from `racing` at each rung; return them in order of removal, the worst first."""
     left: list[Candidate] = []
     rungs = [share * (size or 0) for share in RUNGS] if plan.search == "halving" else []
     bytes_read = 0
@@ -152,7 +153,7 @@ def _run(
 
 
 def _drop(racing: list[Candidate]) -> list[Candidate]:
-    """All but the best third, the worst first."""
+    """Remove and return all but the best third, the worst first."""
     racing.sort(key=lambda c: c.score.rank)
     dropped = racing[ceil(len(racing) / KEPT) :]
     del racing[ceil(len(racing) / KEPT) :]
@@ -162,7 +163,7 @@ def _drop(racing: list[Candidate]) -> list[Candidate]:
 
 
 def _pieces(plan: RacePlan, size: int | None) -> tuple[int, int]:
-    """Rows and bytes of a chunk; with halving, so few that the rungs are met."""
+    """Max rows and bytes of a chunk; with halving, small enough to meet the rungs."""
     if plan.search == "grid" or size is None:
         return CHUNK_ROWS, CHUNK_BYTES
     return 512, min(CHUNK_BYTES, max(4096, size // 27))
@@ -171,7 +172,7 @@ def _pieces(plan: RacePlan, size: int | None) -> tuple[int, int]:
 def _checked(
     plan: RacePlan, chunks: Iterable[tuple[Chunk, ...]], progress: RaceProgress
 ) -> Iterator[tuple[Chunk, ...]]:
-    """The same lines of the file in every way of hashing them, their bad ones told or refused."""
+    """The same lines under every hash contract; bad lines are reported, or raise CommandFailure."""
     for several in chunks:
         for error in (error for chunk in several for error in chunk.errors):
             text = f"{plan.file}:{error.line_number}: {error.reason}"

@@ -1,4 +1,4 @@
-"""`ftrl reproduce`: which data is there, what is run on it, and the files that tell of it."""
+"""`ftrl reproduce`: finds the data sets, runs the experiments on them and writes the reports."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from service.snapshots.store.objects import write_whole
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """data: the directory with the files of docs/experiments.md; out: where reports go, and `cells` in it.
+    """data: directory with the files of docs/experiments.md; out: directory of the reports and of `cells`.
 
-    only: names of data sets; empty: all that the experiment is for. jobs: as in Runner.
+    only: names of data sets; empty: all data sets of the experiment. jobs: as in Runner.
     """
 
     data: Path
@@ -34,7 +34,7 @@ class ReproductionPlan:
 
 @dataclass(frozen=True)
 class Report:
-    """As Markdown and as JSON; `measured`, in the latter, is all that differs from run to run."""
+    """A report as Markdown and as JSON; only `measured`, in the latter, differs between runs."""
 
     markdown: str
     figures: dict[str, Any]
@@ -49,7 +49,7 @@ def reproduce_table1(plan: ReproductionPlan) -> Report:
         for dataset in _loaded(plan, chosen):
             cells += table1.run(runner, dataset)
     figures = table1.report_json(cells) | {"missing": missing}
-    return _written(plan, "table1", table1.report_markdown(cells) + _told(missing), figures, runner)
+    return _written(plan, "table1", table1.report_markdown(cells) + _note(missing), figures, runner)
 
 
 def reproduce_pareto(plan: ReproductionPlan) -> Report:
@@ -64,7 +64,7 @@ def reproduce_pareto(plan: ReproductionPlan) -> Report:
     for name, cells in curves.items():
         for suffix, content in plots.plot_pareto(name, cells).items():
             write_whole(plan.out / f"pareto-{name}.{suffix}", content)
-    text = "\n".join(pareto.report_markdown(name, cells) for name, cells in curves.items()) + _told(missing)
+    text = "\n".join(pareto.report_markdown(name, cells) for name, cells in curves.items()) + _note(missing)
     figures = {
         "datasets": [pareto.report_json(name, cells) for name, cells in curves.items()],
         "missing": missing,
@@ -84,7 +84,7 @@ def reproduce_weights(plan: ReproductionPlan) -> Report:
 
 
 def require_extra(*packages: str) -> None:
-    """Raises CommandFailure where one of them cannot be imported."""
+    """Raises CommandFailure if one of the packages cannot be imported."""
     for package in packages:
         try:
             __import__(package)
@@ -114,7 +114,7 @@ def _chosen(plan: ReproductionPlan, suitable: Sequence[str]) -> tuple[list[str],
 
 
 def _loaded(plan: ReproductionPlan, chosen: Sequence[str]) -> Iterator[Dataset]:
-    """One after the other: the largest take some hundred megabytes."""
+    """Load the data sets one at a time, since the largest take several hundred megabytes."""
     for name in chosen:
         try:
             yield load(name, plan.data)
@@ -123,7 +123,7 @@ def _loaded(plan: ReproductionPlan, chosen: Sequence[str]) -> Iterator[Dataset]:
             raise CommandFailure(f"{path} is not what docs/experiments.md says: {wrong}") from wrong
 
 
-def _told(missing: Sequence[str]) -> str:
+def _note(missing: Sequence[str]) -> str:
     return f"\nLeft out, because their files are not there: {', '.join(missing)}.\n" if missing else ""
 
 

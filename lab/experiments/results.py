@@ -1,4 +1,4 @@
-"""The finished passes in a directory, one small file each, so that a run that was stopped goes on."""
+"""Stores finished passes in a directory, one small file each, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from service.snapshots.store.objects import write_whole
 
 
 class ResultsDirectory:
-    """A file is named after the identity of its pass, which it also holds: other parameters, other files."""
+    """Each file is named after a digest of the identity of its pass and also contains that identity."""
 
     def __init__(self, directory: Path) -> None:
-        """Made where it is not there. Raises OSError."""
+        """Create the directory if it does not exist. Raises OSError."""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
     def find(self, dataset: Dataset, one: Pass) -> Outcome | None:
-        """The outcome of exactly this pass; None where there is none, or its file is damaged."""
+        """The outcome of exactly this pass; None if it is not stored or its file is damaged."""
         identity = one.identity(dataset)
         try:
             found = json.loads(self._path(dataset, identity).read_text())
@@ -30,10 +30,10 @@ class ResultsDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
-            return None  # it is run again, and the file replaced
+            return None  # the pass is run again and the file replaced
 
     def keep(self, dataset: Dataset, one: Pass, outcome: Outcome) -> None:
-        """All or nothing: whoever is killed here leaves at most a file that nobody reads."""
+        """Write atomically: a process killed here leaves at most a temporary file, which is never read."""
         identity = one.identity(dataset)
         content = json.dumps({"pass": json.loads(identity), "outcome": outcome.to_json()}, indent=1)
         write_whole(self._path(dataset, identity), content.encode())

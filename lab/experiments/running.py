@@ -1,4 +1,4 @@
-"""Many passes at once, on whatever backend joblib is told to use."""
+"""Runs passes in parallel on the configured joblib backend."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lab.experiments.datasets import Dataset
 from lab.experiments.passes import Outcome, Pass, run_pass
 from lab.experiments.results import ResultsDirectory
 
-_PASSES_A_JOB = 4  # in a round, after which results are kept: waits at its end are short against it
+_PASSES_A_JOB = 4  # in a round, after which results are stored; idle time at its end is comparatively short
 
 
 class Runner:
-    """Runs passes that are not in the results, and counts what it does.
+    """Runs passes that are not in the results yet, and counts them.
 
-    new, found: how many passes were run, and how many were there.
+    new, found: number of passes that were run, and that were in the results already.
     """
 
     def __init__(self, results: ResultsDirectory, jobs: int | None = None) -> None:
-        """jobs: how many at once; None: what joblib.parallel_config says, and one without it."""
+        """jobs: passes in parallel; None: as set by joblib.parallel_config, or else 1."""
         self._results = results
         self._jobs = jobs
         self._seconds_of_passes = 0.0
@@ -43,7 +43,7 @@ class Runner:
             yield
 
     def run(self, dataset: Dataset, passes: Sequence[Pass]) -> Mapping[Pass, Outcome]:
-        """The outcome of each, the same whatever `jobs` are."""
+        """The outcome of each pass, which does not depend on `jobs`."""
         outcomes: dict[Pass, Outcome] = {}
         missing: list[Pass] = []
         for one in dict.fromkeys(passes):
@@ -66,13 +66,13 @@ class Runner:
         from joblib import Parallel, delayed, effective_n_jobs
 
         rest = iter(passes)
-        # The kernels let other threads run, and threads share the data; a backend that is configured wins.
+        # The kernels release the GIL, and threads share the data; a configured backend takes precedence.
         with Parallel(n_jobs=self._jobs, prefer="threads") as parallel:
             while some := list(islice(rest, _PASSES_A_JOB * effective_n_jobs(self._jobs))):
                 yield from zip(some, parallel(delayed(run_pass)(dataset, one) for one in some), strict=True)
 
     def measured(self) -> dict[str, float | int]:
-        """How long it took: the only part of a report that differs from run to run."""
+        """Timings: the only part of a report that differs between runs."""
         return {
             "seconds": round(time.perf_counter() - self._started, 2),
             "processor_seconds_of_passes": round(self._seconds_of_passes, 2),

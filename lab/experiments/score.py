@@ -1,4 +1,4 @@
-"""How good a candidate's predictions are, in bounded memory, by importance weight."""
+"""Evaluation of a candidate's predictions in bounded memory, by importance weight."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BINS = 16_384
 
 @dataclass(frozen=True)
 class Figures:
-    """Of progressive validation over `rows` examples; None where undefined.
+    """Figures of progressive validation over `rows` examples; None where undefined.
 
-    auc: at most auc_error_bound from the exact one. skipped: examples whose update was not finite.
+    auc: within auc_error_bound of the exact one. skipped: examples whose update was not finite.
     """
 
     rows: int
@@ -45,7 +45,7 @@ class Score:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The smaller, the better: whoever skips examples comes last, then by log loss."""
+        """Sort key, best first: candidates that skip examples come last, then by log loss."""
         return self._skipped > 0, self._loss / self._weight if self._weight > 0.0 else 0.0
 
     def add(

@@ -1,4 +1,4 @@
-"""Which models `ftrl tune` tries: every combination of the values that it is given."""
+"""The models that `ftrl tune` tries: every combination of the given values."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Varied = dict[str, Any]
 
 
 class Option(NamedTuple):
-    """A model to be tried, and what tells it from the others: dimension -> value."""
+    """A model to be tried, and the values in which it differs from the others: dimension -> value."""
 
     config: ModelConfig
     varied: Varied
 
 
 class LeftOut(NamedTuple):
-    """A combination that the service would refuse, and why."""
+    """A combination that the service would refuse, and the reason."""
 
     varied: Varied
     reason: str
@@ -35,8 +35,8 @@ class LeftOut(NamedTuple):
 class Space:
     """hyper, hashings: as in the body of PUT /models/{name}; each of `hashings` is tried.
 
-    A dimension without values stays as `hyper` and `hashings` have it; family, rate and l1, where these do
-    not name them either, take the values above. alphas are of the adaptive rate, gammas of the rate gamma.
+    A dimension without values is taken from `hyper` and `hashings`; family, rate and l1, if not given there
+    either, take the values above. alphas apply to the adaptive rate, gammas to the rate gamma.
     """
 
     hyper: Mapping[str, Any] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class Space:
     numerics: tuple[str, ...] = ()
 
     def options(self) -> tuple[list[Option], list[LeftOut]]:
-        """Each model once. Raises InvalidInput where a value is wrong by itself."""
+        """Each model once. Raises InvalidInput if a single value is invalid."""
         found: dict[str, Option] = {}
         left_out = []
         for varied in self._combinations():
             try:
                 config = ModelConfig.from_json(self._body(varied))
             except InvalidInput as refused:
-                if refused.path != ("hyper",):  # of one value, and not of values that do not go together
+                if refused.path != ("hyper",):  # an invalid value, not an invalid combination
                     raise
                 left_out.append(LeftOut(varied, refused.detail))
             else:
@@ -72,7 +72,7 @@ class Space:
             yield dict(value if name == "rate" else (name, value) for name, value in pairs)
 
     def _dimensions(self) -> dict[str, tuple[Any, ...]]:
-        """Those with values, by name; the slowest first."""
+        """The dimensions with values, by name; the slowest to vary first."""
         rates = [("alpha", a) for a in self.alphas] + [("gamma", g) for g in self.gammas]
         dimensions = {
             "hashing": tuple(range(len(self.hashings))) if len(self.hashings) > 1 else (),
@@ -99,6 +99,6 @@ class Space:
         return {"hyper": hyper, "hashing": hashing}
 
     def _other_fields_of_rate(self, kind: str) -> dict[str, Any]:
-        """beta or floor, where `hyper` has a rate of this kind."""
+        """beta or floor, if `hyper` has a rate of this kind."""
         rate = self.hyper.get("rate")
         return dict(rate) if isinstance(rate, dict) and rate.get("kind") == kind else {}

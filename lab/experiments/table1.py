@@ -1,4 +1,4 @@
-"""The paper's table of AUC and density, made again and put beside it."""
+"""The paper's table of AUC and density, reproduced and compared with the original."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALGORITHMS = OF_THE_PAPER + LEFT_OUT
 
 
 def count_passes(dataset: str) -> int:
-    """How many `run` makes."""
+    """Number of passes that `run` makes."""
     protocol = protocol_of(dataset)
     return len(ALGORITHMS) * (len(protocol.gammas) + max(protocol.shuffles, 1))
 
@@ -36,7 +36,7 @@ def run(runner: Runner, dataset: Dataset) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell and what the paper says of it, if anything."""
+    """A cell and the paper's figures for it, if any."""
 
     cell: Cell
     paper: Figure | None
@@ -49,14 +49,14 @@ class Compared:
 
     @property
     def difference(self) -> Figure | None:
-        """Ours less the paper's."""
+        """Our figures minus the paper's."""
         if self.paper is None:
             return None
         return Figure(self.cell.auc - self.paper.auc, self.cell.density - self.paper.density)
 
     @property
     def agrees(self) -> bool | None:
-        """Within the tolerances? None where the data is not the paper's."""
+        """True if the cell is within the tolerances; None if the data is not the paper's."""
         off = self.difference
         if off is None or self.cell.dataset not in SAME_DATA:
             return None
@@ -81,7 +81,7 @@ class Compared:
 
 
 def density_ratios(cells: Sequence[Cell]) -> dict[str, tuple[float, float]]:
-    """By data set: how many times as dense FOBOS is as the denser of the other two; ours, and the paper's."""
+    """By data set: density of FOBOS over that of the denser of the other two; ours and the paper's."""
     ratios = {}
     for name in dict.fromkeys(cell.dataset for cell in cells):
         figures = PAPER.get(name)
@@ -104,7 +104,7 @@ def report_json(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def report_markdown(cells: Sequence[Cell]) -> str:
-    """Two tables: what the paper has, with its figures; and what it leaves out."""
+    """Two tables: the cells of the paper, with its figures, and those that it leaves out."""
     compared = [Compared.of(cell) for cell in cells]
     first = markdown_table(
         ("data", "algorithm", "gamma", "AUC", "paper", "difference", "density", "paper", "difference"),

@@ -1,4 +1,4 @@
-"""`ftrl tune`: the race, and what is told of it."""
+"""`ftrl tune`: runs the race and reports its ranking."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.space import LeftOut, Space
 from service.errors import CommandFailure
 
-_LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # beyond which nothing could be tried
+_LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Ranking:
 
     @property
     def body(self) -> dict[str, Any]:
-        """Of the PUT /models/{name} that makes the best model."""
+        """Body of the PUT /models/{name} that creates the best model."""
         config = self.results[0].option.config
         return {"hyper": config.hyper.to_json(), "hashing": config.hashing.to_json()}
 
@@ -53,7 +53,7 @@ class Ranking:
         }
 
     def hints(self) -> Iterator[str]:
-        """Where the best model lies at the end of what was tried."""
+        """Hints on dimensions in which the best value is the min or max of those tried."""
         for name, best in self.results[0].option.varied.items():
             tried = {r.option.varied[name] for r in self.results if name in r.option.varied}
             low, high = _LIMITS.get(name, (None, None))
@@ -66,7 +66,7 @@ class Ranking:
 
 
 def tune(plan: RacePlan, space: Space, progress: bool = True) -> Ranking:
-    """Raises CommandFailure, UnreadableFile, and InvalidInput where a value of the space is wrong."""
+    """Raises CommandFailure, UnreadableFile, and InvalidInput if a value of the space is invalid."""
     options, left_out = space.options()
     if not options:
         raise CommandFailure(f"the service would refuse every candidate: {left_out[0].reason}")
@@ -81,7 +81,7 @@ def tune(plan: RacePlan, space: Space, progress: bool = True) -> Ranking:
 
 
 def print_ranking(ranking: Ranking, most_rows: int) -> None:
-    """A table of the best, and the body; both on standard output."""
+    """Print a table of the best models and the body to standard output."""
     console = Console()
     table = Table(box=None, header_style="", pad_edge=True)
     for heading in ("", *ranking.varied, "log loss", "norm. entropy", "AUC", "density", "rows"):
@@ -99,10 +99,10 @@ def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     for name in varied:
         value = result.option.varied.get(name, "")
         yield f"{value:g}" if isinstance(value, float) else str(value)
-    told: Mapping[str, Any] = result.to_json()
+    figures: Mapping[str, Any] = result.to_json()
     for name, digits in (("log_loss", 5), ("normalized_entropy", 5), ("auc", 4), ("density", 3)):
-        yield "-" if told[name] is None else f"{told[name]:.{digits}f}"
-    yield f"{told['rows']:,}" + (f" ({told['skipped']:,} skipped)" if told["skipped"] else "")
+        yield "-" if figures[name] is None else f"{figures[name]:.{digits}f}"
+    yield f"{figures['rows']:,}" + (f" ({figures['skipped']:,} skipped)" if figures["skipped"] else "")
 
 
 def _remarks(ranking: Ranking, most_rows: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Implicit against first-order updates where examples have importance weights: beyond the paper's table.
+"""Implicit against first-order updates for examples with importance weights, which the paper's table lacks.
 
-Weights are drawn from 1 to W, their logarithms uniformly, whatever the example. A rate is tried at several
-sizes, one of them far too large: what a step that cannot overshoot is for.
+Weights are drawn from 1 to W, their logarithms uniformly and independently of the example. Each rate is tried
+at several sizes, one of them far too large, where a step that cannot overshoot has its advantage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Comparison:
     losses: dict[Update, tuple[float, ...]]
 
     def best(self, update: Update) -> tuple[float, float]:
-        """The least loss, and the size of the rate that gives it."""
+        """The min loss, and the size of the rate that gives it."""
         return min(zip(self.losses[update], SIZES[self.rate], strict=True))
 
     def to_json(self) -> dict[str, Any]:

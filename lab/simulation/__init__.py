@@ -1,1 +1,1 @@
-"""A click simulator whose true probabilities are known: it measures what no real log can."""
+"""A click simulator whose true probabilities are known: it measures what a real log cannot show."""

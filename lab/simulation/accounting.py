@@ -1,4 +1,4 @@
-"""How many examples a model has to have learned, told by what clients were answered, and how many it has."""
+"""Compares the examples that a model should have learned, given the replies to clients, with its counts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from service.example_log.ids import is_sampled, packed_id
 
 TAKEN = {"waiting", "learned", "appended", "duplicate"}
 ROUNDED_UP = 1 / 30  # of a window, but at least a second
-SWEPT_SECONDS = 2.0  # from the end of a window until it is closed, at most, and the way there
+SWEPT_SECONDS = 2.0  # max time from the end of a window until it is closed, with the latency of the request
 
 
 class Expected(NamedTuple):
-    """Labels 0 from `least` to `most`: they differ by the clicks that came about when their windows closed,
-    where the answers do not tell whether they were late: learned at arrival, late ones too.
+    """Labels 0, min `least` and max `most`: they differ by the clicks that arrived close to the end of their
+    windows if late clicks are learned at arrival, since the replies do not show which of them were late.
     """
 
     clicks: int
@@ -25,7 +25,7 @@ class Expected(NamedTuple):
 
 
 def expected_examples(answers: Mapping[str, Sequence[Answer]], feedback: Mapping[str, Any]) -> Expected:
-    """Once all windows are closed. `answers`: by prediction id; `feedback`: of the model's configuration."""
+    """Count expected examples after all windows. `answers`: by prediction id; `feedback`: the model's."""
     clicks = least = most = 0
     for text, known in answers.items():
         if not any(one.verb == "impressions" and one.status != "unknown" for one in known):
@@ -40,7 +40,7 @@ def expected_examples(answers: Mapping[str, Sequence[Answer]], feedback: Mapping
 
 
 def _was_late(answers: Sequence[Answer], feedback: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether a click was learned beside a label 0: surely, and perhaps."""
+    """Return whether a click was learned in addition to a label 0: certainly, and possibly."""
     if feedback["late"] != "append":
         return False, False
     taken = [one for one in answers if one.verb == "update" and one.status in TAKEN]
@@ -54,8 +54,8 @@ def _was_late(answers: Sequence[Answer], feedback: Mapping[str, Any]) -> tuple[b
 
 
 def accounts_of(expected: Expected, sources: Mapping[str, Any]) -> Accounts:
-    """By an evaluation's `sources`: `served` has what waited for its label, and nothing else. An event
-    that is lost and one of the same label that is doubled are not told apart.
+    """Compare with an evaluation's `sources`: `served` has only the predictions that awaited their labels. An
+    event that is lost and one of the same label that is doubled cancel out.
     """
     examples, _ = _all_of(sources["progressive"])
     joined, clicks = _all_of(sources["served"])

@@ -1,4 +1,4 @@
-"""What a simulation reports: predictions against the truth, and what became of events."""
+"""Figures that a simulation reports: predictions against the truth, and the outcome of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True)
 class Quality:
-    """Of the predictions of one phase, against the true probabilities.
+    """Quality of the predictions of one phase, against the true probabilities.
 
     calibration: mean prediction over mean truth. log_loss: expected under the truth; excess_log_loss: beyond
     that of the truth itself. regret: clicks lost for each impression by not showing the best candidate.
@@ -30,7 +30,7 @@ class Quality:
 
 @dataclass
 class Record:
-    """Grows while the simulation runs, one item a candidate or an impression."""
+    """Record of a running simulation, with one item for each candidate or impression."""
 
     seconds: list[float] = field(default_factory=list)
     predicted: list[Floats] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Record:
         self.regrets.append(float(truth.max() - truth[shown]))
 
     def between(self, start: float, stop: float) -> Quality:
-        """Of requests sent from `start` to `stop`, in seconds since the simulation began."""
+        """Quality of the requests sent from `start` to `stop`, in seconds since the simulation began."""
         chosen = [k for k, seconds in enumerate(self.seconds) if start <= seconds < stop]
         if not chosen:
             return Quality(0, None, None, None, None)
@@ -63,11 +63,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Accounts:
-    """What the model learned, by what its clients know.
+    """Examples that the model learned, compared with the replies to its clients.
 
-    counted_by: "counts" of the evaluation. learned: examples, whoever sent them. lost, doubled: events that
-    it learned too few or too many of; lost_clicks, doubled_clicks: those with label 1. foreign: examples that
-    were not the simulation's.
+    counted_by: "counts" of the evaluation. learned: examples from all clients. lost, doubled: events that
+    it learned too seldom or too often; lost_clicks, doubled_clicks: those with label 1. foreign: examples
+    that the simulation did not send.
     """
 
     counted_by: str

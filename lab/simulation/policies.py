@@ -1,4 +1,4 @@
-"""Feedback policies, each as a model of its own that lives through the same world."""
+"""Feedback policies, each with its own model in the same simulated world."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from service.errors import CommandFailure
 
 BITS = 18
 SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
-SEED = 0x51_00_1A_7E  # of the hashes: by it a simulation knows its models
+SEED = 0x51_00_1A_7E  # seed of the hashes, by which a simulation recognizes its models
 LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`window`: the attribution window in seconds; clicks take `delay` windows in the mean."""
+    """`window`: the attribution window in seconds; the mean delay of a click is `delay` windows."""
 
     url: str
     model: str
@@ -39,7 +39,7 @@ class Plan:
     retried: float
     shock_at: float
     negative_sample_rate: float
-    patience_seconds: float = 60.0  # for what is lost, after the last window
+    patience_seconds: float = 60.0  # max wait for missing examples after the last window
 
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def simulate(plan: Plan, policy: str) -> Report:
-    """Creates the model anew. Raises CommandFailure."""
+    """Run one policy on a newly created model. Raises CommandFailure."""
     client = ServiceClient(plan.url)
     feedback = {"negative_sample_rate": plan.negative_sample_rate} | POLICIES[policy]
     recreate(client, plan, feedback)
@@ -79,7 +79,7 @@ def simulate(plan: Plan, policy: str) -> Report:
 
 
 def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> None:
-    """Raises CommandFailure, also where a model of that name is no simulation's: it may be at work."""
+    """Replace the model. Raises CommandFailure, also if no simulation created it: it may be in use."""
     path = f"/models/{plan.model}"
     try:
         if not _is_simulated(client.call("GET", path)):
@@ -100,14 +100,14 @@ def _times(window: float) -> dict[str, float]:
 
 
 def _is_simulated(model: dict[str, Any]) -> bool:
-    """By a seed of its own, and by its times."""
+    """Recognize a simulation's model by the seed of its hashes and by its times."""
     feedback = model["feedback"]
     times = _times(feedback["window_seconds"])
     return bool(model["hashing"]["seed"] == SEED and times.items() <= feedback.items())
 
 
 def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:
-    """The first window: before any label 0 is there. A phase that has no time in it has no figures."""
+    """Quality by phase; the first window has no labels 0 yet. An empty phase has no figures."""
     between: Callable[[float, float], Quality] = traffic.record.between
     end = traffic.sent_seconds
     shock = min(traffic.shock_seconds, end)
@@ -121,7 +121,7 @@ def _phases(traffic: Traffic, window: float) -> dict[str, Quality]:
 
 
 def _accounts(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts:
-    """After the last window has closed: until nothing is lost, and then no more is learned."""
+    """Poll after the last window has closed, until no example is missing and the counts no longer change."""
     time.sleep(plan.window * 1.05 + SLACK_SECONDS)
     give_up = time.monotonic() + plan.patience_seconds
     found, before = _counted(client, plan, expected), None
@@ -129,12 +129,12 @@ def _accounts(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts
         time.sleep(1.0)
         found, before = _counted(client, plan, expected), found
     if found is None:
-        raise CommandFailure(f"{plan.url} tells of no evaluation that is as new as the model {plan.model}")
+        raise CommandFailure(f"{plan.url} reports no evaluation that is as new as the model {plan.model}")
     return found
 
 
 def _counted(client: ServiceClient, plan: Plan, expected: Expected) -> Accounts | None:
-    """None while the evaluation is behind the model."""
+    """The accounts; None while the evaluation is behind the model."""
     path = f"/models/{plan.model}"
     rounds, evaluation = client.call("GET", path)["t"], client.call("GET", f"{path}/evaluation")
     return accounts_of(expected, evaluation["sources"]) if evaluation["t"] >= rounds else None

@@ -1,4 +1,4 @@
-"""Threads that do a simulation's requests, so many at once and no more."""
+"""Threads that send a simulation's requests, with a max number in flight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_SECONDS = 0.01
 
 
 class Pool:
-    """Workers; whoever submits waits while `most` are under way, and hears of the first failure."""
+    """Worker threads. `submit` blocks while `most` requests are in flight, and raises the first failure."""
 
     def __init__(self, executor: ThreadPoolExecutor, most: int) -> None:
         self._executor = executor
@@ -44,7 +44,7 @@ class Pool:
 
 @contextmanager
 def pool_of(workers: int, most: int) -> Iterator[Pool]:
-    """Ends once all work is done. Raises the first failure of it."""
+    """Yield a pool, and wait until all its work is done. Raises the first failure."""
     with ThreadPoolExecutor(workers) as executor:
         pool = Pool(executor, most)
         yield pool

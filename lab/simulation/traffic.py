@@ -1,4 +1,4 @@
-"""Sends what happens in a world to a service, at a set rate, and notes what it answers."""
+"""Sends the events of a world to a service at a fixed rate, and records the replies."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ EXPLORE = 0.2  # share of impressions that show any candidate instead of the bes
 
 @dataclass(frozen=True)
 class Habits:
-    """How people click: the mean delay in seconds, the shares of clicks that are lost, sent twice, and sent
-    before it is said that the impression was shown. `retried`: the share of impressions of which each request
-    is sent again although it was answered, as a client does whom the answer did not reach.
+    """Click behaviour: the mean delay in seconds, the shares of clicks that are lost, sent twice, and sent
+    before their impression is reported. `retried`: the share of impressions of which each request
+    is sent again although it was answered, as by a client that did not receive the reply.
     """
 
     delay_seconds: float
@@ -41,9 +41,9 @@ class Habits:
 
 
 class Answer(NamedTuple):
-    """What a request was answered, `seconds` after the simulation began, at which attempt (from 1).
+    """Reply to a request, `seconds` after the simulation began, and its attempt (from 1).
 
-    `status`: of predict "logged" or "not_logged", of impressions and update as the service says it.
+    `status`: of predict "logged" or "not_logged", of impressions and update as in the reply.
     """
 
     seconds: float
@@ -53,8 +53,8 @@ class Answer(NamedTuple):
 
 
 class Traffic:
-    """One run against one model. Everything that fails is sent again under the same ids, after `timeout`
-    seconds without an answer, too.
+    """One run against one model. A request that fails, or has no reply within `timeout` seconds, is sent
+    again with the same ids.
     """
 
     def __init__(
@@ -69,28 +69,28 @@ class Traffic:
         self.record = Record()
         self.answers: dict[
             str, list[Answer]
-        ] = {}  # by the id of the prediction, of those that were to be shown
-        self._urls = urls  # the caller's own: it may change, as its processes do
+        ] = {}  # by prediction id, of the predictions that were to be shown
+        self._urls = urls  # not copied: the caller may change it when processes start or stop
         self._path = f"/models/{model}"
         self._world = world
         self._habits = habits
         self._run = run
         self._timeout = timeout
-        self._clicks: list[tuple[float, int, str, bool]] = []  # when, a number to tell them apart, id, twice
+        self._clicks: list[tuple[float, int, str, bool]] = []  # due time, tie-breaking number, id, twice
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._clients: list[ServiceClient] = []
         self.ending = False  # once set, no more impressions are sent
         self._began = time.monotonic()
-        self.shock_seconds = self.sent_seconds = 0.0  # until the shock, until the last impression
+        self.shock_seconds = self.sent_seconds = 0.0  # time until the shock, and until the last impression
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self._began
 
     def send(self, rate: float, seconds: float, shock_after: float) -> None:
-        """Impressions for that long, then the clicks that are still to come. Raises CommandFailure."""
+        """Send impressions for `seconds`, then the pending clicks. Raises CommandFailure."""
         self._began = time.monotonic()
         self.shock_seconds = math.inf
         with pool_of(CLIENTS, MOST_UNDER_WAY) as pool:
@@ -152,7 +152,7 @@ class Traffic:
             self._plan_clicks(ids[shown], delays, twice)
 
     def _delays(self, impression: Impression, shown: int) -> list[float]:
-        """After how many mean delays a click is sent: never, once or twice."""
+        """Delays, in mean delays, after which a click is sent: none, one or two."""
         chances, habits = impression.chances, self._habits
         if chances.click >= impression.probabilities[shown]:
             return []
@@ -166,7 +166,7 @@ class Traffic:
         return [chances.delay]
 
     def _expose(self, identifier: str, twice: bool) -> bool:
-        """Whether the service knows that it was shown."""
+        """Report the impression; return whether the service knows the prediction."""
         reply, attempt = self._call("impressions", {"ids": [identifier]}, twice)
         status = reply["results"][0]["status"]
         self._note(identifier, "impressions", status, attempt)
@@ -204,7 +204,7 @@ class Traffic:
             answers.append(Answer(round(self.elapsed, 3), verb, status, attempt))
 
     def _call(self, verb: str, body: dict[str, Any], twice: bool) -> tuple[dict[str, Any], int]:
-        """The first answer and at which attempt it came, also through broken connections."""
+        """The first reply and its attempt; broken connections are retried."""
         answer = self._until_answered(verb, body)
         if twice:
             self._count("sent_again")
@@ -226,14 +226,14 @@ class Traffic:
             attempt += 1
 
     def _turn_elsewhere(self, failure: CommandFailure) -> float:
-        """How long to wait before the next address is tried."""
+        """Switch to the next address; return the seconds to wait before it is tried."""
         self._local.attempts = getattr(self._local, "attempts", 0) + 1
         self._local.client = None
         self._count("retries")
         return failure.retry_after if isinstance(failure, Refused) else PAUSE_SECONDS
 
     def _client(self) -> ServiceClient:
-        """This thread's own."""
+        """The client of this thread."""
         if getattr(self._local, "client", None) is None:
             attempts: int = getattr(self._local, "attempts", 0)
             url = self._urls[attempts % len(self._urls)]

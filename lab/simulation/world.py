@@ -1,4 +1,4 @@
-"""Users, ads and clicks: what a service would see, and the truth behind it, which it does not."""
+"""Users, ads and clicks: the requests that a service sees, and the true probabilities, which it does not."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ DEVICES = ("phone", "desktop", "tablet")
 POSITION_LOGITS = (0.0, -0.5, -1.0)
 POPULARITY = 1.1  # exponent of the power laws of users and sites
 NEW_AD_A_REQUEST = 0.004
-DRIFT_A_REQUEST = 0.02  # of one ad's logit, standard deviation
+DRIFT_A_REQUEST = 0.02  # standard deviation, of one ad's logit
 SHOCK = 1.2
-SAMPLED = 2000  # requests, to find the world's click rate
+SAMPLED = 2000  # requests, to calibrate the world's click rate
 Floats = npt.NDArray[np.float64]
 
 
 class Chances(NamedTuple):
-    """What was drawn for an impression before anyone predicted, so that it does not depend on who did: all
-    uniform but `delay`, which is exponential with mean 1.
+    """Random numbers of an impression, drawn before the prediction so that they do not depend on the model:
+    all uniform but `delay`, which is exponential with mean 1.
     """
 
     click: float
@@ -56,7 +56,7 @@ class _Ad:
 
 
 class World:
-    """The same for the same seed. Changes as it goes: ads come and go and drift; `shock` changes tastes."""
+    """World determined by its seed. Over time, ads are replaced and drift; `shock` changes tastes."""
 
     def __init__(self, seed: int, click_rate: float, candidates: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ class World:
         return int(cumulative.searchsorted(self._random.random(), side="right"))
 
     def _base_for(self, click_rate: float) -> float:
-        """The logit all share at which candidates are clicked at that rate in the mean."""
+        """The shared logit at which the mean click rate of candidates is `click_rate`."""
         sample = np.concatenate([self.next().probabilities for _ in range(SAMPLED)])
         logits = np.log(sample / (1 - sample))
         low, high = -20.0, 20.0
@@ -107,7 +107,7 @@ class World:
         return low
 
     def shock(self) -> None:
-        """From one moment to the next people like other things."""
+        """Change the tastes of all segments at once."""
         self._tastes += self._random.normal(0, SHOCK, self._tastes.shape)
 
     def _features(self, ad: _Ad, segment: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands that work on Redis themselves, without the HTTP of a running service."""
+"""Commands that access Redis directly, without the HTTP API of a running service."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The flags that commands share: every setting, how a file of examples is read, and the name of a model.
 
-The settings' flags are made here rather than by pydantic-settings' own command line: that one is argparse, so
-that a command could not have flags of its own beside them, and its help has neither topics nor variables.
+The settings' flags are made here rather than by pydantic-settings' own command line: that one uses argparse,
+so that a command could not add flags to them, and its help lists neither topics nor variables.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read_settings(given: Mapping[str, object]) -> Settings:
 
 
 def misspelt_variables(environment: Iterable[str] = os.environ) -> list[tuple[str, str]]:
-    """Variables that look like a setting's without being one, each with the one that was probably meant."""
+    """Unknown variables with the prefix of settings, each with the setting that was probably meant."""
     import difflib
 
     known = [variable_name(name) for name in Settings.model_fields]
@@ -134,7 +134,7 @@ class FileFlags:
     """A field for each flag."""
 
     file_format: Annotated[
-        Format | None, typer.Option("--format", help="Of the file; by default as its name tells.")
+        Format | None, typer.Option("--format", help="Format of the file; by default from its name.")
     ] = None
     labels: Annotated[
         Literal["zero_one", "minus_plus"] | None,
@@ -142,7 +142,9 @@ class FileFlags:
     ] = None
     namespaces: Annotated[
         Literal["ignore", "prefix"],
-        typer.Option(help="Of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."),
+        typer.Option(
+            help="Namespaces of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."
+        ),
     ] = "ignore"
     columns: Annotated[
         str | None, typer.Option(help="Names of a table's columns, comma-separated, if it has no header.")
@@ -199,11 +201,11 @@ def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def format_of(file: str) -> Format:
-    """By the file's name. Raises typer.BadParameter."""
+    """Infer the format from the file's name. Raises typer.BadParameter."""
     for suffix in reversed(Path(file).suffixes):
         if suffix.lower() in _FORMATS:
             return _FORMATS[suffix.lower()]
-    raise typer.BadParameter("the file's name does not tell its format", param_hint="--format")
+    raise typer.BadParameter("the format is not clear from the file's name", param_hint="--format")
 
 
 def _parsed_columns(text: str | None) -> tuple[str, ...] | None:
@@ -231,7 +233,7 @@ def checked_model_name(name: str) -> str:
 
 
 def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
-    """The object that stands in the text itself, or in the file that it names. Raises typer.BadParameter."""
+    """The object in the text itself, or in the file that it names. Raises typer.BadParameter."""
     if text is None:
         return None
     try:

@@ -37,7 +37,9 @@ def show(
 @with_settings
 def find(
     settings: Settings,
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="Of a logged prediction, or an event_id.")],
+    identifier: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of a logged prediction, or an event_id.")
+    ],
     model: Model = "default",
 ) -> None:
     """Find the examples of an id: their labels, and whether they are learned."""

@@ -1,4 +1,4 @@
-"""The `ftrl` command: which subcommands there are, and how their failures are reported.
+"""The `ftrl` command: its subcommands, and the reporting of their failures.
 
 The list of commands is answered from the table below, and only the module of the command that is called is
 imported: typer, rich, pydantic and numba take longer to import than most commands take to run.
@@ -22,7 +22,7 @@ LAB = "lab"
 
 
 class Command(NamedTuple):
-    """`function`, a command or a group of commands, stands in the module `module` of this package.
+    """`function`, a command or a group of commands, is defined in the module `module` of this package.
 
     `summary` is the first line of its help; a command without one is not listed.
     """
@@ -143,9 +143,9 @@ def _refuse(word: str) -> NoReturn:
 
 
 def one_line(failure: Exception) -> str:
-    """What a failure is reported as.
+    """The message for a failure.
 
-    The text of our own exceptions is complete; that of others may say little without the type.
+    The text of our own exceptions is complete; that of others may be unclear without the type.
     """
     text = " ".join(str(failure).split())
     if type(failure).__module__.startswith(("service.", "model_core.")):

@@ -13,12 +13,12 @@ Data = Annotated[
     Path,
     typer.Option(
         envvar="FTRL_DATA",
-        help="Directory with the data; docs/experiments.md says which files.",
+        help="Directory with the data files listed in docs/experiments.md.",
         metavar="DIR",
     ),
 ]
 Out = Annotated[
-    Path, typer.Option(help="Where reports go, and what is finished, so that a rerun goes on.", metavar="DIR")
+    Path, typer.Option(help="Directory for reports and finished passes; a rerun resumes.", metavar="DIR")
 ]
 Only = Annotated[str, typer.Option(help="Names of data sets, comma-separated; all by default.")]
 Jobs = Annotated[int | None, typer.Option(help="Passes at once; by default one for each processor.")]

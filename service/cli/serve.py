@@ -79,7 +79,7 @@ def learn(settings: Settings, supervised_as: SupervisedAs = "") -> None:
     ):
         from service.app import create_learner_app
 
-        # No client waits for a learner's answers, but the next learner waits for its leases.
+        # No client awaits a learner's replies, but the next learner waits for its leases.
         at_once = found.model_copy(update={"drain_seconds": 0.0})
         announce = partial(logger.info, "the learner's metrics are at %s/metrics", url_of(listener))
         _run(create_learner_app(found), at_once, [listener], on_start=announce)
@@ -107,8 +107,8 @@ def _stop_with_parent() -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Stop at SIGTERM, SIGQUIT and SIGHUP (unless `nohup` ignores it) as at Ctrl-C: what was started is
-    stopped, and the exit code is 0. SIGUSR1 and SIGUSR2, which mean nothing here, do nothing.
+    """Stop at SIGTERM, SIGQUIT and SIGHUP (unless `nohup` ignores it) as at Ctrl-C: everything started
+    is stopped, and the exit code is 0. SIGUSR1 and SIGUSR2 have no effect.
     """
 
     def interrupt(*_: Any) -> None:
@@ -199,7 +199,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def _announcing(settings: Settings, listener: socket.socket, workers: int = 1) -> Callable[[], None]:
-    """Return what announces the address once it answers; if that will take a while, log it now."""
+    """Return the function that announces the address once it answers; log a long start in advance."""
     if not kernels_are_compiled():
         logger.warning("the kernels of this version are compiled first, which takes about a minute")
     return partial(_announce, settings, url_of(listener), workers)
@@ -220,7 +220,7 @@ def _announce(settings: Settings, url: str, workers: int) -> None:
 def _serve_api(
     settings: Settings, listeners: Listeners, on_start: Callable[[], None], *, run_learner: bool
 ) -> None:
-    """Answer HTTP until SIGINT or SIGTERM, then finish what is in flight; `on_start` is called when requests
+    """Answer HTTP until SIGINT or SIGTERM, then finish requests in flight; `on_start` is called when requests
     are answered. Raises CommandFailure, TokenFileError.
     """
     from service.app import create_app
@@ -256,11 +256,11 @@ def _supervise(settings: Settings, listeners: Listeners, announce: Callable[[], 
     from service.telemetry.multiprocess import MetricsDirectory
 
     async def run(metrics: MetricsDirectory) -> None:
-        # A little longer than the children's own: for what is in flight, then for a snapshot being written.
+        # A little longer than the children's own: for requests in flight, then for a snapshot being written.
         grace_seconds = settings.drain_seconds + 2 * settings.shutdown_grace_seconds + 5
         with FirstReady(announce) as ready:
             stages = api_and_learner(settings, listeners.descriptors, ready.writer, metrics.path)
-            # Connections are refused once the workers stop, and not left waiting until the learner has.
+            # Connections are refused once the workers stop, and do not hang until the learner has stopped.
             await Supervisor(stages, grace_seconds, on_end=metrics.ended, on_stop=listeners.close).run()
 
     with MetricsDirectory() as metrics:
@@ -290,7 +290,7 @@ class FirstReady:
         os.close(self.writer)
 
     def _read(self) -> None:
-        """Also reads the reports of workers that are restarted, or the pipe would fill up."""
+        """Read the reports of restarted workers, too, since the pipe would fill up otherwise."""
         os.read(self._reader, 4096)
         if not self._announced:
             self._announced = True

@@ -21,7 +21,7 @@ def simulate(
     model: Annotated[
         str,
         typer.Option(
-            help="The model, which is created anew; one that is no simulation's is left alone.",
+            help="The model, which is deleted and created again; refused if no simulation created it.",
             callback=checked_model_name,
         ),
     ] = "simulated",
@@ -29,13 +29,15 @@ def simulate(
         str, typer.Option(help="One or more feedback policies, comma-separated, or `all` of them.")
     ] = "close",
     rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Impressions a second.")] = 100,
-    seconds: Annotated[float, typer.Option(min=1, help="How long impressions are sent.")] = 60,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which impressions are sent.")] = 60,
     window: Annotated[float, typer.Option(min=1, help="The attribution window, in seconds.")] = 10,
     delay: Annotated[
-        float, typer.Option(min=0, help="From an impression to its click in the mean, in windows.")
+        float, typer.Option(min=0, help="Mean delay from an impression to its click, in windows.")
     ] = 0.25,
     seed: Annotated[int, typer.Option(min=0, help="The same seed is the same world.")] = 1,
-    click_rate: Annotated[float, typer.Option(min=0.001, max=0.5, help="Of the world, about.")] = 0.05,
+    click_rate: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="Approximate click rate of the world.")
+    ] = 0.05,
     candidates: Annotated[int, typer.Option(min=1, max=50, help="Ads predicted for one impression.")] = 5,
     lost: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks never sent.")] = 0.01,
     repeated: Annotated[float, typer.Option(min=0, max=1, help="Share of clicks sent twice.")] = 0.05,
@@ -53,10 +55,10 @@ def simulate(
         typer.Option(
             min=0.001,
             max=1,
-            help="Share of the labels 0 that is learned, where the policy says nothing of it.",
+            help="Share of the labels 0 that is learned, unless the policy sets it.",
         ),
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a policy.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each policy.")] = False,
 ) -> None:
     """Send impressions and delayed clicks from a world whose truth is known."""
     from lab.simulation.policies import POLICIES, Plan
@@ -105,7 +107,7 @@ def _refuse_two_rates(policies: list[str], negative_sample_rate: float) -> None:
 
 
 def print_reports(reports: list[Report]) -> None:
-    """Each by itself, then the policies side by side."""
+    """Print each report, then a comparison of the policies."""
     from rich.console import Console
 
     console = Console()

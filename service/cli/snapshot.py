@@ -1,4 +1,4 @@
-"""`ftrl snapshot ...`: it works on the store and on Redis themselves, and needs no running API."""
+"""`ftrl snapshot ...`: accesses the store and Redis directly, and needs no running API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from service.storage.channel import Channel
 
 Result = TypeVar("Result")
-Model = Annotated[str, typer.Option(help="Whose snapshots.", callback=checked_model_name)]
+Model = Annotated[str, typer.Option(help="Model of the snapshots.", callback=checked_model_name)]
 Name = Annotated[
     str,
     typer.Argument(help="Its id, a tag (the newest that has it), or `newest`: but for what restores saved."),
@@ -62,7 +62,7 @@ def show(settings: Settings, snapshot: Name, model: Model = "default") -> None:
 def create(
     settings: Settings,
     model: Model = "default",
-    tag: Annotated[str | None, typer.Option(help="A tag for it: it is kept for ever.")] = None,
+    tag: Annotated[str | None, typer.Option(help="A tag; a tagged snapshot is kept permanently.")] = None,
 ) -> None:
     """Have the learner take a snapshot now."""
     from service.models.replica import read_meta
@@ -85,11 +85,11 @@ def create(
 def tag(
     settings: Settings,
     snapshot: Name,
-    tag: Annotated[str, typer.Argument(help="Such as `good`: a snapshot with a tag is kept for ever.")],
+    tag: Annotated[str, typer.Argument(help="Such as `good`: a tagged snapshot is kept permanently.")],
     model: Model = "default",
-    remove: Annotated[bool, typer.Option("--remove", help="Take the tag off.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tag.")] = False,
 ) -> None:
-    """Give a snapshot a tag, or take it off."""
+    """Add a tag to a snapshot, or remove it."""
     catalogue = _catalogue(settings, model)
     entry = catalogue.find(snapshot)
     if remove:
@@ -155,7 +155,7 @@ def import_command(
     model: Model = "default",
     tag: Annotated[str | None, typer.Option(help="A tag for it.")] = None,
 ) -> None:
-    """Put a snapshot's file into the store; `restore` then makes it a model."""
+    """Import a snapshot file into the store; `restore` then makes it a model."""
     from service.snapshots.export import import_file
     from service.snapshots.store.formats import config_of
 
@@ -172,9 +172,9 @@ def restore(
     snapshot: Name,
     model: Model = "default",
     from_now: Annotated[
-        bool, typer.Option("--from-now", help="Go on from now: forget what came after it.")
+        bool, typer.Option("--from-now", help="Continue from now; discard what was learned after it.")
     ] = False,
-    replay_log: Annotated[bool, typer.Option("--replay-log", help="Learn again what came after it.")] = False,
+    replay_log: Annotated[bool, typer.Option("--replay-log", help="Learn later examples again.")] = False,
     hyper: Annotated[
         str | None, typer.Option(help="With --replay-log: other hyperparameters, as JSON or as a file of it.")
     ] = None,

@@ -1,4 +1,4 @@
-"""Several processes as one service: started together, started again when they die, stopped in order."""
+"""Several processes as one service: started together, restarted when they end, stopped in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 30.0
-SETTLED_SECONDS = 60.0  # whoever lived this long starts again without the delay that earlier deaths built up
+SETTLED_SECONDS = 60.0  # after this uptime, a restart is without the delay from earlier failures
 START_SECONDS = 10.0
 
 
@@ -64,7 +64,7 @@ class Supervisor:
 
     The API goes before the learner, so that updates in flight are still learned. A child that is still there
     `grace_seconds` after its SIGTERM is killed, and all are at a second signal. A child that fails by itself
-    within START_SECONDS of its first start ends everything: that is a fault for a person, not for a retry.
+    within START_SECONDS of its first start ends everything: such a fault needs an operator, not a retry.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Supervisor:
             await _wait(stop, delay)
 
     async def _run_once(self, child: Child, stop: asyncio.Event) -> int:
-        """Run the child until it ends or `stop` is set and it has been made to end; its exit code."""
+        """Run the child until it ends, or stop it once `stop` is set; return its exit code."""
         process = await asyncio.create_subprocess_exec(
             *child.command,
             env=child.environment,

@@ -22,9 +22,11 @@ def token() -> None:
 
 @app.command()
 def create(
-    scope: Annotated[str, typer.Option(help=f"Some of {','.join(SCOPES)}; admin includes the others.")],
+    scope: Annotated[
+        str, typer.Option(help=f"One or more of {','.join(SCOPES)}; admin includes the others.")
+    ],
     models: Annotated[str, typer.Option(help="Names of models, or * for all.")] = "*",
-    name: Annotated[str, typer.Option(help="What it is for; shown in messages and in the file.")] = "",
+    name: Annotated[str, typer.Option(help="Purpose of the token; shown in messages and in the file.")] = "",
     file: Annotated[Path | None, typer.Option(help="Append its line to this file.")] = None,
 ) -> None:
     """Make a token: it is printed once and stored nowhere. The service's file holds its digest."""

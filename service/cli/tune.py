@@ -29,25 +29,27 @@ def tune(
     file: Annotated[str, typer.Argument(help="Examples, in any format of `ftrl replay`.")],
     families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl,rda.")] = "",
     updates: Annotated[str, typer.Option(help="first_order, implicit; default first_order.")] = "",
-    alphas: Annotated[str, typer.Option(help="Of the adaptive rate; default 0.02,0.05,0.1,0.2.")] = "",
-    gammas: Annotated[str, typer.Option(help="Of the rate gamma.")] = "",
+    alphas: Annotated[
+        str, typer.Option(help="Values of alpha, for the adaptive rate; default 0.02,0.05,0.1,0.2.")
+    ] = "",
+    gammas: Annotated[str, typer.Option(help="Values of gamma, for the rate gamma.")] = "",
     l1: Annotated[str, typer.Option(help="Default 0,0.5,2.")] = "",
     l2: Annotated[str, typer.Option(help="Default 0.")] = "",
     bits: Annotated[str, typer.Option(help="Slots are 2^bits; default 22.")] = "",
-    numeric: Annotated[str, typer.Option(help="bucket, log, raw: what numbers become; default bucket.")] = "",
+    numeric: Annotated[str, typer.Option(help="bucket, log, raw: encoding of numbers; default bucket.")] = "",
     hyper: Annotated[
-        str | None, typer.Option(help="Hyperparameters that all have: JSON, or a file of it.")
+        str | None, typer.Option(help="Hyperparameters shared by all: JSON, or a file of it.")
     ] = None,
     hashing: Annotated[
         list[str] | None, typer.Option(help="A hash contract: JSON, or a file of it. Repeat to try several.")
     ] = None,
     search: Annotated[
         Literal["grid", "halving"],
-        typer.Option(help="All through the whole file, or a third stays after 1/9 and after 1/3 of it."),
+        typer.Option(help="grid: all learn the whole file; halving: a third stays after 1/9 and after 1/3."),
     ] = "grid",
-    memory: Annotated[str, typer.Option(help="What the candidates may take at once.")] = "2GiB",
+    memory: Annotated[str, typer.Option(help="Max total memory of the candidates.")] = "2GiB",
     jobs: Annotated[int | None, typer.Option(min=1, help="Candidates at once; default: processors.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many candidates the table shows.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of candidates in the table.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The ranking as one JSON object.")] = False,
 ) -> None:

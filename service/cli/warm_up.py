@@ -1,4 +1,4 @@
-"""`ftrl warm-up`: every kernel compiled ahead, as the installation and the image do."""
+"""`ftrl warm-up`: compiles every kernel in advance, for the installation and the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_core.warm_up import Family
 
 READERS: Final[tuple[Family, ...]] = ("requests", "vw", "libsvm")
-"""Families that share kernels with each other, and take half of the time."""
+"""Families that share kernels with each other, about half of the total time."""
 
 
 def warm_up() -> None:
@@ -30,7 +30,7 @@ def warm_up() -> None:
     remove_stale_caches()
     if not kernels_are_compiled() and (os.cpu_count() or 1) > 1:
         _compile_in_two_processes(Path(os.environ[VARIABLE]))
-    compile_kernels()  # what is missing; it loads the others
+    compile_kernels()  # compiles missing kernels and loads the others
 
 
 def _compile_in_two_processes(cache: Path) -> None:

@@ -1,7 +1,7 @@
 """The compiled kernels of a process: where numba caches them, and how compiling them is interrupted.
 
-numba's own index watches the file in which a kernel stands, not those of the functions compiled into it, so
-that after a change of one of these it would silently run old code. The cache therefore has a directory for
+numba's own index checks the file that defines a kernel, not those of the functions compiled into it, so that
+after a change to one of these it would silently run old code. The cache therefore has a directory for
 each state of the numeric core's sources. numba reads the variable that names it when it is imported, so that
 nothing is imported here, at the top, that imports numba.
 """
@@ -35,7 +35,7 @@ def choose_kernel_cache() -> None:
     """Set numba's cache directory; to be called before numba is imported.
 
     A directory that the environment names is left as it is. Where the package cannot be written, as in an
-    image, the kernels that it contains are used; without any, the choice is numba's own.
+    image, the kernels that it contains are used; without any, numba's default applies.
     """
     if os.environ.get(VARIABLE):
         return
@@ -72,13 +72,13 @@ def _linked(prepared: Path) -> Path:
 
 
 def kernels_are_compiled() -> bool:
-    """Return whether the cache directory holds any kernels; true if the choice was numba's own."""
+    """Return True if the cache directory contains kernels, or if it is numba's default."""
     chosen = os.environ.get(VARIABLE)
     return chosen is None or any(Path(chosen).glob("*"))
 
 
 def remove_stale_caches() -> None:
-    """Delete what was compiled from other sources."""
+    """Delete kernels that were compiled from other sources."""
     current = cache_directory()
     for directory in current.parent.glob("kernels-*"):
         if directory != current:

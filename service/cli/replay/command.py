@@ -1,4 +1,4 @@
-"""The flags of `ftrl replay`, and which way the examples go."""
+"""The flags of `ftrl replay`, and the choice between HTTP and offline."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -
 
 
 def _stop(number: int, _: object) -> None:
-    """So that an embedded server is stopped, too."""
+    """Exit through SystemExit, so that an embedded server is stopped, too."""
     sys.exit(128 + number)
 
 
 def _config(hyper: dict[str, Any] | None, hashing: dict[str, Any] | None) -> dict[str, Any]:
-    """The body of a PUT that makes such a model; empty where neither is given."""
+    """The body of a PUT that creates such a model; empty if neither is given."""
     from model_core.errors import InvalidInput
     from service.models.config.model import ModelConfig
 

@@ -22,12 +22,12 @@ from service.parsing.files.source import TextSource, UnreadableFile
 from service.runtime.kernels import interrupts_held
 
 EXAMPLES_A_REQUEST = 500
-_EXACT = (1e-300, 0.999)  # outside these probabilities, the loss tells the margin better
+_EXACT = (1e-300, 0.999)  # outside these probabilities, the margin from the loss is more accurate
 _SATURATED = 745.2  # the margin above which a loss is 0
 
 
 def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
-    """Raises CommandFailure, UnreadableFile. What was learned until then stays learned."""
+    """Raises CommandFailure, UnreadableFile. Examples learned until then stay learned."""
     path = f"/models/{quote(plan.model, safe='')}"
     with interrupts_held():
         summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
@@ -48,7 +48,7 @@ def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContra
 
 
 def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The model, which is made where it is not there."""
+    """The model, which is created if it does not exist."""
     if not config:
         try:
             return service.call("GET", path)
@@ -59,7 +59,7 @@ def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dic
 
 
 class _Sender:
-    """Sends rows in order, and tells the tally what became of them."""
+    """Sends rows in order, and reports their results to the tally."""
 
     def __init__(self, service: ServiceClient, path: str, source: TextSource, tally: Tally) -> None:
         self._service = service
@@ -69,7 +69,7 @@ class _Sender:
         self._most_examples = EXAMPLES_A_REQUEST
 
     def send_all(self, items: Iterable[Row | LineError]) -> None:
-        """Raises CommandFailure; where that is for a line of the file, all lines before it are learned."""
+        """Raises CommandFailure; if the cause is a line of the file, all lines before it are learned."""
         try:
             for rows in self._batches(items):
                 self._send(rows)
@@ -104,11 +104,11 @@ class _Sender:
             _count(self._tally, rows, reply["results"], self._source.bytes_read)
 
     def _acceptable(self, rows: list[Row], refused: Refused) -> Iterator[list[Row]]:
-        """Halves of what was too much at once, or what is not wrong: first all before, then all after."""
+        """Halves of rows that were too large, or the valid rows: before an invalid one, then the rest."""
         if refused.too_large and len(rows) > 1:
             half = len(rows) // 2
             if refused.too_many:
-                self._most_examples = half  # always so, while a body may be too large by chance
+                self._most_examples = half  # a fixed limit, while a body may be too large by chance
             yield rows[:half]
             yield rows[half:]
             return
@@ -148,7 +148,7 @@ def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_r
 
 
 def _margin(result: dict[str, Any], label: int) -> float:
-    """The margin behind a result; NaN where there is none, of an example that was skipped.
+    """The margin behind a result; NaN if there is none, because the example was skipped.
 
     Equal probabilities give equal margins whatever their labels, or ties would count in the AUC as ranked.
     """

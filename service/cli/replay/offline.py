@@ -1,6 +1,6 @@
-"""`ftrl replay --offline` and `--dry-run`: a file straight into the kernels, then the state into Redis.
+"""`ftrl replay --offline` and `--dry-run`: a file directly into the kernels, then the state into Redis.
 
-What reads and writes Redis is imported by the functions that do: a dry run starts without it.
+Modules that access Redis are imported by the functions that use them: a dry run starts without them.
 """
 
 from __future__ import annotations

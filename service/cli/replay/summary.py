@@ -1,4 +1,4 @@
-"""What `ftrl replay` has in common whichever way the examples go: its plan, its progress, its summary."""
+"""The plan, the progress and the summary of `ftrl replay`, shared by HTTP and offline."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ReplayPlan:
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """The figures count every example once; `weighted` has those by importance where there are weights.
+    """The figures count every example once; `weighted` has those by importance if there are weights.
 
-    rows: examples that were learned, those included whose update was not finite and so skipped.
-    bad_lines: left out. duplicates: left out, their event ids being known from the file or by the service.
-    unscored: taken by the service, which did not tell a prediction in time; the figures leave them out.
+    rows: examples that were learned, including those skipped because their update was not finite.
+    bad_lines: left out. duplicates: left out, since the file or the service has their event ids already.
+    unscored: accepted by the service, which returned no prediction in time; not part of the figures.
     seconds: of the pass over the file; loading the result into Redis, if any, took `load_seconds` more.
     """
 
@@ -67,10 +67,10 @@ class ReplaySummary:
 
 
 class Tally:
-    """Counts what was learned, shows how far it is, and reports bad lines; all on standard error.
+    """Counts learned examples, shows the progress, and reports bad lines; all on standard error.
 
-    9 bytes an example are kept for the exact AUC, 17 where they have weights; while `summary` works they are
-    20, and 95 with weights.
+    9 bytes an example are stored for the exact AUC, 17 with weights; while `summary` runs it takes 20 bytes,
+    and 95 with weights.
     """
 
     def __init__(self, plan: ReplayPlan, source: TextSource) -> None:
@@ -120,7 +120,7 @@ class Tally:
         self._progress.update(self._task, completed=bytes_read, rows=self.rows, rate=rate, loss=loss)
 
     def bad_line(self, error: LineError) -> None:
-        """Raises CommandFailure where the plan is to stop at one."""
+        """Report a bad line. Raises CommandFailure if the plan is to stop at one."""
         spanning = f" ({error.lines} lines)" if error.lines > 1 else ""
         text = f"{self._file}:{error.line_number}: {error.reason}{spanning}"
         if self._stops_at_bad_lines:
@@ -133,7 +133,7 @@ class Tally:
             self._say("further bad lines are counted, not shown")
 
     def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:
-        """To be called once, after the block."""
+        """The summary; to be called once, after the block."""
         weights = self._all_weights()
         margins = np.concatenate([np.empty(0), *self._margins])
         self._margins.clear()
@@ -165,7 +165,7 @@ class Tally:
 
 
 def print_summary(summary: ReplaySummary) -> None:
-    """For people, on standard output."""
+    """Print the summary in readable form to standard output."""
     shown: dict[str, tuple[Any, Callable[[Any], str]]] = {
         "rows": (summary.rows, "{:,}".format),
         "click rate": (summary.positives / max(summary.rows, 1), "{:.4f}".format),
