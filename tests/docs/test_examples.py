@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
+import httpx
 import pytest
 import redis
 
@@ -180,8 +180,7 @@ def wait_until_redis_is_back(directory: Path, service: ServingProcess) -> None:
 
 
 def asked(service: ServingProcess, path: str) -> str:
-    with urlopen(service.url + path, timeout=30) as reply:
-        return str(reply.read(), "utf-8")
+    return httpx.get(service.url + path, timeout=30).raise_for_status().text
 
 
 def _embedded_pid(directory: Path) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from typing import Any
-from urllib.request import urlopen
 
+import httpx
 import pytest
 
 from service.models.replica import Replica
@@ -24,13 +23,12 @@ ONLINE = re.compile(r"^(ftrl_(?:online|model)_\w+\{[^}]*\}) (.+)$", re.MULTILINE
 
 def scraped(learner: ServiceProcess) -> dict[str, float]:
     """All quality figures that it exports."""
-    with urlopen(f"{learner.url}/metrics", timeout=10) as response:
-        return {name: float(value) for name, value in ONLINE.findall(response.read().decode())}
+    metrics = httpx.get(f"{learner.url}/metrics", timeout=10).raise_for_status().text
+    return {name: float(value) for name, value in ONLINE.findall(metrics)}
 
 
 def evaluation(api: ServiceProcess) -> dict[str, Any]:
-    with urlopen(f"{api.url}/models/default/evaluation", timeout=10) as response:
-        return dict(json.load(response))
+    return dict(httpx.get(f"{api.url}/models/default/evaluation", timeout=10).raise_for_status().json())
 
 
 def complete(learner: ServiceProcess, replica: Replica) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,7 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
+
+import httpx
 
 from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.shared_data import REPOSITORY
@@ -128,8 +128,7 @@ class ServingProcess(StartedCommand):
 
         def is_ready() -> bool:
             assert self.process.poll() is None, self.log
-            with urlopen(f"{url}/readyz?for=update", timeout=5):
-                return True
+            return httpx.get(f"{url}/readyz?for=update", timeout=5).is_success
 
         wait_until(is_ready, f"{url} takes updates", seconds)
         return url
@@ -138,18 +137,13 @@ class ServingProcess(StartedCommand):
         return self.post(path, body, "PUT")
 
     def post(self, path: str, body: object, method: str = "POST") -> Any:
-        headers = {"Content-Type": "application/json"}
-        request = Request(self.url + path, json.dumps(body).encode(), headers, method=method)
-        with urlopen(request, timeout=30) as response:
-            return json.load(response)
+        return httpx.request(method, self.url + path, json=body, timeout=30).raise_for_status().json()
 
     def get(self, path: str) -> Any:
-        with urlopen(self.url + path, timeout=30) as response:
-            return json.load(response)
+        return httpx.get(self.url + path, timeout=30).raise_for_status().json()
 
     def delete(self, path: str) -> None:
-        with urlopen(Request(self.url + path, method="DELETE"), timeout=30):
-            pass
+        httpx.delete(self.url + path, timeout=30).raise_for_status()
 
     def interrupt(self) -> None:
         """Ctrl-C: SIGINT to the whole process group."""

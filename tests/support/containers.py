@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from typing import Any
-from urllib.request import Request, urlopen
+
+import httpx
 
 from tests.support.shared_data import REPOSITORY
 
@@ -44,6 +45,5 @@ def address(service: str, port: int, index: int = 1) -> str:
 
 def call(url: str, body: object = None) -> Any:
     """The JSON reply to a GET, or to a POST of `body`."""
-    content = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(url, content, {"Content-Type": "application/json"}), timeout=10) as reply:
-        return json.load(reply)
+    reply = httpx.get(url, timeout=10) if body is None else httpx.post(url, json=body, timeout=10)
+    return reply.raise_for_status().json()

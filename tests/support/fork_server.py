@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +79,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
+        self._one_at_a_time = threading.Lock()
         with theirs:
             words = (sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno()))
             environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
@@ -100,11 +102,13 @@ class ForkServer:
         reader, writer = os.pipe()
         request = json.dumps([list(words), dict(environment), str(directory)]).encode()
         try:
-            socket.send_fds(self._control, [LENGTH.pack(len(request))], [out, err, writer])
-            self._control.sendall(request)
+            with self._one_at_a_time:
+                socket.send_fds(self._control, [LENGTH.pack(len(request))], [out, err, writer])
+                self._control.sendall(request)
+                pid = LENGTH.unpack(_read(self._control, LENGTH.size))[0]
         finally:
             os.close(writer)
-        return ForkedProcess(LENGTH.unpack(_read(self._control, LENGTH.size))[0], reader)
+        return ForkedProcess(pid, reader)
 
     def close(self) -> None:
         self._control.close()

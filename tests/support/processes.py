@@ -8,7 +8,8 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
+
+import httpx
 
 from tests.support.commands import ServingProcess
 
@@ -45,8 +46,7 @@ class ServiceProcess(ServingProcess):
         return 0.0
 
     def _metrics(self) -> str:
-        with urlopen(f"{self.url}/metrics", timeout=10) as response:
-            return str(response.read(), "utf-8")
+        return httpx.get(f"{self.url}/metrics", timeout=10).raise_for_status().text
 
 
 @contextlib.contextmanager

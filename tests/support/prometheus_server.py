@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
+
+import httpx
 
 from tests.support.servers import free_port
 from tests.support.shared_data import REPOSITORY
@@ -44,9 +44,9 @@ class PrometheusServer:
         )
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an API reply. Raises HTTPError, as for a query that cannot be parsed."""
-        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=10) as reply:
-            return json.load(reply)["data"]
+        """The data of an API reply. Raises httpx.HTTPStatusError, as for a query that cannot be parsed."""
+        reply = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=10)
+        return reply.raise_for_status().json()["data"]
 
     def query(self, promql: str) -> list[dict[str, Any]]:
         """The samples of now, those that are not a number left out."""

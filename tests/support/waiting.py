@@ -17,7 +17,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
 """The default time-out: much longer than any condition takes, even on a busy machine."""
 POLL_SECONDS = 0.01
-NOT_YET = (OSError, redis.RedisError, httpx.TransportError, json.JSONDecodeError)
+NOT_YET = (OSError, redis.RedisError, httpx.HTTPError, json.JSONDecodeError)
 """Raised by conditions that ask a server which is not there yet, or goes away before it has answered."""
 
 

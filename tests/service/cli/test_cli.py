@@ -3,8 +3,8 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
+import httpx
 import pytest
 
 from service.settings import Settings
@@ -180,8 +180,8 @@ def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path:
 
 
 def is_answering_an_update(url: str) -> bool:
-    with urlopen(f"{url}/metrics", timeout=30) as reply:
-        return b'ftrl_http_requests_in_progress{route="/update"} 1.0' in reply.read()
+    metrics = httpx.get(f"{url}/metrics", timeout=30).raise_for_status().text
+    return 'ftrl_http_requests_in_progress{route="/update"} 1.0' in metrics
 
 
 def refuses_connections(host: str, port: int) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from urllib.error import HTTPError
 
+import httpx
 import pytest
 
 from service.errors import SnapshotFailed, StoreUnavailable
@@ -173,10 +172,10 @@ def test_a_full_disk_is_reported_and_learning_continues(valkey: ServerProcess, t
         service.wait_until_ready()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (100, limits[1]))
-        with pytest.raises(HTTPError) as refused:
+        with pytest.raises(httpx.HTTPStatusError) as refused:
             service.post("/models/default/snapshots", {})
-        assert refused.value.code == 503
-        assert "File too large" in json.load(refused.value)["detail"]
+        assert refused.value.response.status_code == 503
+        assert "File too large" in refused.value.response.json()["detail"]
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, limits)
         service.post("/update", {"features": {"ad": "a1"}, "label": 1})
         assert service.post("/models/default/snapshots", {})["t"] == 1

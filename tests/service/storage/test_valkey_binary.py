@@ -15,7 +15,9 @@ RECENT = ("glibc", "2.36")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_the_embedded_server_runs_with_long_free_lists(tmp_path: Path) -> None:
     with EmbeddedServer(Settings(data_dir=tmp_path)) as server:
-        environment = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+        environment = Path(f"/proc/{server.pid}/environ").read_bytes().strip(b"\0").split(b"\0")
+    if environment == [b""]:
+        pytest.skip("the server's process title has overwritten what the kernel shows of its environment")
     assert any(part.startswith(b"GLIBC_TUNABLES=") and OURS.encode() in part for part in environment)
 
 

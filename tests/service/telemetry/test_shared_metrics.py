@@ -7,8 +7,8 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
+import httpx
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,8 +27,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 def scrape(address: str) -> dict[str, float]:
-    with urlopen(address, timeout=10) as reply:
-        return samples(reply.read().decode())
+    return samples(httpx.get(address, timeout=10).raise_for_status().text)
 
 
 def wait_for(address: str, name: str, value: float | None) -> None:
@@ -104,5 +103,4 @@ def test_a_separate_learner_serves_its_metrics_and_health(service: ServingProces
     wait_for(address, 'ftrl_learner_active{model="default"}', 1)
     wait_for(address, 'ftrl_learner_lag_examples{model="default"}', 0)
     for path in ("/livez", "/readyz"):
-        with urlopen(address.replace("/metrics", path), timeout=10) as reply:
-            assert reply.status == 200
+        assert httpx.get(address.replace("/metrics", path), timeout=10).status_code == 200
