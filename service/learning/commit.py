@@ -46,10 +46,12 @@ class Work:
     skipped_count: int = 0
     log_bytes: list[int] = field(default_factory=list)
     changed_slots: int = 0
+    last: LogEntry | None = None
     newest_event: int = -1  # in milliseconds since the epoch; -1 where no example has a time
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
         self.entries.append(LearnedEntry(entry.id, len(batch)))
+        self.last = entry
         self.margins.append(learned.margins)
         self.skipped.append(learned.skipped)
         self.examples += len(batch)
@@ -109,7 +111,9 @@ class Committer:
         replica = self._mirror.replica
         commit = _commit_of(work, replica)
         work.changed_slots = len(commit.changed)
-        position = await self._until_known(commit, self._evaluation.take(), replica)
+        position = await self._until_known(
+            commit, work.last.digest if work.last else "", self._evaluation.take(), replica
+        )
         if position is None:
             log.warning("commit %d of %s was refused: reloading the state", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
@@ -128,7 +132,7 @@ class Committer:
         return True
 
     async def _until_known(
-        self, commit: Commit, changes: EvaluationChanges, replica: Replica
+        self, commit: Commit, digest: str, changes: EvaluationChanges, replica: Replica
     ) -> LogId | None:
         """Return the commit's position, or None if it was refused.
 
@@ -145,6 +149,7 @@ class Committer:
                     replica.generation,
                     commit,
                     trims,
+                    digest,
                     written=written,
                     deleted=deleted,
                 )

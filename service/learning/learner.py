@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 
 from service.errors import ContractMismatch
 from service.example_log.lag import LogLag, watch_log
+from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
 from service.feedback.store import Swept, Waiting
 from service.feedback.sweeper import sweep_pending
@@ -27,7 +28,7 @@ from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, Replica, load_replica, stream_entries
 from service.runtime.tasks import cancel_all, first_to_end
-from service.settings.groups import LearnerSettings, LearningSettings
+from service.settings.groups import LearningSettings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
@@ -236,13 +237,15 @@ class LearningLoop:
         topology: Topology,
         mirror: Mirror,
         leads: Callable[[], bool],
-        settings: LearnerSettings,
+        settings: LearningSettings,
         health: ServerHealth,
         metrics: Metrics,
         evaluation: LiveEvaluation,
         gate: RollbackGate,
     ) -> None:
         self.settled = False
+        self._checked_connection = 0  # the number of the connection over which the whole log was checked
+        self._was_refused = False
         self._channel = Channel(topology)
         self._mirror = mirror
         self._leads = leads
@@ -275,6 +278,7 @@ class LearningLoop:
             committed = await committer.commit(work)
             self.settled = True
             if not committed:
+                self._was_refused = True
                 self._gate.reset()
                 return  # the state was reloaded, and these entries do not follow it
             seconds, state = time.monotonic() - started, self._mirror.replica.state
@@ -283,10 +287,25 @@ class LearningLoop:
 
     async def _settle(self) -> None:
         """Follow the state with evaluation and gate, also after a refused commit and a failed reload."""
+        await self._check_log()
         await self._evaluation.follow(self._mirror)
         if not self.settled:
             self._gate.reset()
             self.settled = True
+
+    async def _check_log(self) -> None:
+        """Remove what a server ran of half an append at its start: from all of the log once per connection
+        to a server that does so, and from what is not learned yet after a refused commit.
+        """
+        channel, replica = self._mirror.channel, self._mirror.replica
+        retention = self._settings.event_id_retention_seconds
+        if self._health.half_transactions and channel.opened != self._checked_connection:
+            opened = channel.opened
+            await drop_repeated(channel, replica.keys, retention)
+            self._checked_connection = opened
+        elif self._was_refused:
+            await drop_repeated(channel, replica.keys, retention, replica.applied)
+        self._was_refused = False
 
     async def _read_log(self) -> deque[LogEntry]:
         replica = self._mirror.replica

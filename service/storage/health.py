@@ -14,6 +14,7 @@ from service.settings.groups import RedisSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, was_cut
 from service.storage.topology import Node, Topology
+from service.storage.torn_tail import Rewrites, name_of, runs_half_transactions
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,14 @@ class ServerHealth:
         self.persistence_ok = True
         self.used_bytes = 0
         self.limit_bytes = 0
+        self.half_transactions = ""
+        """The server that may run half of a transaction at a restart (see torn_tail), or empty."""
         self.shedding = False
         """New examples are refused, so that commits and trims still fit."""
         self._settings = settings
         self._topology = topology
         self._channels: dict[Node | None, Channel] = {}
+        self._rewrites = Rewrites()
         self._shows_settings = True
         self._doubted = asyncio.Event()
         self._away_since: float | None = None
@@ -80,6 +84,13 @@ class ServerHealth:
             )
         if self.persists is False:
             log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")
+        if self.half_transactions:
+            log.warning(
+                "%s may run half of a transaction at the restart after one that cut the end of its"
+                " append-only file, which is therefore rewritten after every start; use a version without"
+                " this defect (docs/redis.md)",
+                self.half_transactions,
+            )
 
     def doubt(self) -> None:
         """Reports a failed call: the server counts as away until it is polled, which happens at once."""
@@ -143,7 +154,10 @@ class ServerHealth:
         self.shedding = self.used_share > self.share_limit
         self.persists = False if False in persisting else None if None in persisting else True
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
+        self.half_transactions = next((name_of(info) for info in infos if runs_half_transactions(info)), "")
         self.up = True
+        for info, channel in zip(infos, channels, strict=True):
+            await self._rewrites.request(info, channel)
 
     async def _master_channels(self) -> list[Channel]:
         nodes = await self._topology.masters()

@@ -7,6 +7,7 @@ model is ever taken for its successor's.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections.abc import Sequence
@@ -278,6 +279,11 @@ class LogEntry:
     first_number: int | None
     records: list[bytes]
     slices: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Identifies what it holds: a server that has lost it may have another one under its id."""
+        return hashlib.sha1(b"".join(self.records), usedforsecurity=False).hexdigest()
 
     @classmethod
     def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:

@@ -31,3 +31,13 @@ async def lose_the_end(server: ServerProcess, size: int) -> None:
     with last.open("r+b") as file:
         file.truncate(max(0, last.stat().st_size - size))
     await asyncio.to_thread(server.start)
+
+
+async def cut_after_last(server: ServerProcess, command: bytes) -> None:
+    """Ends the server and starts it with a file cut in the middle of what follows the last `command`."""
+    server.kill9()
+    (last,) = (server.directory / DIRECTORY).glob("*.incr.aof")
+    written = last.read_bytes()
+    following = written.index(b"\r\n*", written.rindex(b"\r\n" + command + b"\r\n"))
+    last.write_bytes(written[: following + 8])
+    await asyncio.to_thread(server.start)

@@ -5,22 +5,35 @@
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
---       16 how long the log is kept (ms), 17 how many fields of the evaluation go, then their names,
+--       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
+--       18 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
---          {'LOST'} the log no longer holds the entry that was learned last
+--          {'LOST'} what was learned is not what the log holds
 local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local deleted, first_argument, CHUNK = tonumber(ARGV[17]), 18, 3000
+local digest, deleted, first_argument, CHUNK = ARGV[17], tonumber(ARGV[18]), 19, 3000
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
--- A server that came back with less of the log may still hold our token: then the learned entries do not exist.
-if #entries > 0 and #redis.call('XRANGE', KEYS[4], applied, applied) == 0 then
+-- A server may still have our token although it has lost the learned entries, has others under their ids (a failover),
+-- or has an entry of an append of which it ran only half (torn_tail.py), whose number the next append has as well.
+local function holds_what_was_learned()
+  local found = redis.call('XRANGE', KEYS[4], applied, '+', 'COUNT', 2)
+  local last, following = found[1], found[2]
+  if not last or last[1] ~= applied then return false end
+  local fields, records = last[2], {}
+  for k = fields[3] == 's' and 6 or 4, #fields, 2 do records[#records + 1] = fields[k] end
+  local after = tonumber(applied_number)
+  if redis.sha1hex(table.concat(records)) ~= digest or tonumber(fields[2]) + #records ~= after then return false end
+  if not following then return tonumber(meta[4]) >= after end
+  return following[2][1] ~= 'n' or (tonumber(following[2][2]) or after) >= after
+end
+if #entries > 0 and not holds_what_was_learned() then
   return {'LOST'}
 end
 

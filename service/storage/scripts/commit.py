@@ -32,7 +32,7 @@ class CommitStatus(Enum):
     CONFLICT = b"CONFLICT"
     """The model is not what the learner started from."""
     LOST = b"LOST"
-    """The log no longer holds the entry that was learned last."""
+    """What was learned is not what the log holds."""
 
 
 class CommitReply(NamedTuple):
@@ -56,12 +56,14 @@ async def commit_learned(
     generation: int,
     commit: Commit,
     trims: Trims = Trims(),  # noqa: B008  immutable
+    digest: str = "",
     written: Mapping[bytes, bytes] | None = None,
     deleted: Sequence[bytes] = (),
 ) -> CommitReply:
     """Commits if the model is still at `commit.previous_token`, so that a commit may be sent again.
 
-    `written`, `deleted`: fields of ``evaluation``.
+    `digest`: that of the entry that was learned last, if any was. `written`, `deleted`: fields of
+    ``evaluation``.
     """
     status, *rest = await _COMMIT(
         channel,
@@ -71,7 +73,7 @@ async def commit_learned(
         *(commit.changed.tobytes(), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
-        len(deleted),
+        *(digest, len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )

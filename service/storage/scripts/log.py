@@ -7,11 +7,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import LogId, ModelKeys
+from service.storage.records import LogEntry, LogId, ModelKeys
 
 _APPEND = Script("append", after=("log_writer", "slice_names"))
 _LAG = Script("log_lag")
 _FIND = Script("find_examples", after=("log_ids",))
+_REPEATED = Script("repeated_entries")
+_DROP = Script("drop_entry")
 _NOTE_SLICES = Script("note_slices", after=("slice_names",))
 
 
@@ -107,6 +109,32 @@ async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[Lo
     arguments = (part for entry, offset, identity in examples for part in (str(entry), offset, identity))
     answers = await _FIND(channel, (keys.meta, keys.log), keys.incarnation, *arguments)
     return [Found(answer) for answer in answers]
+
+
+async def find_repeated(
+    channel: Channel, keys: ModelKeys, after: str, count: int
+) -> tuple[str, list[LogEntry]]:
+    """Looks at `count` entries after an id, or from the start of the log if that is empty. Returns the id
+    to continue after, empty at the end, and the entries whose numbers were given again.
+    """
+    following, *found = await _REPEATED(channel, (keys.meta, keys.log), keys.incarnation, after, count) or [
+        b""
+    ]
+    return following.decode(), [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+async def drop_entry(
+    channel: Channel, keys: ModelKeys, entry: LogId, claimed: Iterable[bytes], retention_seconds: int
+) -> bool:
+    """Removes an entry with the claims of its examples under these ids; False if it is not there."""
+    return bool(
+        await _DROP(
+            channel,
+            (keys.meta, keys.log),
+            *(keys.incarnation, str(entry), keys.events_prefix, retention_seconds),
+            *claimed,
+        )
+    )
 
 
 async def note_slices(channel: Channel, keys: ModelKeys, names: bytes, max_values: int) -> bool:

@@ -1,0 +1,55 @@
+"""What a commit is refused for: the log must hold what was learned."""
+
+from __future__ import annotations
+
+from service.example_log.stream import decode
+from service.learning.commit import Committer, Work
+from service.learning.live_evaluation import LiveEvaluation
+from service.models.mirror import Mirror
+from service.snapshots.store.catalogue import SnapshotStore
+from service.snapshots.take.archiver import LogArchiver
+from service.storage.records import LogEntry
+from tests.conftest import SettingsFactory
+from tests.support.invariants import learned as learned_all
+from tests.support.servers import ServerProcess
+from tests.support.system import System, assert_state_is_a_pass_over_the_log, read_log
+
+
+async def committed(system: System, mirror: Mirror, entry: LogEntry) -> bool:
+    """Learns the first entry of the log, and tries to commit that."""
+    evaluation = LiveEvaluation("clicks", system.metrics)
+    store = SnapshotStore(system.settings)
+    archiver = LogArchiver(system.topology, "clicks", system.settings, store, system.metrics)
+    committer = await Committer.start(mirror, system.settings, system.health, evaluation, archiver)
+    await evaluation.follow(mirror)
+    work, batch = Work(), decode(entry, 0)
+    learned = mirror.replica.config.learn(mirror.replica.state, batch)
+    evaluation.add(entry, batch, learned)
+    work.add(entry, batch, learned)
+    try:
+        return await committer.commit(work)
+    finally:
+        await archiver.close()
+
+
+async def test_a_commit_of_an_entry_whose_id_is_anothers_is_refused(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    """Both primaries of a failover have given the same id, with the same numbers."""
+    async with System(make_settings(valkey)) as system:
+        model = await system.model()
+        await system.update(model, wait=False)
+        await system.update(model, start=1, wait=False)
+        mirror = await Mirror.open(system.topology, "clicks")
+        keys = mirror.replica.keys
+        learned, other = await read_log(system.topology, mirror.replica)
+        await system.client.delete(keys.log)
+        await system.client.xadd(keys.log, {"n": 0, "e": other.records[0]}, id=str(learned.id))
+        await system.client.hset(keys.meta, "appended", 1)
+        assert not await committed(system, mirror, learned)
+        assert (mirror.replica.state.t, mirror.loads) == (0, 2)
+        await mirror.close()
+        system.learn()
+        await learned_all(system.topology, "clicks")
+        state = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert state.state.t == 1
