@@ -1,5 +1,5 @@
-"""A crash cuts the append-only file inside a transaction. Some servers leave the first half of that in it, and
-run it at the restart after next.
+"""A crash cuts the append-only file inside a transaction. Some servers leave the first half of that in the
+file, and run it at the restart after next.
 """
 
 from __future__ import annotations
