@@ -1,4 +1,4 @@
-"""How long the Redis server answers nobody while it takes a commit of full size."""
+"""Measures how long the Redis server answers no client while it applies a commit of full size."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def measure(options: Options) -> list[Result]:
 
 
 async def _rounds(url: str, rounds: int) -> tuple[list[float], list[float]]:
-    """Longest waits in milliseconds while a learner commits, and while nobody does anything."""
+    """Longest waits in milliseconds while a learner commits, and while the service is idle."""
     stalls, idle = [], []
     async with created_model(url) as client:
         await fill(client)

@@ -181,7 +181,7 @@ def parse_arguments() -> Load:
     parser.add_argument("--seconds", type=float, default=5.0, help="measured time")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before the measured time")
     parser.add_argument("--expected", default="", help="text that every reply must hold")
-    parser.add_argument("--occurrences", type=int, default=0, help="how often it must; 0: not looked at")
+    parser.add_argument("--occurrences", type=int, default=0, help="how often it must; 0: not checked")
     parser.add_argument("--token", default="", help="sent with each request")
     return Load(**vars(parser.parse_args()))
 

@@ -92,7 +92,7 @@ def measure(_: Options) -> list[Result]:
 
 
 def _notes(worlds: Sequence[Calibration]) -> Iterator[str]:
-    told = {
+    series = {
         "sampled": [world.sampled for world in worlds],
         "all": [world.whole for world in worlds],
         "clicks over truth": [world.clicks_ratio for world in worlds],
@@ -100,7 +100,7 @@ def _notes(worlds: Sequence[Calibration]) -> Iterator[str]:
         "labels 0 kept over a tenth": [world.kept_ratio for world in worlds],
         "sampled over all, times kept over a tenth": [world.unexplained for world in worlds],
     }
-    for name, values in told.items():
+    for name, values in series.items():
         each = " ".join(f"{value:.4f}" for value in values)
         yield f"{name}: {each}; mean {fmean(values):.4f}, standard error {_error(values):.4f}"
     clicks = IMPRESSIONS / 2 * CLICK_RATE

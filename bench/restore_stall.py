@@ -1,5 +1,5 @@
-"""A restore of a large model: how long it takes, and how long the Redis server answers nobody meanwhile; and
-how long a process takes to start from the snapshot, against reading the state from Redis.
+"""A restore of a large model: how long it takes, and how long the Redis server answers no client meanwhile;
+and how long a process takes to start from the snapshot, against reading the state from Redis.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ def measure(options: Options) -> list[Result]:
             running(ftrl("learn"), lambda: answers(f"{url}/readyz"), environment),
             beside([sys.executable, "-m", "bench.trickle", redis, *MODELS]),
         ):
-            _wait_until_told(url)
+            _wait_until_published(url)
             rounds = [_round(url, options.seconds) for _ in range(options.rounds)]
     scrapes = [milliseconds for measured in rounds for milliseconds in measured.scrapes]
     least = [milliseconds for measured in rounds for milliseconds in measured.least]
@@ -89,7 +89,7 @@ async def _fill(url: str) -> None:
     await topology.close()
 
 
-def _wait_until_told(url: str) -> None:
+def _wait_until_published(url: str) -> None:
     """Until every model is counted and has its first clicks."""
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -98,7 +98,7 @@ def _wait_until_told(url: str) -> None:
         if all(set(MODELS) <= set(pattern.findall(text)) for pattern in (COUNTED, EVALUATED)):
             return
         if time.monotonic() > deadline:
-            raise ProcessFailed("the learner did not tell of all its models")
+            raise ProcessFailed("the learner did not publish the figures of all its models")
         time.sleep(EVERY_SECONDS)
 
 

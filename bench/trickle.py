@@ -34,12 +34,12 @@ async def trickle(url: str, names: list[str]) -> None:
     updates = Updates(topology, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
     opened = [await models.get(name) for name in names]
     values = sliced_values()
-    told = {category: SliceName(0, f"a{number}") for number, category in enumerate(values)}
+    slice_names = {category: SliceName(0, f"a{number}") for number, category in enumerate(values)}
     random = np.random.default_rng(1)
     began = perf_counter()
     for tick in count(1):
         for model in opened:
-            examples = _examples(random, values)._replace(slice_names=told)
+            examples = _examples(random, values)._replace(slice_names=slice_names)
             await updates.append(model, examples, monotonic() + SETTINGS.update_timeout_seconds)
         if select.select([sys.stdin], [], [], 0)[0]:
             break

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-MOST_ERRORS_SHOWN = 20
+MAX_ERRORS_SHOWN = 20
 
 
 class RaceProgress:
@@ -43,6 +43,6 @@ class RaceProgress:
 
     def bad_line(self, text: str) -> None:
         self.bad_lines += 1
-        if self.bad_lines <= MOST_ERRORS_SHOWN:
+        if self.bad_lines <= MAX_ERRORS_SHOWN:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             sys.stderr.flush()

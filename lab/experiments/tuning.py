@@ -80,16 +80,16 @@ def tune(plan: RacePlan, space: Space, progress: bool = True) -> Ranking:
     )
 
 
-def print_ranking(ranking: Ranking, most_rows: int) -> None:
+def print_ranking(ranking: Ranking, max_rows: int) -> None:
     """Print a table of the best models and the body to standard output."""
     console = Console()
     table = Table(box=None, header_style="", pad_edge=True)
     for heading in ("", *ranking.varied, "log loss", "norm. entropy", "AUC", "density", "rows"):
         table.add_column(heading, justify="right")
-    for place, result in enumerate(ranking.results[:most_rows], 1):
+    for place, result in enumerate(ranking.results[:max_rows], 1):
         table.add_row(str(place), *_cells(result, ranking.varied))
     console.print(table)
-    for line in _remarks(ranking, most_rows):
+    for line in _remarks(ranking, max_rows):
         console.print(line, highlight=False, soft_wrap=True)
     console.print("\nThe body of a PUT /models/{name} that makes the first:", highlight=False)
     console.print(json.dumps(ranking.body), markup=False, highlight=False, soft_wrap=True)
@@ -105,9 +105,9 @@ def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     yield f"{figures['rows']:,}" + (f" ({figures['skipped']:,} skipped)" if figures["skipped"] else "")
 
 
-def _remarks(ranking: Ranking, most_rows: int) -> Iterator[str]:
-    if len(ranking.results) > most_rows:
-        yield f"and {len(ranking.results) - most_rows} more (--top shows them)"
+def _remarks(ranking: Ranking, max_rows: int) -> Iterator[str]:
+    if len(ranking.results) > max_rows:
+        yield f"and {len(ranking.results) - max_rows} more (--top shows them)"
     if ranking.bad_lines:
         yield f"{ranking.bad_lines:,} bad lines were left out"
     if ranking.left_out:

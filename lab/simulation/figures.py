@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-LEAST_PROBABILITY = 1e-12
+MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Record:
         chosen = [k for k, seconds in enumerate(self.seconds) if start <= seconds < stop]
         if not chosen:
             return Quality(0, None, None, None, None)
-        p = np.concatenate([self.predicted[k] for k in chosen]).clip(LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        p = np.concatenate([self.predicted[k] for k in chosen]).clip(MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         q = np.concatenate([self.truth[k] for k in chosen])
         log_loss = _cross_entropy(q, p)
         return Quality(

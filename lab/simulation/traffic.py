@@ -22,7 +22,7 @@ from service.errors import CommandFailure
 PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 CLIENTS = 4
-MOST_UNDER_WAY = 64
+MAX_UNDER_WAY = 64
 EXPLORE = 0.2  # share of impressions that show any candidate instead of the best predicted
 
 
@@ -93,7 +93,7 @@ class Traffic:
         """Send impressions for `seconds`, then the pending clicks. Raises CommandFailure."""
         self._began = time.monotonic()
         self.shock_seconds = math.inf
-        with pool_of(CLIENTS, MOST_UNDER_WAY) as pool:
+        with pool_of(CLIENTS, MAX_UNDER_WAY) as pool:
             for number in itertools.count():
                 due = number / rate
                 if due >= seconds or self.ending:

@@ -78,7 +78,7 @@ def tune(
     )
     kind, options = flags.format_of(file), flags.options(settings)
     plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
-    _tell(_ranked(plan, space), top, out, as_json)
+    _report(_ranked(plan, space), top, out, as_json)
 
 
 def _ranked(plan: Any, space: Space) -> Ranking:
@@ -91,7 +91,7 @@ def _ranked(plan: Any, space: Space) -> Ranking:
         raise typer.BadParameter(str(wrong)) from None
 
 
-def _tell(ranking: Ranking, top: int, out: Path | None, as_json: bool) -> None:
+def _report(ranking: Ranking, top: int, out: Path | None, as_json: bool) -> None:
     from lab.experiments.tuning import print_ranking
 
     if out is not None:

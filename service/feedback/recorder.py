@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from model_core.examples.batch import ExampleBatch
 from service.errors import ContractMismatch, StateUnavailable
 from service.example_log.ids import named, packed_id
-from service.feedback.store import Waiting, entries_of
+from service.feedback.store import PendingStore, entries_of
 from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
@@ -71,14 +71,14 @@ class Recorder:
 
     def __init__(
         self,
-        waiting: Waiting,
+        pending: PendingStore,
         channel: Channel,
         model: OpenModel,
         settings: FeedbackSettings,
         health: ServerHealth,
         metrics: Metrics,
     ) -> None:
-        self._waiting = waiting
+        self._pending = pending
         self._channel = channel
         self._model = model
         self._settings = settings
@@ -180,7 +180,7 @@ class Recorder:
         self, entries: list[bytes], names: Mapping[int, SliceName], check: bool
     ) -> list[LogOutcome]:
         """Repeats a call whose connection was cut, as at a restart, and then checks the ids, since they may
-        be logged already. Raises what Waiting.log raises.
+        be logged already. Raises what PendingStore.log raises.
         """
         try:
             return await self._attempt(entries, names, check)
@@ -193,8 +193,8 @@ class Recorder:
         self, entries: list[bytes], names: Mapping[int, SliceName], check: bool
     ) -> list[LogOutcome]:
         if names:
-            await self._waiting.note_slices(self._channel, names)
-        return await self._waiting.log(self._channel, entries, check)
+            await self._pending.note_slices(self._channel, names)
+        return await self._pending.log(self._channel, entries, check)
 
     def _warn(self, refusal: Exception) -> None:
         """Logs why the server refuses predictions, at most once a minute."""

@@ -18,7 +18,7 @@ from service.example_log.appender import CLOSE_DEADLINES_SECONDS
 from service.example_log.ids import packed_id
 from service.example_log.stream import AcknowledgedEntries, Appended
 from service.feedback.recorder import MAX_PER_CALL, Recorder
-from service.feedback.store import Label, Waiting, key_of
+from service.feedback.store import Label, PendingStore, key_of
 from service.models.registry import OpenModel
 from service.models.replica import ModelGone
 from service.runtime.coalescer import Asked, Coalescer
@@ -59,21 +59,23 @@ class ModelFeedback:
         metrics: Metrics,
     ) -> None:
         replica = model.mirror.replica
-        self._waiting = waiting = Waiting(replica.keys, model.config.feedback, settings, replica.feedback)
+        self._pending = pending = PendingStore(
+            replica.keys, model.config.feedback, settings, replica.feedback
+        )
         self._channels = [Channel(topology) for _ in range(2)]
         exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # from 0, or Prometheus would miss the first increase
-        self.predictions = Recorder(waiting, Channel(topology), model, settings, health, metrics)
+        self.predictions = Recorder(pending, Channel(topology), model, settings, health, metrics)
         self.expose = Coalescer[_Timed, list[Exposure]](
-            lambda requests: _together(requests, lambda keys: waiting.expose(exposing, keys)), MAX_PER_CALL
+            lambda requests: _together(requests, lambda keys: pending.expose(exposing, keys)), MAX_PER_CALL
         )
         self.label = Coalescer[_Timed, list[Labelled]](
             lambda requests: _together(requests, self._label), MAX_PER_CALL
         )
 
     async def _label(self, labels: list[Label]) -> list[Labelled]:
-        answers = await self._waiting.label(self._labelling, labels)
+        answers = await self._pending.label(self._labelling, labels)
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
             await self._acknowledged.check(self._labelling)
         new = [

@@ -57,18 +57,18 @@ class Label(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """The state after a sweep. `more`: more predictions are due now. `waiting`: the number at each of STAGES.
+    """The state after a sweep. `more`: more predictions are due now. `pending`: the number at each of STAGES.
     `counts`: totals by outcome.
     """
 
     more: bool
     bytes: int
     oldest_seconds: float
-    waiting: dict[str, int]
+    pending: dict[str, int]
     counts: dict[str, int]
 
 
-class Waiting:
+class PendingStore:
     """Every method raises ModelGone where this incarnation of the model is no more, ContractMismatch where
     its `feedback` was changed to what this version does not know, and what Channel.call raises.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from redis.exceptions import ResponseError
 
-from service.feedback.store import Swept, Waiting
+from service.feedback.store import PendingStore, Swept
 from service.models.config.model import checked_config
 from service.models.replica import ModelGone, read_meta
 from service.settings.groups import LogSettings
@@ -25,7 +25,7 @@ MAX_PER_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_pending(
-    topology: Topology, model: str, settings: LogSettings, show: Callable[[Swept, Waiting], None]
+    topology: Topology, model: str, settings: LogSettings, show: Callable[[Swept, PendingStore], None]
 ) -> None:
     """Sweeps until the model is deleted; `show` is called with the result of each sweep. Raises
     ContractMismatch.
@@ -34,28 +34,28 @@ async def sweep_pending(
     the log. A full backlog stops it until the next second.
     """
     channel = Channel(topology)
-    waiting: Waiting | None = None
+    pending: PendingStore | None = None
     pause = SWEEP_SECONDS
     try:
         while True:
             await asyncio.sleep(pause)
             pause = SWEEP_SECONDS
             try:
-                waiting = waiting or await _open(channel, model, settings)
-                swept = await waiting.sweep(channel, MAX_PER_SWEEP)
+                pending = pending or await _open(channel, model, settings)
+                swept = await pending.sweep(channel, MAX_PER_SWEEP)
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 level = logging.WARNING if isinstance(failure, ResponseError) else logging.DEBUG
                 log.log(level, "pending predictions of %s are not swept: %s", model, failure)
                 continue
-            show(swept, waiting)
+            show(swept, pending)
             pause = NEXT_SWEEP_SECONDS if swept.more else SWEEP_SECONDS
     finally:
         await channel.close()
 
 
-async def _open(channel: Channel, model: str, settings: LogSettings) -> Waiting:
+async def _open(channel: Channel, model: str, settings: LogSettings) -> PendingStore:
     meta = await read_meta(channel, model)
     config = checked_config(model, meta).feedback
-    return Waiting(ModelKeys(model, meta.incarnation), config, settings, meta.feedback)
+    return PendingStore(ModelKeys(model, meta.incarnation), config, settings, meta.feedback)

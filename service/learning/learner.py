@@ -20,7 +20,7 @@ from service.errors import ContractMismatch
 from service.example_log.lag import LogLag, watch_log
 from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
-from service.feedback.store import Swept, Waiting
+from service.feedback.store import PendingStore, Swept
 from service.feedback.sweeper import sweep_pending
 from service.learning.commit import Committer, Work
 from service.learning.lease import Lease
@@ -209,9 +209,9 @@ class Learner:
         if self.leading:
             self._metrics.lag(self.model, lag)
 
-    def _show_pending(self, swept: Swept, waiting: Waiting) -> None:
+    def _show_pending(self, swept: Swept, store: PendingStore) -> None:
         if self.leading:
-            self._metrics.show_pending(self.model, swept, waiting.config.max_bytes)
+            self._metrics.show_pending(self.model, swept, store.config.max_bytes)
         else:
             self._metrics.pending_shown_elsewhere(self.model, swept)
 

@@ -244,7 +244,7 @@ class Mirror:
             await self.advance()
 
     async def find(self, examples: list[LoggedExample]) -> list[Found]:
-        """Looks for examples in the log of the current primary; returns nothing if the model is gone.
+        """Searches the log of the current primary for examples; returns nothing if the model is gone.
 
         Raises what Channel.call raises, and StateUnavailable.
         """

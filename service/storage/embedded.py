@@ -1,8 +1,8 @@
 """The embedded server: durable state on a laptop with nothing to install or to run beforehand.
 
-Whoever needs the data of a directory calls `start()`. It finds the server that already runs on that data
-(another process's, or the orphan of a killed one) or starts one; the last user to call `stop()` stops it.
-Three locks, which the kernel releases with their holder, make this hold under kill -9: `start.lock` while
+A process that needs the data of a directory calls `start()`. It finds the server that already runs on that
+data (another process's, or the orphan of a killed one) or starts one; the last user to call `stop()` stops
+it. Three locks, which the kernel releases with their holder, make this hold under kill -9: `start.lock` while
 a process starts or stops the server, `users.lock` shared by its users, and `server.lock`, which the server
 inherits, so that there are never two servers on one directory.
 """
@@ -44,7 +44,7 @@ class EmbeddedServer:
     """The server of `settings.data_dir`, which is started again should it die before `stop()`.
 
     A server that is found running takes over these settings' `appendfsync` and `embedded_maxmemory_bytes`,
-    unless they are only an errand's: a look into the log must not change how durable the service's data is.
+    unless they are those of an errand: reading the log must not change how durable the service's data is.
     """
 
     def __init__(self, settings: EmbeddedServerSettings, *, errand: bool = False) -> None:
@@ -225,7 +225,7 @@ class EmbeddedServer:
                 self._stopping.wait(5)
 
     def _dead(self) -> bool:
-        """Whether no server holds its lock. With the start lock held."""
+        """True if no server holds its lock. With the start lock held."""
         free = try_lock(self.home / "server.lock")
         if free is None:
             return False

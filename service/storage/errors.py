@@ -34,7 +34,7 @@ class NotSent(RedisConnectionError):
 
 
 def was_cut(failure: Exception) -> bool:
-    """Tells if a connection ended during a call, so that a new one may succeed at once."""
+    """True if a connection ended during a call, so that a new one may succeed at once."""
     return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
 
 
@@ -48,13 +48,13 @@ FULL = "Redis is at its memory limit; raise the server's maxmemory, then try aga
 
 
 def is_transient(refusal: ResponseError) -> bool:
-    """Tells if the same call may succeed later, or at another server, as in a failover."""
+    """True if the same call may succeed later, or at another server, as in a failover."""
     text = str(refusal)
     return isinstance(refusal, _TRANSIENT_KINDS) or text.startswith(_TRANSIENT) or _MIGRATING in text
 
 
 def is_out_of_memory(refusal: ResponseError) -> bool:
-    """Tells if the server is at its maxmemory and therefore did nothing."""
+    """True if the server is at its maxmemory and therefore did nothing."""
     # Scripts of Redis 6 have the code in their text.
     return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(refusal)
 

@@ -33,8 +33,8 @@ def checked_name(name: str) -> str:
 MODELS = "ftrl:models"
 
 ALIASES = "ftrl:aliases"
-"""A hash: alias -> the model that it means; alias/model -> until when (Unix seconds) predictions may wait
-that this model, which it meant before, has logged; ALIAS_CHANGES -> the number of the last change;
+"""A hash: alias -> the model that it means; alias/model -> until when (Unix seconds) predictions that this
+model, which it meant before, has logged may be pending; ALIAS_CHANGES -> the number of the last change;
 ALIAS_SINCE + alias -> when it came to mean its model (microseconds).
 """
 
@@ -47,7 +47,7 @@ META_PATTERN = "ftrl:{*}:meta"
 WAITING_SHARDS = 8
 
 _WAITING = "waiting-2:"
-"""The number is another one wherever waiting.lua lays out what waits otherwise, so that none is misread."""
+"""The number changes with the layout of pending predictions in waiting.lua, so that none is misread."""
 
 
 def meta_key(model: str) -> str:
@@ -59,7 +59,7 @@ def lease_key(model: str) -> str:
 
 
 def alias_key(name: str) -> str:
-    """Says that the name is that of an alias, and so of no model."""
+    """Marks the name as that of an alias, and so of no model."""
     return f"ftrl:{{{name}}}:alias"
 
 
@@ -92,11 +92,11 @@ class ModelKeys:
 
     @property
     def snapshot_requests(self) -> str:
-        """A list in which the learner finds who asks for a snapshot."""
+        """A list in which the learner finds the requests for snapshots."""
         return self._of_incarnation("snapshot-requests")
 
     def snapshot_reply(self, request: str) -> str:
-        """A list in which who asked finds the answer."""
+        """A list in which the process that made the request finds the reply."""
         return self._of_incarnation(f"snapshot-reply:{request}")
 
     @property
@@ -105,27 +105,29 @@ class ModelKeys:
 
     @property
     def events_prefix(self) -> str:
-        """What the scripts complete with the hour (Unix time / 3600) of the bucket."""
+        """A prefix, which the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")
 
     @property
     def feedback(self) -> str:
-        """How many predictions wait, in how many bytes, and how many there were of each fate."""
+        """A hash: the number of pending predictions, their bytes, and totals by outcome."""
         return self._of_incarnation(f"{_WAITING}index")
 
     @property
     def impressions_prefix(self) -> str:
-        """What the scripts complete with the shard of the predictions that wait."""
+        """A prefix, which the scripts complete with the shard of the pending predictions."""
         return self._of_incarnation(f"{_WAITING}impressions:")
 
     @property
     def impressions(self) -> list[str]:
-        """The predictions that wait."""
+        """The hashes of pending predictions."""
         return [f"{self.impressions_prefix}{shard}" for shard in range(WAITING_SHARDS)]
 
     @property
     def due_prefix(self) -> str:
-        """What the scripts complete with the kind of predictions and when they are due, in Unix seconds."""
+        """A prefix, which the scripts complete with the kind of predictions and when they are due, in Unix
+        seconds.
+        """
         return self._of_incarnation(f"{_WAITING}due:")
 
     @property
@@ -149,13 +151,13 @@ and its value (16 bytes). The server's Lua takes these apart in C, a third faste
 _SLOT_TAG, _ROW_TAG = 0xA4, 0xB0  # MessagePack's strings of 4 and of 16 bytes
 
 PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
-"""With what the names of the fields of ``evaluation`` begin, by what they evaluate: predictions just before
-learning, predictions as they were served, the slices of the former.
+"""Prefixes of the fields of ``evaluation``, by what they evaluate: predictions just before learning,
+predictions as they were served, the slices of the former.
 """
 
 FIGURES, SLICE_FIGURES, SHORT_SLICE_FIGURES = b"figures", b"figures:slices", b"figures:slices:short"
-"""Fields of ``evaluation`` that follow from the others, as JSON for readers: all but slices; slices; what the
-page shows of these.
+"""Fields of ``evaluation`` that are derived from the others, as JSON for readers: all but slices; slices; the
+part of these that the dashboard shows.
 """
 
 FIGURES_OF_SLICES = frozenset((SLICE_FIGURES, SHORT_SLICE_FIGURES))
@@ -164,19 +166,19 @@ _LEARNED_ENTRY = struct.Struct("<QQI")
 """Log id (milliseconds, sequence) and how many examples of it a commit learned."""
 
 WAITING_HEAD = struct.Struct("<H4sd4s")
-"""Of a prediction that begins to wait: commit number (its low bits) and token (its first bytes) of the state
-that was read, margin, the 4 bytes of its id before those that are the field; its flags and features follow.
+"""A newly logged prediction: commit number (its low bits) and token (its first bytes) of the state that was
+read, margin, the 4 bytes of its id before those that are the field; its flags and features follow.
 The script puts its stage and the time before.
 """
 
 WAITING_IMPRESSIONS, WAITING_UNSHOWN = b"=i", (b"=u", b"=g")
-"""Fields of ``feedback``: how many predictions wait for the end of their windows; to be shown, without a
-label and with one.
+"""Fields of ``feedback``: the numbers of impressions whose windows have not ended, and of predictions that
+are not shown yet, without a label and with one.
 """
 
 
 def mapping_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Of a reply or an entry that reads field, value, ..."""
+    """The dict of a reply or an entry that is a list of field, value, ..."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -256,8 +258,8 @@ class Meta:
 
 
 def revision(incarnation: str, generation: int, commit: int, mark: str) -> str:
-    """Names what a prediction used; never repeats, thanks to the mark: the numbers do, where a server loses
-    commits and those who knew of them have ended. Only old snapshots have none.
+    """Identifies the state that a prediction used; never repeats, thanks to the mark. Numbers repeat if a
+    server loses commits and the processes that knew of them have ended. Only old snapshots have no mark.
     """
     numbered = f"{incarnation[:8]}-{generation}-{commit}"
     return f"{numbered}-{mark}" if mark else numbered

@@ -1,4 +1,4 @@
-"""Where the connections to one Redis lead: to one server, to the master that Sentinels name, into a cluster.
+"""Destinations of the connections to one Redis: one server, the master that Sentinels name, or a cluster.
 
 redis-py opens each connection and logs in; its pools are not used, since every `Channel` has a connection of
 its own.

@@ -67,7 +67,7 @@ class WrittenGauge:
         self._series.pop(labels, None)
 
     def retain(self, wanted: Collection[Labels], *common: str) -> None:
-        """Of the series whose labels begin with `common`, remove all but those wanted."""
+        """Remove all series whose labels begin with `common`, except those wanted."""
         for labels in list(self._lines.get(common[0], ())):
             if labels[: len(common)] == common and labels not in wanted:
                 self.remove(*labels)

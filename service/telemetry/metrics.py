@@ -32,7 +32,9 @@ FATES = (
     *("logged", "repeated", "refused", "shown", "never_shown", "orphan", "negative", "unsampled"),
     *("joined", "late", "late_joined", "duplicate", "conflict", "unknown"),
 )
-"""What the scripts of logged predictions count. All start at 0, or Prometheus would miss the first event."""
+"""Outcomes that the scripts of logged predictions count. All start at 0, or Prometheus would miss the first
+event.
+"""
 Unlogged = Literal["away", "full", "pending"]
 """Reasons why a prediction was not logged."""
 
@@ -64,7 +66,7 @@ class PendingPredictions(Protocol):
     @property
     def oldest_seconds(self) -> float: ...
     @property
-    def waiting(self) -> dict[str, int]: ...
+    def pending(self) -> dict[str, int]: ...
     @property
     def counts(self) -> dict[str, int]: ...
 
@@ -230,7 +232,7 @@ class Metrics(QualityMetrics):
             added = pending.counts.get(fate, 0) - known.get(fate, 0)
             self.feedback_predictions.labels(model, fate).inc(max(0, added))
         self._fates[model] = pending.counts
-        for stage, number in pending.waiting.items():
+        for stage, number in pending.pending.items():
             self._show(self.feedback_waiting, number, model, stage)
         self._show(self.feedback_bytes, pending.bytes, model)
         self._show(self.feedback_limit_bytes, limit_bytes, model)

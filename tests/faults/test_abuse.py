@@ -21,13 +21,13 @@ pytestmark = pytest.mark.faults
 MEMORY_BYTES = 100 << 20
 """What any of these may cost beyond what the process had before."""
 MANY = 10_000
-MOST_CONNECTIONS = 1000
+MAX_CONNECTIONS = 1000
 NEVER_READ = 20
 LIMITS = {
     "header_timeout_seconds": 2,
     "body_timeout_seconds": 1,
     "send_timeout_seconds": 1,
-    "max_connections": MOST_CONNECTIONS,
+    "max_connections": MAX_CONNECTIONS,
 }
 
 
@@ -135,7 +135,7 @@ async def test_the_oldest_of_ten_thousand_idle_connections_are_closed(
             sockets.append(socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2]))))
             if number % 1000 == 999:
                 await assert_serves(api)
-        assert open_files(api) < MOST_CONNECTIONS + 200
+        assert open_files(api) < MAX_CONNECTIONS + 200
     finally:
         for one in sockets:
             one.close()

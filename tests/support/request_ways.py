@@ -38,10 +38,10 @@ def read(parsed: ParsedPredict | ParsedUpdate) -> Read:
 class Way:
     """Both ways to read the requests of one kind under one contract."""
 
-    def __init__(self, contract: HashContract, limits: Limits, most_rows: int) -> None:
-        self.parser = RequestParser(contract, limits, most_rows, most_rows)
+    def __init__(self, contract: HashContract, limits: Limits, max_rows: int) -> None:
+        self.parser = RequestParser(contract, limits, max_rows, max_rows)
         self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
-        self.most_rows = most_rows
+        self.max_rows = max_rows
 
     def fast(self, body: bytes) -> Read | None:
         """At the second attempt no name is new, if the body can be read at all."""
@@ -86,7 +86,7 @@ class PredictWay(Way):
             return ParsedPredict(False, batch, [request.get("id")])
         self._need("instances" in request)
         instances = request["instances"]
-        self._need(len(instances) <= self.most_rows)
+        self._need(len(instances) <= self.max_rows)
         for instance in instances:
             refuse_unknown(instance, frozenset({"features", "id"}))
         encoded = self.encoder.encode_instances(
@@ -113,7 +113,7 @@ class UpdateWay(Way):
         if many:
             refuse_unknown(request, frozenset({"examples"}))
             rows = request["examples"]
-        if many and len(rows) > self.most_rows:
+        if many and len(rows) > self.max_rows:
             raise InvalidInput((), "")
         checked = [one_example(self.encoder, row, self.encoder.limits.weight) for row in rows]
         encoded, labels, weights, ids, times = zip(*checked, strict=True) if checked else ((),) * 5

@@ -1,4 +1,4 @@
-"""The built-in page: what an engineer looks at to see whether the service is up, fast, learning and right.
+"""The built-in dashboard: shows an engineer whether the service is up, fast, learning and right.
 
 The page itself is in `static/`; it asks for nothing from elsewhere and needs no build. What it shows comes
 over one stream of server-sent events a reader, fed by one sampler a process.

@@ -1,4 +1,4 @@
-"""Logged predictions that wait, as the page tells of them: no examples yet, so that no lag counts them."""
+"""Pending predictions, as the dashboard describes them: no examples yet, so no lag includes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Awaiting(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Empty where nothing waits."""
+        """Empty if there are no pending predictions."""
         parts = []
         if self.impressions:
             windows = "its window" if self.impressions == 1 else "their windows"
@@ -28,8 +28,8 @@ class Awaiting(NamedTuple):
 
 async def read_awaiting(channel: Channel, keys: ModelKeys) -> Awaiting:
     """Raises what Channel.call raises."""
-    told = await channel.call("HMGET", keys.feedback, WAITING_IMPRESSIONS, *WAITING_UNSHOWN)
-    impressions, *unshown = (int(number or 0) for number in told)
+    numbers = await channel.call("HMGET", keys.feedback, WAITING_IMPRESSIONS, *WAITING_UNSHOWN)
+    impressions, *unshown = (int(number or 0) for number in numbers)
     return Awaiting(impressions, sum(unshown))
 
 

@@ -1,4 +1,4 @@
-"""Who listens to the live figures of which model, and what each is to be sent next.
+"""The listeners to the live figures of each model, and the events that each is to be sent next.
 
 A listener holds at most one event of each kind, the newest: one that reads slowly misses some, and costs no
 memory.
@@ -19,11 +19,11 @@ LAST = "gone"
 """The kind of event after which a stream ends."""
 
 Events = Mapping[str, bytes]
-"""By kind; each a whole event in the format of server-sent events."""
+"""Events by kind, each complete in the format of server-sent events."""
 
 
 class Source(Protocol):
-    """Where events come from; `sample` gives for each model what is new."""
+    """Source of the events; `sample` returns the new ones of each model."""
 
     async def sample(self, models: Collection[str]) -> Mapping[str, Events]: ...
 
@@ -49,7 +49,7 @@ class Listener:
         self._something.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """All that waits, joined; ends after the event `gone`, and when the service stops."""
+        """All pending events, joined; ends after the event `gone`, and when the service stops."""
         while self._pending or not self._ended:
             await self._something.wait()
             self._something.clear()
@@ -67,7 +67,7 @@ class Feed:
         self._listeners: set[Listener] = set()
         self._newest: dict[str, dict[str, bytes]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._somebody_new = asyncio.Event()
+        self._new_listener = asyncio.Event()
         self._stopping = False
 
     @property
@@ -89,7 +89,7 @@ class Feed:
             self._leave(listener)
 
     def stop(self) -> None:
-        """Ends all streams, for good: a stop of the service waits for whatever is still being answered."""
+        """End all streams permanently: the service stops only after all its replies have ended."""
         self._stopping = True
         for listener in self._listeners:
             listener.end()
@@ -101,7 +101,7 @@ class Feed:
         if listener.model in self._newest:
             listener.offer(self._newest[listener.model])
         else:
-            self._somebody_new.set()
+            self._new_listener.set()
 
     def _leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
@@ -114,12 +114,12 @@ class Feed:
         try:
             while True:
                 began = asyncio.get_running_loop().time()
-                self._somebody_new.clear()
+                self._new_listener.clear()
                 models = {listener.model for listener in self._listeners}
                 self._publish(models, await source.sample(models))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(began + EVERY_SECONDS):
-                        await self._somebody_new.wait()
+                        await self._new_listener.wait()
         finally:
             await source.close()
 
@@ -128,5 +128,5 @@ class Feed:
         for listener in self._listeners:
             listener.offer(news.get(listener.model, {}))
         for model in models:
-            if LAST in self._newest[model]:  # whoever asks again is told anew
+            if LAST in self._newest[model]:  # a later listener is sent a fresh one
                 del self._newest[model]

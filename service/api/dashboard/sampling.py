@@ -1,5 +1,5 @@
-"""What the page shows of the watched models, read once a second: from this process's own copies and
-instruments, and from Redis, of which a failure is told and not hidden.
+"""Samples the watched models once a second for the dashboard: from this process's own copies and instruments,
+and from Redis, whose failures are shown and not hidden.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from service.telemetry.metrics import Metrics
 
 
 class Watched:
-    """What is remembered of one model while somebody watches it; `channel` is its own, as in a cluster each
-    model may be elsewhere.
+    """The samples of one model while it is watched; `channel` is its own, since in a cluster each model may
+    be on another server.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -42,14 +42,14 @@ class Watched:
         self.learner: bool | None = None
         self.awaiting: Awaiting | None = None
         self.evaluation = Evaluation()
-        self._slices: bytes | None = b"{}"  # as it is to be sent; hundreds of them are not worth reading
+        self._slices: bytes | None = b"{}"  # sent as it is: parsing hundreds of slices would be costly
         self._slices_of: tuple[str, int | None] | None = None
         self._stored: bytes | None = None
-        self._told: bytes | None = b"never"
+        self._sent: bytes | None = b"never"
         self._rounds: deque[tuple[float, str, int]] = deque()
 
     async def ask(self, model: OpenModel) -> None:
-        """Raises what Channel.call raises; what is not known any more is None then."""
+        """Raises what Channel.call raises; fields whose values are no longer known are then None."""
         keys, channel = model.mirror.replica.keys, self.channel
         self.lag = self.learner = self.awaiting = None
         self.lag = LogLag.of(await read_lag(channel, keys))
@@ -64,7 +64,7 @@ class Watched:
             self._slices_of = slices_of
 
     def learned_per_second(self, now: float, incarnation: str, rounds: int) -> float | None:
-        """Over RATE_SECONDS, by whichever learner."""
+        """The rate over RATE_SECONDS, whichever process learned."""
         self._rounds.append((now, incarnation, rounds))
         while self._rounds[0][0] < now - RATE_SECONDS or self._rounds[0][1] != incarnation:
             self._rounds.popleft()
@@ -73,8 +73,8 @@ class Watched:
 
     def figures_if_new(self) -> dict[str, bytes]:
         found = {}
-        if self._told != self._stored:
-            self._told = self._stored
+        if self._sent != self._stored:
+            self._sent = self._stored
             found["figures"] = event("figures", self.evaluation.json())
         if self._slices is not None:
             found["slices"], self._slices = event_of("slices", self._slices), None
@@ -82,7 +82,7 @@ class Watched:
 
 
 class Sampler:
-    """One for as long as anybody listens."""
+    """Samples as long as there are listeners."""
 
     def __init__(self, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
         self._services = services
@@ -94,7 +94,7 @@ class Sampler:
         self._names: list[str] | None = None
 
     async def sample(self, models: Collection[str]) -> dict[str, dict[str, bytes]]:
-        """For each of the models, by their names or aliases, its events of this second."""
+        """The events of this second for each of the models, by their names or aliases."""
         await self._watch(models)
         self._traffic.add(await asyncio.to_thread(read_totals, self._metrics))
         opened, said = {}, {}
@@ -115,7 +115,7 @@ class Sampler:
             self._watched[name] = Watched(self._services.channel())
 
     async def _ask(self, opened: Mapping[str, OpenModel]) -> bool:
-        """Whether Redis answered; after one failure the others are not tried, as each may take a while."""
+        """True if Redis answered; after one failure the others are not tried: each may be slow."""
         try:
             self._names = sorted(name.decode() for name in await self._channel.call("SMEMBERS", MODELS))
             for name, model in opened.items():
@@ -138,7 +138,7 @@ class Sampler:
             quiet_seconds=quiet,
             rates=rates,
             learner=watched.learner if answers else None,
-            waiting=watched.lag.examples if watched.lag and answers else None,
+            backlog=watched.lag.examples if watched.lag and answers else None,
             lag_seconds=watched.lag.seconds if watched.lag and answers else None,
             awaiting=watched.awaiting if answers else None,
             learned_per_second=learned,
@@ -187,7 +187,7 @@ def event(kind: str, content: object) -> bytes:
 
 
 def event_of(kind: str, content: bytes) -> bytes:
-    """Of JSON, in one line."""
+    """Formats an event whose data is JSON in one line."""
     return b"event: " + kind.encode() + b"\ndata: " + content + b"\n\n"
 
 

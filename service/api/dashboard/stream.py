@@ -1,4 +1,4 @@
-"""A reply that goes on: server-sent events for one listener, until it leaves or there is no more to say."""
+"""Streams server-sent events to one listener, until it disconnects or the feed ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.runtime.tasks import cancel_all, first_to_end
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # nginx would hold it back
+    "x-accel-buffering": "no",  # otherwise nginx would buffer it
 }
 AGAIN_MILLISECONDS = 2000
 

@@ -51,7 +51,7 @@ class Latency(NamedTuple):
 class Rates:
     """Per second over RATE_SECONDS; the failures, their share and the latencies over LATENCY_SECONDS.
 
-    None where there is nothing to tell it from: no two looks yet, or no request.
+    None if it cannot be computed: there are no two samples yet, or no requests.
     """
 
     predictions: float | None = None
@@ -105,7 +105,7 @@ class Traffic:
         self._kept.append(totals)
 
     def of(self, model: str) -> Rates:
-        """Requests and latencies are those of all models: the instruments do not tell them apart."""
+        """Requests and latencies are those of all models: the instruments do not distinguish them."""
         if len(self._kept) < 2:
             return Rates()
         first, last = self._kept[0], self._kept[-1]

@@ -1,4 +1,4 @@
-"""Is it up, fast, learning and right: four checks in words, and the sentence that heads the page.
+"""Four checks in words (up, fast, learning, right), and the headline of the dashboard.
 
 The bounds are those of the alerts in `deploy/prometheus/rules/alerts.yml`, of which this is the view of one
 process at one moment.
@@ -14,8 +14,8 @@ from service.api.dashboard.awaiting import Awaiting
 from service.api.dashboard.traffic import Rates
 
 FAILURES = 0.01
-FEWEST_FAILED = 5
-"""Fewer are told, and no alarm: of three requests in a minute, one is a third."""
+MIN_FAILED = 5
+"""Fewer are shown without an alarm: of three requests in a minute, one is a third."""
 PREDICT_SECONDS = 0.05
 UPDATE_SECONDS = 1.0
 LAG_SECONDS = 30.0
@@ -40,8 +40,8 @@ class Check(NamedTuple):
 class Situation:
     """What is known of one model at one moment; None is not known.
 
-    reasons: what `/readyz` complains of.  quiet_seconds: how long Redis has not confirmed the state.
-    waiting: examples of the log.  awaiting: predictions that are none yet.
+    reasons: the complaints of `/readyz`.  quiet_seconds: how long Redis has not confirmed the state.
+    backlog: examples in the log that are not learned yet.  awaiting: pending predictions, not in the log yet.
     windows: figures by window, of the source that counts.  ended_seconds: how long ago they ended.
     """
 
@@ -51,7 +51,7 @@ class Situation:
     quiet_seconds: float | None = None
     rates: Rates = field(default_factory=Rates)
     learner: bool | None = None
-    waiting: int | None = None
+    backlog: int | None = None
     lag_seconds: float | None = None
     awaiting: Awaiting | None = None
     learned_per_second: float | None = None
@@ -92,7 +92,7 @@ def _up(now: Situation) -> Check:
         return Check("up", "bad", "Updates are refused", " ".join(now.reasons))
     if now.rates.failures is not None and now.rates.failures > FAILURES:
         share = f"{now.rates.failures:.1%} of requests"
-        if now.rates.failed < FEWEST_FAILED:
+        if now.rates.failed < MIN_FAILED:
             times = "once" if now.rates.failed == 1 else f"{now.rates.failed} times"
             return Check(
                 "up", "watch", f"Failed {times} in the last minute", f"{share}, over the last minute."
@@ -128,21 +128,21 @@ def _learning_of_examples(now: Situation) -> Check:
     if now.nonfinite:
         text = f"{now.nonfinite:,} slots of the state are not finite."
         return Check("learning", "bad", "Broken: weights are not finite", text)
-    waiting = "" if now.waiting is None else f"{_examples(now.waiting)} to be learned"
+    backlog = "" if now.backlog is None else f"{_examples(now.backlog)} to be learned"
     if now.learner is None:
         return Check("learning", "none", "Not known", "Redis does not say who learns.")
-    if not now.learner and now.rounds == 0 and not now.waiting:
+    if not now.learner and now.rounds == 0 and not now.backlog:
         return Check("learning", "none", "Not known", "No learner has taken it up yet.")
     if not now.learner:
-        return Check("learning", "bad", "Not learning: no learner runs", f"No learner runs; {waiting}.")
+        return Check("learning", "bad", "Not learning: no learner runs", f"No learner runs; {backlog}.")
     if now.lag_seconds is not None and now.lag_seconds > LAG_SECONDS:
         late = seconds_in_words(now.lag_seconds)
         return Check(
-            "learning", "bad", f"Falling behind: learning is {late} late", f"{late} late; {waiting}."
+            "learning", "bad", f"Falling behind: learning is {late} late", f"{late} late; {backlog}."
         )
     if now.learned_per_second:
-        return Check("learning", "good", "Learning", f"{now.learned_per_second:,.0f} examples/s; {waiting}.")
-    text = f"Idle; {waiting}." if now.learned_per_second == 0.0 else f"{waiting[:1].upper()}{waiting[1:]}."
+        return Check("learning", "good", "Learning", f"{now.learned_per_second:,.0f} examples/s; {backlog}.")
+    text = f"Idle; {backlog}." if now.learned_per_second == 0.0 else f"{backlog[:1].upper()}{backlog[1:]}."
     return Check("learning", "good", "Idle", text)
 
 
@@ -159,7 +159,7 @@ def _right(now: Situation) -> Check:
         text = f"predicts {ratio:.2f} × the clicks (tolerance {edge:.2f})"
         return Check("right", "bad", f"Not right: {text}", f"P{text[1:]}, {over}.")
     clicks = now.windows.get("all", {}).get("clicks", 0)
-    return Check("right", "none", "Not known", f"Needs 50 clicks to tell: {clicks:,} so far.")
+    return Check("right", "none", "Not known", f"Needs 50 clicks to judge: {clicks:,} so far.")
 
 
 def _over(window: str, ended_seconds: float | None) -> str:
@@ -169,10 +169,10 @@ def _over(window: str, ended_seconds: float | None) -> str:
     return f"over the {'' if window == 'all' else 'last '}{SPOKEN[window]}"
 
 
-def _examples(waiting: int) -> str:
-    if waiting == 0:
+def _examples(count: int) -> str:
+    if count == 0:
         return "no example waits"
-    return "1 example waits" if waiting == 1 else f"{waiting:,} examples wait"
+    return "1 example waits" if count == 1 else f"{count:,} examples wait"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -98,7 +98,7 @@ def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
         await services.aliases.remove(checked_name(name))
         return Response(status_code=204)
 
-    raw = {"bodies": bodies, "most_bytes": settings.max_body_bytes}
+    raw = {"bodies": bodies, "max_bytes": settings.max_body_bytes}
     app.router.routes.extend([_setting_route(services, raw), _cloning_route(services, raw)])
 
 

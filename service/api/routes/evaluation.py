@@ -1,4 +1,4 @@
-"""/models/{name}/evaluation: how good a model's predictions are, as its learner told last."""
+"""/models/{name}/evaluation: how good a model's predictions are, as its learner last reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlainFigures(Reply):
 
     window: WindowName
     weighting: Literal["weight", "none"]
-    examples: int = Field(description="Their number, whatever they weigh.")
+    examples: int = Field(description="Their number, regardless of weight.")
     clicks: int
     auc: float | None
     auc_error_bound: float | None = Field(description="How far the exact AUC is from `auc` at most.")
@@ -70,7 +70,7 @@ class Sources(Reply):
 
 
 class Measures(Reply):
-    """Of the state, counted a stretch of slots at a time."""
+    """Measures of the state, counted over a part of the slots at a time."""
 
     features_seen: int
     nonzero: int
@@ -89,7 +89,7 @@ class EvaluationReply(Reply):
     t: int = Field(description="Completed rounds when the figures were taken.")
     as_of: str | None = Field(description="Time of the newest example, at which the windows end.")
     slices_t: int | None = Field(
-        description="Completed rounds from which on slices were taken; null before this learner told any."
+        description="Completed rounds from which on slices were taken; null before this learner reported any."
     )
     sources: Sources
     slices: dict[str, dict[str, dict[WindowName, SliceFigures]]] = Field(
@@ -109,7 +109,7 @@ def add_evaluation_routes(app: FastAPI, services: Services) -> None:
     async def evaluation(name: ModelName) -> Response:
         """How good the predictions are, over the whole stream and its last minutes, hours and day.
 
-        The learner tells it once a second while it learns, and slices every five seconds.
+        The learner publishes it once a second while it learns, and slices every five seconds.
         """
         model = await services.aliases.open(checked_name(name))
         figures = await services.models.figures(model)

@@ -41,7 +41,7 @@ def explain_routes(services: Services, bodies: BodyReader, settings: LimitSettin
     options: dict[str, Any] = {
         "handler": answer,
         "bodies": bodies,
-        "most_bytes": settings.max_body_bytes,
+        "max_bytes": settings.max_body_bytes,
         "responses": MODEL_PROBLEMS | problems(**OF_A_BODY),
         "tags": ["predict"],
         "access": PREDICT,

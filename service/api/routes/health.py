@@ -19,10 +19,10 @@ from service.telemetry.metrics import Metrics
 
 
 def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
-    metrics.refresh_with(functools.partial(look_at, services, settings, metrics))
+    metrics.refresh_with(functools.partial(refresh_health, services, settings, metrics))
 
     async def livez() -> dict[str, str]:
-        """The process answers. Says nothing of Redis, so that its absence restarts nobody."""
+        """The process answers. Does not depend on Redis, so that an outage of Redis restarts no process."""
         return {"status": "alive"}
 
     async def readyz(
@@ -81,7 +81,7 @@ def readiness(services: Services, settings: ModelSettings) -> Readiness:
     )
 
 
-def look_at(services: Services, settings: ModelSettings, metrics: Metrics) -> None:
+def refresh_health(services: Services, settings: ModelSettings, metrics: Metrics) -> None:
     """Sets what is not counted but read: ages, sizes, and what Redis says of itself."""
     health = services.health
     report = readiness(services, settings)

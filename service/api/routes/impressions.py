@@ -49,7 +49,7 @@ def impressions_routes(handler: Impressions, bodies: BodyReader, settings: Limit
     options: dict[str, Any] = {
         "handler": handler,
         "bodies": bodies,
-        "most_bytes": settings.max_update_body_bytes,
+        "max_bytes": settings.max_update_body_bytes,
         "responses": IMPRESSIONS_PROBLEMS,
         "tags": ["feedback"],
         "access": UPDATE,

@@ -88,7 +88,7 @@ def predict_routes(handler: Predict, bodies: BodyReader, settings: LimitSettings
     options: dict[str, Any] = {
         "handler": handler,
         "bodies": bodies,
-        "most_bytes": settings.max_body_bytes,
+        "max_bytes": settings.max_body_bytes,
         "responses": PREDICT_PROBLEMS,
         "tags": ["predict"],
         "access": PREDICT,

@@ -178,7 +178,7 @@ def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettin
         _restore,
         handler,
         bodies=bodies,
-        most_bytes=settings.max_body_bytes,
+        max_bytes=settings.max_body_bytes,
         tags=TAGS,
         access=ADMIN,
         responses=problems(

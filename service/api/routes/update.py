@@ -144,7 +144,7 @@ def update_routes(handler: Update, bodies: BodyReader, settings: LimitSettings) 
     options: dict[str, Any] = {
         "handler": handler,
         "bodies": bodies,
-        "most_bytes": settings.max_update_body_bytes,
+        "max_bytes": settings.max_update_body_bytes,
         "responses": UPDATE_PROBLEMS
         | {202: {"model": UpdateAnswer, "description": "Durable, not yet learned."}},
         "response_description": "Durable and learned.",

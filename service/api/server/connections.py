@@ -1,5 +1,5 @@
-"""How many connections there may be, how long each may take to ask and to take its answers, and how much it
-may ask ahead: what uvicorn leaves open.
+"""Bounds that uvicorn does not set: the number of connections, the time each may take to send a request and
+to receive the reply, and the number of requests it may send ahead.
 """
 
 from __future__ import annotations
@@ -16,53 +16,55 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger(__name__)
 
-MOST_HEAD_BYTES = 64 * 1024
-MOST_PIPELINED = 100
-"""Requests that wait behind one which is being answered; more end the connection."""
+MAX_HEAD_BYTES = 64 * 1024
+MAX_PIPELINED = 100
+"""Max requests queued behind the one that is being answered; more end the connection."""
 LINGER_SECONDS = 0.5
 FILES_FOR_OTHER_THINGS = 256
 
 
 class Connections:
-    """Those of one process. Whoever is not being answered waits; where there are too many, the one that has
-    waited longest goes.
+    """The connections of one process. A connection is idle while no request of it is being answered; if there
+    are too many, the one that has been idle longest is closed.
     """
 
-    def __init__(self, most: int, header_seconds: float, message_seconds: float, send_seconds: float) -> None:
-        self.most = most
+    def __init__(
+        self, max_connections: int, header_seconds: float, message_seconds: float, send_seconds: float
+    ) -> None:
+        self.max_connections = max_connections
         self.header_seconds = header_seconds
         self.message_seconds = message_seconds
         self.send_seconds = send_seconds
         self.draining = False
-        """Whether each answer is the last of its connection."""
-        self.waiting: dict[BoundedProtocol, None] = {}
+        """True if each reply is the last of its connection."""
+        self.idle: dict[BoundedProtocol, None] = {}
         self.all: set[BoundedProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def made(self, protocol: BoundedProtocol) -> None:
-        if len(self.all) >= self.most:
-            goes = next(iter(self.waiting), protocol)
-            self.forget(goes)
-            goes.transport.abort()
-            if goes is protocol:
+        if len(self.all) >= self.max_connections:
+            closed = next(iter(self.idle), protocol)
+            self.forget(closed)
+            closed.transport.abort()
+            if closed is protocol:
                 return
         self.all.add(protocol)
-        self.waiting[protocol] = None
+        self.idle[protocol] = None
         if self._timer is None:
-            self._look_later()
+            self._check_later()
 
     def forget(self, protocol: BoundedProtocol) -> None:
         self.all.discard(protocol)
-        self.waiting.pop(protocol, None)
+        self.idle.pop(protocol, None)
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         seconds = min(self.header_seconds, self.send_seconds) / 4
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self.all:
-            self._look_later()
+            self._check_later()
         now = monotonic()
         for protocol in list(self.all):
             if protocol.takes_nothing(now):
@@ -82,9 +84,9 @@ class Tunnel(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection, with a deadline for each request: for its headers, then for the whole of it.
 
-    What reads a body keeps a shorter time itself and answers 408; this one is for bodies that nobody reads.
-    A caller who takes no answers has none to wait for: while more than the transport's high-water mark is
-    unsent, or anything at a close, the next part has to go within `send_seconds`.
+    The reader of a body has a shorter time limit and answers 408; this one is for bodies that are not read. A
+    client that does not receive its replies is disconnected: while more than the transport's high-water mark
+    is unsent, or anything at a close, the next part has to be sent within `send_seconds`.
 
     A request to upgrade to another protocol is answered as if it had no header Upgrade (RFC 9110, 7.8). The
     parser takes all that follows its head for the other protocol and drops the body; the head is therefore
@@ -122,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
         if self._reads_head and not self._head_began:  # else most of the data may be of requests before
             self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self._end(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
@@ -136,12 +138,12 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 raise Tunnel
             return
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self.pipeline) >= MAX_PIPELINED:
             raise TooManyPipelined
         super().on_headers_complete()
         self._reads_head = False
         self.deadline = monotonic() + self.of.message_seconds
-        self.of.waiting.pop(self, None)
+        self.of.idle.pop(self, None)
         if self.of.draining:
             self.cycle.keep_alive = False
 
@@ -156,8 +158,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.pipeline:
             self.flow.pause_reading()  # uvicorn has just resumed it, and would read on after each answer
         elif self in self.of.all:
-            self.of.waiting[self] = None
-            if self.deadline != math.inf:  # what has begun to come could not go on while nothing was read
+            self.of.idle[self] = None
+            if self.deadline != math.inf:  # what had begun to arrive was paused, not slow
                 self.deadline = max(self.deadline, monotonic() + self.of.header_seconds)
 
     def pause_writing(self) -> None:
@@ -169,14 +171,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._send_deadline = math.inf
 
     def takes_nothing(self, now: float) -> bool:
-        """Whether what is to be sent has waited too long. A closed transport stays until it has sent all."""
+        """True if unsent bytes have been pending too long. A closed transport stays until it has sent all."""
         if self.transport.is_closing() and self._send_deadline == math.inf:
             self._send_deadline = now + self.of.send_seconds
         return self._send_deadline < now
 
     def shutdown(self) -> None:
         """A request may be on its way, and is then still answered."""
-        if self in self.of.waiting:
+        if self in self.of.idle:
             self.loop.call_later(LINGER_SECONDS, self._close_unless_answering)
         else:
             super().shutdown()
@@ -198,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _close_unless_answering(self) -> None:
-        if self in self.of.waiting:
+        if self in self.of.idle:
             self.transport.close()
 
     def _end(self, status: bytes) -> None:
@@ -210,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(connections: Connections) -> type[BoundedProtocol]:
-    """As uvicorn wants it: a class."""
+    """The protocol as a class, which is what uvicorn takes."""
     members: dict[str, Any] = {"of": connections}
     return type("BoundedProtocolOfProcess", (BoundedProtocol,), members)
 

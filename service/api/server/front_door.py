@@ -27,7 +27,7 @@ from service.models.config.model import DEFAULT_MODEL
 from service.telemetry.metrics import Metrics
 
 CLIENT_LEFT = 499
-"""Counted where a client went away before its request was read; nobody receives it."""
+"""Status that is counted if a client disconnected before its request was read; it is never sent."""
 
 
 class RawRequest(NamedTuple):
@@ -62,7 +62,7 @@ class RawRoute(APIRoute):
         handler: Handler,
         *,
         bodies: BodyReader,
-        most_bytes: int,
+        max_bytes: int,
         access: Access,
         **openapi: Any,
     ) -> None:
@@ -70,7 +70,7 @@ class RawRoute(APIRoute):
         self.app = self._routed
         self._handler = handler
         self._bodies = bodies
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.answer(scope["path_params"].get("name", DEFAULT_MODEL), scope, receive, send)
@@ -78,12 +78,12 @@ class RawRoute(APIRoute):
     async def answer(self, model: str, scope: Scope, receive: Receive, send: Send) -> int:
         """Answers one request and returns the status, for the front door to count."""
         try:
-            body = await self._bodies.read_json(scope, receive, self._most_bytes)
+            body = await self._bodies.read_json(scope, receive, self._max_bytes)
             status, reply = await self._handler(RawRequest(model, scope["query_string"], body))
             headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(reply))]
         except ClientLeft:
             return CLIENT_LEFT
-        except Exception as error:  # noqa: BLE001  the edge: whatever it is becomes a reply
+        except Exception as error:  # noqa: BLE001  the edge: every exception becomes a reply
             problem = problem_of(error, scope["path"])
             status, reply, headers = problem.status, problem.body, problem.raw_headers()
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -94,7 +94,7 @@ class RawRoute(APIRoute):
 JSON = b"application/json"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LARGE_BYTES = 1 << 16  # unpacking a packed body of this size takes longer than changing to a thread
-_MOST_LENGTH_DIGITS = 15
+_MAX_LENGTH_DIGITS = 15
 
 
 class ClientLeft(Exception):
@@ -104,7 +104,7 @@ class ClientLeft(Exception):
 class BodyReader:
     """Reads bodies of JSON, each for at most `seconds`.
 
-    One look now and then at all tasks that read costs less than a timer for each: most are done at once.
+    Checking all reading tasks periodically costs less than a timer for each: most are done at once.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -113,7 +113,7 @@ class BodyReader:
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def read_json(self, scope: Scope, receive: Receive, most_bytes: int) -> bytes:
+    async def read_json(self, scope: Scope, receive: Receive, max_bytes: int) -> bytes:
         """Return the whole body, unpacked and without a byte order mark (which RFC 8259 lets one ignore).
 
         What is left of a body that is refused is read and dropped by the server. Raises UnsupportedMediaType,
@@ -123,8 +123,8 @@ class BodyReader:
         content_type = coding = b""
         for name, value in scope["headers"]:
             if name == b"content-length":
-                if len(value) > _MOST_LENGTH_DIGITS or int(value) > most_bytes:
-                    raise _too_large(most_bytes)
+                if len(value) > _MAX_LENGTH_DIGITS or int(value) > max_bytes:
+                    raise _too_large(max_bytes)
             elif name == b"content-type":
                 content_type = value
             elif name == b"content-encoding":
@@ -133,37 +133,37 @@ class BodyReader:
             raise UnsupportedMediaType(
                 "Send the body as JSON, with the header Content-Type: application/json."
             )
-        unpack = unpacker_of(coding, most_bytes) if coding else None
-        body = await self._read_in_time(receive, most_bytes)
+        unpack = unpacker_of(coding, max_bytes) if coding else None
+        body = await self._read_in_time(receive, max_bytes)
         if unpack is not None:
             body = await asyncio.to_thread(unpack, body) if len(body) >= _LARGE_BYTES else unpack(body)
         return body.removeprefix(_BYTE_ORDER_MARK)
 
-    async def _read_in_time(self, receive: Receive, most_bytes: int) -> bytes:
+    async def _read_in_time(self, receive: Receive, max_bytes: int) -> bytes:
         task = asyncio.current_task()
         assert task is not None
         self._started[task] = monotonic()
         if self._timer is None:
-            self._look_later()
+            self._check_later()
         try:
-            return await _read(receive, most_bytes)
+            return await _read(receive, max_bytes)
         except asyncio.CancelledError:
             if task not in self._late:
                 raise
-            if task.uncancel() > 0:  # cancelled by somebody else, too
+            if task.uncancel() > 0:  # cancelled from elsewhere, too
                 raise
             raise SlowBody(f"The body was not complete after {self._seconds:g} s.") from None
         finally:
             del self._started[task]
             self._late.discard(task)
 
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds / 4, self._look)
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds / 4, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self._started:
-            self._look_later()
+            self._check_later()
         latest = monotonic() - self._seconds
         for task, started in self._started.items():
             if started < latest and task not in self._late:
@@ -171,22 +171,22 @@ class BodyReader:
                 task.cancel()
 
 
-async def _read(receive: Receive, most_bytes: int) -> bytes:
+async def _read(receive: Receive, max_bytes: int) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
     pieces = [body]
     size = len(body)
-    while message["type"] == "http.request" and size <= most_bytes:
+    while message["type"] == "http.request" and size <= max_bytes:
         if not message.get("more_body"):
             return body if len(pieces) == 1 else b"".join(pieces)
         message = await receive()
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-    raise ClientLeft if message["type"] != "http.request" else _too_large(most_bytes)
+    raise ClientLeft if message["type"] != "http.request" else _too_large(max_bytes)
 
 
-def _too_large(most_bytes: int) -> TooLarge:
-    return TooLarge(f"A body of this request has at most {most_bytes} bytes.")
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"A body of this request has at most {max_bytes} bytes.")
 
 
 def _is_json(content_type: bytes) -> bool:
@@ -208,9 +208,9 @@ KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "P
 
 
 class FrontDoor:
-    """A POST to a raw route goes past the router and all middleware; anything else goes the long way.
+    """A POST to a raw route bypasses the router and all middleware; all other requests pass through them.
 
-    Both ways lead to the same `RawRoute.answer`: the short one is an optimisation only.
+    Both paths lead to the same `RawRoute.answer`: the bypass is an optimisation only.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class FrontDoor:
             if route.path.startswith(MODEL_TEMPLATE)
         }
         self._in_progress = dict.fromkeys((*(route.path for route in posts), OTHER), 0)
-        metrics.refresh_with(self._look)
+        metrics.refresh_with(self._show_in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -282,7 +282,7 @@ class FrontDoor:
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
         self._metrics.observe_request(UNROUTED, method, problem.status, 0.0)
 
-    def _look(self) -> None:
+    def _show_in_progress(self) -> None:
         for path, count in self._in_progress.items():
             self._metrics.requests_in_progress.labels(path).set(count)
 
@@ -308,7 +308,7 @@ class FrontDoor:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if any(header in STREAMS for header in message["headers"]):
-                    seconds = perf_counter() - started  # how long it goes on is up to its reader
+                    seconds = perf_counter() - started  # the reader decides how long it lasts
             await send(message)
 
         self._in_progress[OTHER] += 1

@@ -1,4 +1,4 @@
-"""uvicorn's server, which says when it answers, and can end streams when it is told to stop."""
+"""uvicorn's server, which reports when it answers, and ends streams when it is stopped."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from service.settings.groups import ServerSettings
 class HttpServer(uvicorn.Server):
     """Calls `on_start` when it answers, and `on_stop` before it waits for the replies that have begun.
 
-    uvicorn tells an application of its end only after that wait, and a stream would make it last for the
-    whole of the grace.
+    uvicorn notifies an application only after that wait, which a stream would extend to the whole grace
+    period.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ KEEP_ALIVE_SECONDS = 75
 
 
 class DrainingServer(HttpServer):
-    """At the first signal it says that it is not ready, and goes on answering for `drain_seconds`, each
-    answer the last of its connection; then it stops listening and finishes what is in flight. A second signal
-    ends the waiting.
+    """At the first signal it reports that it is not ready, and still answers for `drain_seconds`, each reply
+    the last of its connection; then it stops listening and finishes the requests in flight. A second signal
+    ends the drain.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DrainingServer(HttpServer):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Whoever has connected and was not accepted yet is answered too: closing would reset them."""
+        """Accept the connections that are still in the backlog, and answer them: closing would reset them."""
         pending = [connection for listener in sockets or [] for connection in _pending(listener)]
         answering = asyncio.create_task(self._answer(pending))
         await super().shutdown(sockets)
@@ -115,7 +115,7 @@ class DrainingServer(HttpServer):
 
 
 def _pending(listener: socket.socket) -> list[socket.socket]:
-    """What waits to be accepted right now."""
+    """Accept all connections in the backlog."""
     listener.setblocking(False)
     accepted: list[socket.socket] = []
     with contextlib.suppress(OSError):  # until there is none

@@ -66,7 +66,7 @@ class _Sender:
         self._path = path
         self._source = source
         self._tally = tally
-        self._most_examples = EXAMPLES_A_REQUEST
+        self._max_examples = EXAMPLES_A_REQUEST
 
     def send_all(self, items: Iterable[Row | LineError]) -> None:
         """Raises CommandFailure; if the cause is a line of the file, all lines before it are learned."""
@@ -84,7 +84,7 @@ class _Sender:
                     self._tally.bad_line(item)
                 else:
                     rows.append(item)
-                if len(rows) >= self._most_examples:
+                if len(rows) >= self._max_examples:
                     yield rows
                     rows = []
         except (CommandFailure, UnreadableFile):
@@ -108,7 +108,7 @@ class _Sender:
         if refused.too_large and len(rows) > 1:
             half = len(rows) // 2
             if refused.too_many:
-                self._most_examples = half  # a fixed limit, while a body may be too large by chance
+                self._max_examples = half  # a fixed limit, while a body may be too large by chance
             yield rows[:half]
             yield rows[half:]
             return

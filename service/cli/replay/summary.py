@@ -20,7 +20,7 @@ from service.errors import CommandFailure
 from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource
 
-MOST_ERRORS_SHOWN = 20
+MAX_ERRORS_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ class Tally:
             raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
         self._bad_lines += error.lines
         self._errors += 1
-        if self._errors <= MOST_ERRORS_SHOWN:
+        if self._errors <= MAX_ERRORS_SHOWN:
             self._say(text)
-        elif self._errors == MOST_ERRORS_SHOWN + 1:
+        elif self._errors == MAX_ERRORS_SHOWN + 1:
             self._say("further bad lines are counted, not shown")
 
     def summary(self, features_seen: int, nonzero: int) -> ReplaySummary:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from service.parsing.files.source import TextSource
 
 MAX_VALUE_CHARACTERS = 131_072
-"""Of a quoted value; the quote that opens a longer one is taken for a stray one."""
+"""Max length of a quoted value; the quote that opens a longer one counts as a stray one."""
 
 
 class Record(NamedTuple):

@@ -22,11 +22,11 @@ from service.parsing.files.rows import Format, ReadOptions, Row
 from service.parsing.files.source import TextSource, UnreadableFile
 
 _RANGE = re.compile(r"(.*?)(\d+)-(.*?)(\d+)")
-_MOST_COLUMNS = 100_000
+_MAX_COLUMNS = 100_000
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,69})(?:\.[0-9]+)?(?:[eE][+-][0-9]{1,2})?")
 _BOOLEANS = {word: word.lower() for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
 NULL = "\\N"
-"""What Hive, MySQL and PostgreSQL write for a missing value."""
+"""The marks that Hive, MySQL and PostgreSQL write for a missing value."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
     names: list[str] = []
     for name in text.split(","):
         match = _RANGE.fullmatch(name)
-        if match and match[1] == match[3] and int(match[2]) <= int(match[4]) <= _MOST_COLUMNS:
+        if match and match[1] == match[3] and int(match[2]) <= int(match[4]) <= _MAX_COLUMNS:
             names.extend(f"{match[1]}{i}" for i in range(int(match[2]), int(match[4]) + 1))
         else:
             names.append(name)

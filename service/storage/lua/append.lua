@@ -14,10 +14,10 @@
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
 -- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
 -- The bucket keys follow from the server's hour and share the hash tag of KEYS.
-local incarnation, deadline, most_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local incarnation, deadline, max_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
-local most_bytes, most_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
-local slice_names, most_slice_names = ARGV[9], tonumber(ARGV[10])
+local max_bytes, max_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
+local slice_names, max_slice_names = ARGV[9], tonumber(ARGV[10])
 local count, first_record, CHUNK = tonumber(ARGV[11]), 12, 3000
 local first_event = first_record + count
 local event_of, repeats_of = {}, {} -- by index; nil for most
@@ -59,7 +59,7 @@ if seconds * 1000 + math.floor(tonumber(time[2]) / 1000) > deadline then
   return {'LATE'}
 end
 local backlog = tonumber(meta[2]) - tonumber(meta[3])
-if backlog + count > most_backlog then
+if backlog + count > max_backlog then
   return {'FULL', backlog}
 end
 
@@ -79,18 +79,18 @@ for k, claim in pairs(claims(ids)) do
   end
 end
 
-note_slice_names(KEYS[3], slice_names, most_slice_names)
+note_slice_names(KEYS[3], slice_names, max_slice_names)
 local slices = redis.call('HLEN', KEYS[3])
 -- The learner of the next entry has to know those noted since the entry before.
 local has_new_slices = slices > tonumber(meta[4] or 0)
 
 local duplicates, new_claims, unplaced, own = {}, {}, {}, {}
-local writer = log_writer(KEYS[2], tonumber(meta[2]), most_bytes, most_examples, function(event, position)
+local writer = log_writer(KEYS[2], tonumber(meta[2]), max_bytes, max_examples, function(event, position)
   new_claims[#new_claims + 1] = event
   new_claims[#new_claims + 1] = position
   own[event], unplaced[event] = position, nil
 end)
-if has_new_slices then writer.told = {'s', slices} end
+if has_new_slices then writer.leading = {'s', slices} end
 for i = 0, count - 1 do
   local event, record = event_of[i], ARGV[first_record + i]
   if event and unplaced[event] then writer.flush() end -- so that its position is known

@@ -16,10 +16,10 @@ if (meta[2] or '') ~= so_far then
   return 0
 end
 
--- First what it is renamed to is out of the way; a user who may not rename has changed nothing.
+-- The new name is renamed out of the way first; a user who may not rename has changed nothing.
 local function rename(old, new)
   if redis.call('EXISTS', prefix .. old) == 1 and redis.call('RENAMENX', prefix .. old, prefix .. new) == 0 then
-    return -- it stays as it is: the sweep looks at each id
+    return -- it stays as it is: the sweep checks each id
   end
   local bytes = redis.call('HGET', KEYS[2], old)
   redis.call('HDEL', KEYS[2], old) -- on a full server only a script that has written is given memory

@@ -1,7 +1,7 @@
 -- Part of the scripts that may close predictions: each becomes an example of the log, and a few bytes of it stay,
 -- so that repeated labels are recognized. After: log_writer, waiting
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
-local negative_rate, most_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
+local negative_rate, max_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
 -- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.
 local STAGE_OF = {
   g = {['0'] = 'x', ['1'] = 'y'}, i = {['0'] = '0', ['1'] = '1'}, c = {['0'] = 'a', ['1'] = 'b', n = 'n', l = 'l'}
@@ -55,8 +55,8 @@ local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumb
 end)
 -- The learner of the next entry has to know the values of sliced features noted since the entry before.
 local slices = redis.call('HLEN', KEYS[4])
-if slices > tonumber(meta[4] or 0) then writer.told = {'s', slices} end
-local room = most_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take
+if slices > tonumber(meta[4] or 0) then writer.leading = {'s', slices} end
+local room = max_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take
 
 -- Appends the example, and remembers `what` became of it. `value` has been taken already.
 local function close(id, value, label, weight, what)

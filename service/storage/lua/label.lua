@@ -26,7 +26,7 @@ local function to_append()
   return at_arrival and known or late
 end
 if #ids > room and to_append() > math.max(0, room) then
-  return {'FULL', most_backlog - room}
+  return {'FULL', max_backlog - room}
 end
 local closing = {} -- id -> its label, where it is closed by this script
 

@@ -1,6 +1,6 @@
--- Remembers longer which aliases have meant a model, whose predictions may wait longer by now.
+-- Extends how long aliases remember a model that they meant before, after its windows have become longer.
 -- KEYS: 1 aliases (see set_alias.lua)
--- ARGV: 1 model, 2 how long its predictions may wait (s)
+-- ARGV: 1 model, 2 max time that its predictions may be pending (s)
 -- RETURNS: 1
 -- It counts as a change of the aliases, so that a process that is switching one reads again how long to remember it;
 -- but no alias has come to mean another model.

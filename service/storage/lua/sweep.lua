@@ -4,14 +4,14 @@
 -- After: log_writer, waiting, closing
 -- KEYS, and ARGV 1 to 14: see waiting.lua
 -- ARGV: 15 max impressions to close
--- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes that wait, milliseconds since the oldest open
---           impression was shown, how many wait in u, g, i, c, then of the counts: name, number, ...}
+-- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes of pending predictions, milliseconds since the
+--           oldest open impression was shown, numbers in u, g, i, c, then of the totals: name, number, ...}
 local left = tonumber(ARGV[OWN])
 local COUNTED = {u = 'never_shown', g = 'orphan'}
-local LOOKED_AT = 10 -- elements of lists, for the oldest open impression
-local FORGOTTEN = 1 / 4 -- of what closing one takes the server
+local MAX_READ = 10 -- elements of lists, for the oldest open impression
+local FORGOTTEN = 1 / 4 -- cost relative to closing one
 
--- The names of all lists, what is due first before the others.
+-- The names of all lists, by due time.
 local function lists()
   local names = {}
   for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
@@ -26,7 +26,7 @@ local function lists()
 end
 local function due(name) return tonumber(string.sub(name, 2)) <= now end
 
--- Of an id in a list that comes before it is due, or is one of a kind that it had before.
+-- Lists an id again that was listed too early, or under a kind that it had before.
 local function list_again(id, value)
   list(id, value)
   left = left - FORGOTTEN
@@ -89,7 +89,7 @@ local function close_one(id, value)
   end
 end
 
--- Those for which there is no room go back to the front.
+-- Closes impressions while the backlog has room; the others return to the front of the list.
 local function close_some(name, ids, values)
   local kept = {}
   for _, id in ipairs(ids) do
@@ -132,13 +132,13 @@ local function shown_about(name) return tonumber(string.sub(name, 2)) - wait_of.
 -- When the oldest open impression was shown; only about when, as its list says, behind many that are closed, and while
 -- it may still be in the list where it was as one not shown.
 local function oldest_open(names)
-  local looks, moved_by = LOOKED_AT, now - wait_of.u * (1 + 1 / WIDTHS) - 3
+  local left_to_read, moved_by = MAX_READ, now - wait_of.u * (1 + 1 / WIDTHS) - 3
   for _, name in ipairs(names) do
-    local elements = redis.call('LRANGE', prefix .. name, 0, looks)
+    local elements = redis.call('LRANGE', prefix .. name, 0, left_to_read)
     if #elements == 0 and shown_about(name) > moved_by then return shown_about(name) end
     for _, element in ipairs(elements) do
-      if looks == 0 then return shown_about(name) end
-      looks = looks - 1
+      if left_to_read == 0 then return shown_about(name) end
+      left_to_read = left_to_read - 1
       local first = shown_first(element)
       if first then return first end
     end

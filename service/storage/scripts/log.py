@@ -1,4 +1,4 @@
-"""Appends to the example log and looks after it."""
+"""Appends to the example log, measures its lag and trims it."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _arguments(point: LogPoint | None) -> tuple[str, str | int]:
 
 
 class Since(NamedTuple):
-    """The current token, the commits after a position, and the evaluation, all of one moment."""
+    """The current token, the commits after a position, and the evaluation: a consistent snapshot."""
 
     token: bytes
     commits: list[tuple[LogId, list[bytes]]]

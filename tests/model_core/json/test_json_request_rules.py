@@ -14,20 +14,20 @@ from model_core.json.columns import STAMP
 from model_core.json.requests import RequestParser
 from tests.support.request_ways import PredictWay, Read, UpdateWay
 
-MOST_ROWS = 4
+MAX_ROWS = 4
 RAW = HashContract(numeric="raw")
 USUAL = Limits()
 
 
 def predict(body: str | bytes, contract: HashContract = RAW, limits: Limits = USUAL) -> Read | None:
-    way = PredictWay(contract, limits, MOST_ROWS)
+    way = PredictWay(contract, limits, MAX_ROWS)
     body = body if isinstance(body, bytes) else body.encode()
     way.check(body)
     return way.fast(body)
 
 
 def update(body: str | bytes, contract: HashContract = RAW, limits: Limits = USUAL) -> Read | None:
-    way = UpdateWay(contract, limits, MOST_ROWS)
+    way = UpdateWay(contract, limits, MAX_ROWS)
     body = body if isinstance(body, bytes) else body.encode()
     way.check(body)
     return way.fast(body)
@@ -152,7 +152,7 @@ def test_features_that_are_not_ordinary_are_left(text: str) -> None:
         b'{"instances": [{"features": {}, "label": 1}]}',
         b'{"context": {"a": 1}, "instances": [{"features": {"a": 1}}]}',
         b'{"instances": [{"features": {"a": 1}}], "context": {"a": 1}}',
-        b'{"instances": [' + b",".join([b'{"features": {}}'] * (MOST_ROWS + 1)) + b"]}",
+        b'{"instances": [' + b",".join([b'{"features": {}}'] * (MAX_ROWS + 1)) + b"]}",
     ],
 )
 def test_predictions_of_another_shape_are_left(body: bytes) -> None:
@@ -323,7 +323,7 @@ def test_names_with_the_same_hash_are_left() -> None:
 
 
 def test_stamps_restart_before_they_run_out() -> None:
-    way = PredictWay(HashContract(), USUAL, MOST_ROWS)
+    way = PredictWay(HashContract(), USUAL, MAX_ROWS)
     body = b'{"instances": [{"features": {"a": 1}}, {"features": {"a": 2}}]}'
     assert way.check(body)
     way.parser._columns.state[STAMP] = (1 << 30) - 1

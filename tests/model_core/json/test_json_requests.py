@@ -15,7 +15,7 @@ from service.parsing.event_time import FIRST_SECOND
 from tests.support.request_ways import PredictWay, UpdateWay, Way
 
 SMALL = Limits(features_per_example=6, name_bytes=8, value_magnitude=100.0, weight=50.0)
-MOST_ROWS = 4
+MAX_ROWS = 4
 CONTRACTS = [
     HashContract(),
     HashContract(numeric="raw", seed=2**32 - 1),
@@ -24,13 +24,13 @@ CONTRACTS = [
 ]
 
 
-def ways(limits: Limits, most_rows: int) -> list[Way]:
-    return [kind(c, limits, most_rows) for c in CONTRACTS for kind in (PredictWay, UpdateWay)]
+def ways(limits: Limits, max_rows: int) -> list[Way]:
+    return [kind(c, limits, max_rows) for c in CONTRACTS for kind in (PredictWay, UpdateWay)]
 
 
 # Kept from one test to the next, as in a service: what a request leaves behind must not touch another.
 ROOMY = ways(Limits(), 1000)
-TIGHT = ways(SMALL, MOST_ROWS)
+TIGHT = ways(SMALL, MAX_ROWS)
 
 
 class Number(str):

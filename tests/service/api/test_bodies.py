@@ -112,7 +112,7 @@ async def answer(connection: Connection) -> int:
         return RawReply(200, request.body)
 
     bodies = BodyReader(0.2)
-    route = RawRoute("POST", "/x", lambda: None, handler, bodies=bodies, most_bytes=100, access=ANYBODY)
+    route = RawRoute("POST", "/x", lambda: None, handler, bodies=bodies, max_bytes=100, access=ANYBODY)
     scope = {"headers": [(b"content-type", b"application/json")], "query_string": b"", "path": "/x"}
     return await route.answer("default", scope, connection.receive, connection.send)
 

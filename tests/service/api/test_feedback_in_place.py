@@ -44,7 +44,7 @@ def logged(api: httpx.Client, path: str, count: int = 1) -> bool:
     return bool(reply.json().get("logged", False))
 
 
-def most_bytes(api: httpx.Client, model: str) -> float:
+def max_bytes(api: httpx.Client, model: str) -> float:
     found = re.search(
         rf'^ftrl_feedback_limit_bytes{{model="{model}"}} (\S+)', api.get("/metrics").text, re.MULTILINE
     )
@@ -63,7 +63,7 @@ def test_it_counts_in_every_process_and_for_the_learner_without_a_restart(
     assert [logged(worker, "/models/ads") for worker in workers] == [True, True]
     assert other.client.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 24
     wait_until(lambda: one.client.get("/models/ads").json()["feedback"]["max_bytes"] == 1 << 24)
-    wait_until(lambda: most_bytes(one.client, "ads") == 1 << 24)
+    wait_until(lambda: max_bytes(one.client, "ads") == 1 << 24)
     patch(one.client, "/models/ads", log=False)
     wait_until(lambda: not logged(other.client, "/models/ads"))
     patch(one.client, "/models/ads", log=True, wait=False)

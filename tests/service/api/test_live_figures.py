@@ -21,7 +21,7 @@ def test_the_first_figures_come_at_once_and_more_as_the_model_learns(api: httpx.
         first = next_of(events)
         assert (first["model"], first["t"]) == (name, 0)
         assert name in first["models"]
-        assert first["verdict"]["checks"][3]["text"] == "Needs 50 clicks to tell: 0 so far."
+        assert first["verdict"]["checks"][3]["text"] == "Needs 50 clicks to judge: 0 so far."
         api.post(f"{model}/update", json={"examples": [{"features": {}, "label": 1}] * 9}).raise_for_status()
         api.post(f"{model}/predict", json={"features": {}}).raise_for_status()
         while (later := next_of(events))["t"] != 9 or not later["rates"]["predictions"]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from model_core.examples.batch import ExampleBatch
-from service.feedback.store import Label, Swept, Waiting, entries_of, key_of
+from service.feedback.store import Label, PendingStore, Swept, entries_of, key_of
 from service.models.config.sections import FeedbackConfig
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, ModelKeys
@@ -42,20 +42,20 @@ class Bench:
 
     def __init__(self, topology: Topology, settings: Any, **config: Any) -> None:
         self.channel = Channel(topology)
-        self._waiting = Waiting(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
+        self._pending = PendingStore(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
 
     async def log(self, *numbers: int, check: bool = True, features: Sequence[int] = (1, 2, 3)) -> str:
         entries = [part for number in numbers for part in prediction(number, features)]
-        return "".join(outcome.value for outcome in await self._waiting.log(self.channel, entries, check))
+        return "".join(outcome.value for outcome in await self._pending.log(self.channel, entries, check))
 
     async def log_batch(self, first: int, batch: ExampleBatch, check: bool = False) -> str:
         """Predictions with these features, numbered from `first`."""
         ids = [id_of(number) for number in range(first, first + len(batch))]
         entries = entries_of(ids, batch, np.full(len(batch), MARGIN), 7, b"token")
-        return "".join(outcome.value for outcome in await self._waiting.log(self.channel, entries, check))
+        return "".join(outcome.value for outcome in await self._pending.log(self.channel, entries, check))
 
     async def expose(self, *numbers: int) -> str:
-        outcomes = await self._waiting.expose(self.channel, [key_of(id_of(number)) for number in numbers])
+        outcomes = await self._pending.expose(self.channel, [key_of(id_of(number)) for number in numbers])
         return "".join(outcome.value for outcome in outcomes)
 
     async def label(self, *labels: tuple[int, int], weight: float = 1.0) -> str:
@@ -63,17 +63,17 @@ class Bench:
 
     async def labelled(self, *labels: tuple[int, int], weight: float = 1.0) -> list[Labelled]:
         asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
-        return await self._waiting.label(self.channel, asked)
+        return await self._pending.label(self.channel, asked)
 
     async def sweep(self, max_closed: int = 500) -> Swept:
-        return await self._waiting.sweep(self.channel, max_closed)
+        return await self._pending.sweep(self.channel, max_closed)
 
     async def swept(self, stage: str) -> Swept:
         """Sweeps until nothing is left at the stage."""
 
         async def nothing_left() -> Swept | None:
             swept = await self.sweep()
-            return None if swept.waiting[stage] else swept
+            return None if swept.pending[stage] else swept
 
         return await until(nothing_left, f"nothing is left at the stage {stage!r}")
 

@@ -88,7 +88,7 @@ async def test_what_is_open_gets_the_new_window_longer_or_shorter(make_model: An
     await bench.log(*range(1200))
     await model.change(window_seconds=LONG)
     swept = await other.sweep()
-    assert (swept.waiting["open"], swept.more, swept.oldest_seconds) == (
+    assert (swept.pending["open"], swept.more, swept.oldest_seconds) == (
         1200,
         False,
         pytest.approx(0, abs=300),
@@ -133,7 +133,7 @@ async def test_a_window_is_not_closed_when_the_former_one_would_have_ended(make_
     await model.change(window_seconds=LONG)
     await bench.log(2)
     await bench.pass_time(2.2)
-    assert (await closing.sweep()).waiting == {"unshown": 0, "early": 0, "open": 2, "closed": 0}
+    assert (await closing.sweep()).pending == {"unshown": 0, "early": 0, "open": 2, "closed": 0}
     assert await bench.label((1, 1), (2, 1)) == "WW"
     await model.change(window_seconds=1)
     assert (await closing.swept("open")).counts["joined"] == 2
@@ -152,9 +152,9 @@ async def test_every_kind_that_waits_gets_its_new_time(make_model: Any, field: s
     if stage == "closed":
         await bench.expose(1)
         await bench.swept("open")
-    assert (await bench.sweep()).waiting[stage] == 1
+    assert (await bench.sweep()).pending[stage] == 1
     await model.change(**{field: 2 * LONG})
-    assert (await bench.sweep()).waiting[stage] == 1
+    assert (await bench.sweep()).pending[stage] == 1
     await model.change(**{field: 1})
     await nothing_is_left(bench)
 
@@ -169,7 +169,7 @@ async def test_a_click_before_its_impression_is_not_forgotten_when_its_predictio
     await model.change(unshown_seconds=LONG)
     await bench.pass_time(2.2)
     swept = await bench.sweep()
-    assert (swept.waiting["unshown"], swept.waiting["early"]) == (1, 1)
+    assert (swept.pending["unshown"], swept.pending["early"]) == (1, 1)
     assert await bench.expose(1, 2) == "SS"
 
 
@@ -214,7 +214,7 @@ async def test_processes_with_different_times_neither_lose_nor_double_an_impress
     assert await long.expose(*range(1, 200, 2)) == "S" * 100
     assert await long.label(*((number, 1) for number in range(0, 200, 3))) == "W" * 67
     async with asyncio.timeout(30):
-        while (await short.sweep(40)).waiting["open"]:  # each lists for the other what is not due there
+        while (await short.sweep(40)).pending["open"]:  # each lists for the other what is not due there
             await long.sweep(40)
     examples = await short.logged()
     learned = dict(zip(examples.prediction_ids or [], examples.labels.tolist(), strict=True))

@@ -71,7 +71,7 @@ async def test_after_it_jumped_ahead_all_that_waited_is_due_and_is_learned_once(
     assert await bench.label((1, 1), (3, 1), (5, 1)) == "DTU"
     assert await bench.log(7) == "L"
     assert await bench.expose(7) == "S"
-    assert (await bench.sweep()).waiting["open"] == 1, "new windows are as long as ever"
+    assert (await bench.sweep()).pending["open"] == 1, "new windows are as long as ever"
 
 
 async def test_after_it_jumped_back_windows_stay_open_for_longer_and_nothing_is_lost(
@@ -83,7 +83,7 @@ async def test_after_it_jumped_back_windows_stay_open_for_longer_and_nothing_is_
     await bench.expose(1, 2)
     await jump(bench, clock, 0)
     swept = await bench.sweep()
-    assert (swept.waiting["open"], swept.waiting["unshown"], swept.oldest_seconds) == (2, 1, 0)
+    assert (swept.pending["open"], swept.pending["unshown"], swept.oldest_seconds) == (2, 1, 0)
     assert await bench.label((1, 1), (1, 1), (3, 1)) == "WDG"
     assert await bench.expose(3, 1) == "SA"
     assert await bench.log(1, 2, 3) == "SSS"

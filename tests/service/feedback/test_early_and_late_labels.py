@@ -28,7 +28,7 @@ async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench,
     await bench.log(1)
     assert await bench.label((1, 1)) == "G"
     assert await bench.label((1, 1), (1, 0)) == "EC"
-    assert (await bench.sweep()).waiting["early"] == 1
+    assert (await bench.sweep()).pending["early"] == 1
     assert await bench.expose(1) == "S"
     await bench.swept("open")
     assert (await bench.logged()).labels.tolist() == [1]
@@ -41,7 +41,7 @@ async def test_a_label_does_not_shorten_how_long_its_prediction_waits_to_be_show
     await bench.log(1)
     assert await bench.label((1, 1)) == "G"
     await bench.pass_time(2.1)
-    assert (await bench.sweep()).waiting["early"] == 1, "the grace is over"
+    assert (await bench.sweep()).pending["early"] == 1, "the grace is over"
     assert await bench.expose(1) == "S"
     await bench.swept("open")
     assert (await bench.logged()).labels.tolist() == [1]

@@ -58,7 +58,7 @@ async def test_the_id_of_a_closed_one_is_known_until_it_is_forgotten_and_nothing
     await bench.label((1, 1))
     await bench.swept("open")
     assert await bench.log(1) + await bench.log(1, features=(9,)) == "SS", "what it had is not known by now"
-    assert (await bench.sweep()).waiting == {"unshown": 0, "early": 0, "open": 0, "closed": 1}
+    assert (await bench.sweep()).pending == {"unshown": 0, "early": 0, "open": 0, "closed": 1}
     assert await bench.label((1, 1), (1, 0)) == "DC", "labels are those of the closed one"
     await bench.swept("closed")
     assert await bench.log(1, features=(9,)) == "L"

@@ -43,7 +43,7 @@ class Sweeping:
         self.found[model] = swept
 
     def open(self, model: str) -> int:
-        return self.found[model].waiting["open"] if model in self.found else -1
+        return self.found[model].pending["open"] if model in self.found else -1
 
 
 async def record(system: System, model: OpenModel, count: int) -> None:

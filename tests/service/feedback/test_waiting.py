@@ -112,7 +112,7 @@ async def test_a_shown_prediction_stays_in_its_list_until_that_comes(make_bench:
     await bench.expose(*range(50))
     assert await bench.lists() == [unshown]
     swept = await bench.swept("unshown")
-    assert (swept.waiting["open"], swept.counts["never_shown"]) == (50, 50)
+    assert (swept.pending["open"], swept.counts["never_shown"]) == (50, 50)
     assert 0 < swept.oldest_seconds < 60
     assert [name[:1] for name in await bench.lists()] == ["i"]
 
@@ -169,7 +169,7 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learne
     await bench.log(*range(5))
     await bench.pass_time(2.1)
     swept = await bench.sweep()
-    assert (swept.more, swept.waiting["open"]) == (False, 2), "more has to wait for room"
+    assert (swept.more, swept.pending["open"]) == (False, 2), "more has to wait for room"
     assert await bench.label(*((number, 1) for number in range(10, 20))) == "U" * 10, "they add nothing"
     with pytest.raises(LogFull, match="send the same labels again later"):
         await bench.label((4, 1))
@@ -186,7 +186,7 @@ async def test_two_sweepers_at_once_close_each_impression_once(make_bench: MakeB
 
     async def sweep(number: int) -> None:
         while not swept[number]:
-            swept[number] = not (await benches[number].sweep(100)).waiting["open"]
+            swept[number] = not (await benches[number].sweep(100)).pending["open"]
 
     await asyncio.gather(sweep(0), sweep(1))
     examples = await benches[0].logged()

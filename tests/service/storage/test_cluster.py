@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from model_core.examples.batch import ExampleBatch
 from service.errors import AliasConflict, StateUnavailable, UpdateUnavailable
 from service.feedback.reconfigure import change_feedback
-from service.feedback.store import Waiting, entries_of
+from service.feedback.store import PendingStore, entries_of
 from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.registry import Models, OpenModel
@@ -117,13 +117,13 @@ async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(se
     async with System(settings) as system:
         for name in (f"waiting-{i}" for i in range(4)):
             model, channel = await system.model(config, name), Channel(system.topology)
-            waiting = Waiting(model.mirror.replica.keys, config.feedback, settings)
+            waiting = PendingStore(model.mirror.replica.keys, config.feedback, settings)
             await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), check=False)
             lists = f"{model.mirror.replica.keys.due_prefix}*"
             (before,) = await channel.call("KEYS", lists)
             changed = await change_feedback(channel, name, {"window_seconds": 300, "max_bytes": 1 << 16})
             swept = await waiting.sweep(channel, 500)
-            assert (swept.waiting["open"], waiting.config) == (1, changed)
+            assert (swept.pending["open"], waiting.config) == (1, changed)
             (after,) = await channel.call("KEYS", lists)
             assert int(after.rpartition(b":i")[2]) - int(before.rpartition(b":i")[2]) == 300 - 1800
             await channel.close()

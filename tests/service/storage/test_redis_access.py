@@ -14,7 +14,7 @@ from service.errors import NoLearner
 from service.example_log.incoming import NewExamples
 from service.example_log.inspect import describe_log, skip_through
 from service.feedback.reconfigure import change_feedback
-from service.feedback.store import Waiting, entries_of, key_of
+from service.feedback.store import PendingStore, entries_of, key_of
 from service.models.aliases import Aliases
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
@@ -121,14 +121,14 @@ async def use_slices(system: System, model: OpenModel) -> None:
 
 async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -> None:
     """A prediction waits, is shown, and is closed without a label, at other times than it was to be."""
-    waiting = Waiting(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
+    waiting = PendingStore(model.mirror.replica.keys, SMALL_MODEL.feedback, settings)
     batch = ExampleBatch.from_encoded([([1], None)])
     await waiting.log(channel, entries_of([bytes(16)], batch, np.zeros(1), 7, b"token"), False)
     await waiting.expose(channel, [key_of(bytes(16))])
     await change_feedback(channel, model.name, {"window_seconds": 2})
 
     async def none_is_left() -> bool:
-        return not sum((await waiting.sweep(channel, 500)).waiting.values())
+        return not sum((await waiting.sweep(channel, 500)).pending.values())
 
     await until(none_is_left)
 

@@ -19,7 +19,7 @@ HEALTHY = Situation(
     quiet_seconds=0.1,
     rates=Rates(500.0, 600.0, 0.0, Latency(0.0003, 0.002, 9000), Latency(0.004, 0.01, 900)),
     learner=True,
-    waiting=0,
+    backlog=0,
     lag_seconds=0.0,
     learned_per_second=100.0,
     rounds=10_000,
@@ -54,8 +54,8 @@ def windows(ratio: float, tolerance: float = 0.05) -> dict[str, Any]:
         ),
         ({"predict": "unavailable", "update": "unavailable"}, "bad", "Not available"),
         ({"update": "unavailable"}, "bad", "Updates are refused"),
-        ({"learner": False, "waiting": 7}, "bad", "Not learning: no learner runs"),
-        ({"lag_seconds": 31.0, "waiting": 9}, "bad", "Falling behind: learning is 31 s late"),
+        ({"learner": False, "backlog": 7}, "bad", "Not learning: no learner runs"),
+        ({"lag_seconds": 31.0, "backlog": 9}, "bad", "Falling behind: learning is 31 s late"),
         ({"nonfinite": 2}, "bad", "Broken: weights are not finite"),
         (
             {"rates": replace(HEALTHY.rates, failures=0.04, failed=40)},
@@ -88,7 +88,7 @@ def test_a_model_that_nobody_uses_is_neither_slow_nor_wrong() -> None:
 
 
 def test_a_model_that_was_just_made_is_not_called_unlearned() -> None:
-    found = verdict(Situation(predict="fresh", update="available", learner=False, waiting=0, rounds=0))
+    found = verdict(Situation(predict="fresh", update="available", learner=False, backlog=0, rounds=0))
     assert found.headline == "Ready: nothing learned yet"
 
 

@@ -1,4 +1,4 @@
-// The model, window and source that are looked at: in the address, so that a link leads to the same view.
+// The selected model, window and source: in the address, so that a link leads to the same view.
 const DEFAULTS = { model: "", window: "1h", source: "" };
 
 export function chosen() {

@@ -1,5 +1,5 @@
 // What the sparklines show: the last ten minutes of a model, as far as this tab has seen them.
-const MOST_ROWS = 600;
+const MAX_ROWS = 600;
 const SECONDS = 600;
 const GAP_SECONDS = 4;
 export const WINDOWS = ["15m", "30m", "1h", "24h", "all"];
@@ -21,7 +21,7 @@ export class History {
     this.values = Object.fromEntries(columns().map((name) => [name, []]));
   }
 
-  // A model that was deleted and made anew has no past.
+  // A model that was deleted and created again has no past.
   add(live, figures) {
     if (live.incarnation !== this.incarnation) this.clear(live.incarnation);
     const last = this.time.at(-1);
@@ -44,7 +44,7 @@ export class History {
   push(time, valueOf) {
     this.time.push(time);
     for (const [name, values] of Object.entries(this.values)) values.push(valueOf(name));
-    while (this.time.length > MOST_ROWS || this.time[0] < time - SECONDS) {
+    while (this.time.length > MAX_ROWS || this.time[0] < time - SECONDS) {
       this.time.shift();
       for (const values of Object.values(this.values)) values.shift();
     }
@@ -59,7 +59,7 @@ export class History {
     try {
       sessionStorage.setItem(this.key, JSON.stringify({ incarnation: this.incarnation, time: this.time, values: this.values }));
     } catch {
-      // Full or forbidden: then it begins anew.
+      // Storage is full or forbidden: after a reload the history starts empty.
     }
   }
 

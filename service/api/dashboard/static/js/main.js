@@ -68,7 +68,7 @@ function ended(state) {
 
 const first = () => (names.includes("default") ? "default" : names[0]);
 
-// Which models there are, asked again for as long as none is followed, whose stream would tell.
+// Lists the models, repeatedly while none is followed: the stream of a followed model includes the list.
 async function list() {
   let found = { kind: "lost" };
   try {
@@ -146,12 +146,12 @@ function renderVerdict() {
 
 function verdictNow() {
   const { ended: end, live } = seen;
-  if (end?.kind === "gone") return ["bad", `There is no model ${choice.model}`, "It was deleted, or never made. Choose another; should it be made again, it is shown.", []];
-  if (end?.kind === "empty") return ["none", "No models yet", `Make one: curl -X PUT ${location.origin}/models/default --json '{}'`, []];
+  if (end?.kind === "gone") return ["bad", `There is no model ${choice.model}`, "It was deleted or never created. Choose another; if it is created again, it is shown.", []];
+  if (end?.kind === "empty") return ["none", "No models yet", `Create one: curl -X PUT ${location.origin}/models/default --json '{}'`, []];
   if (end?.kind === "refused") return ["bad", "Not known: the service does not show this model", end.detail ?? "", []];
   if (lost() || (end && !live)) {
-    const how = seen.heard ? "What is below is what was last heard. " : "";
-    return ["bad", "Not known: the connection to the service is lost", `${how}Trying again.`, []];
+    const how = seen.heard ? "The figures below are the last ones received. " : "";
+    return ["bad", "Not known: the connection to the service is lost", `${how}Reconnecting.`, []];
   }
   if (!live) return ["none", "Connecting", "", []];
   return [live.verdict.level, live.verdict.headline, "", live.verdict.checks];

@@ -61,7 +61,7 @@ export class Sparkline {
     };
   }
 
-  // A flat line stands in the middle, and does not look like an outage.
+  // A flat line is drawn in the middle, so that it cannot be mistaken for an outage.
   range(low, high) {
     if (low === null || high === null) return [0, 1];
     const margin = high > low ? (high - low) * 0.08 : Math.abs(high) * 0.1 || 1;

@@ -1,6 +1,6 @@
 // One connection to a model's live figures, made again whenever it is lost.
 //
-// fetch and not EventSource: that one does not tell why it was refused, nor that nothing comes any more.
+// fetch and not EventSource, which reports neither why a stream was refused nor that no more events arrive.
 const SILENCE_MS = 6000;
 const PAUSES_MS = [500, 1000, 2000, 3000];
 

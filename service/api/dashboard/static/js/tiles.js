@@ -2,14 +2,14 @@ import { UNKNOWN, bound, count, decimals, known, milliseconds, percent, rate, sp
 import { off } from "./slices.js";
 import { Sparkline } from "./sparkline.js";
 
-const FEWEST_CLICKS = 50;
-const LEAST_SECONDS = 60; // of a sparkline, or its first points would fill it
+const MIN_CLICKS = 50;
+const MIN_SECONDS = 60; // of a sparkline, or its first points would fill it
 
 // What a tile says: [value, unit, note, level?]; `now` is {live, figures, window} of which anything may be missing.
 const unknownUntil = (now, note) => {
   if (!now.evaluation) return "No figures yet.";
   const clicks = now.figures?.clicks ?? 0;
-  return clicks < FEWEST_CLICKS ? `Needs ${FEWEST_CLICKS} clicks: ${count(clicks)} so far.` : note;
+  return clicks < MIN_CLICKS ? `Needs ${MIN_CLICKS} clicks: ${count(clicks)} so far.` : note;
 };
 
 const QUALITY = [
@@ -176,7 +176,7 @@ export class Tile {
     this.times = history.time;
     this.values = column;
     this.end = history.time.at(-1) ?? 0;
-    this.start = Math.min(history.time[0] ?? 0, this.end - LEAST_SECONDS);
+    this.start = Math.min(history.time[0] ?? 0, this.end - MIN_SECONDS);
     this.spark.draw(history.time, column, this.start, this.end);
     if (!this.reading) this.showRange();
   }
