@@ -19,7 +19,9 @@ from starlette.types import ASGIApp
 
 from model_core.errors import InvalidInput
 from service import __version__
+from service.api.dashboard.feed import Feed
 from service.api.dashboard.routes import add_dashboard
+from service.api.dashboard.sampling import Sampler
 from service.api.openapi import with_problem_media_type
 from service.api.problems import problem_response
 from service.api.routes.aliases import add_alias_routes
@@ -125,7 +127,8 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_snapshot_routes(api, services, bodies, settings)
     add_evaluation_routes(api, services)
     add_health_routes(api, services, settings, metrics)
-    feed = add_dashboard(api, services, settings, metrics)
+    feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
+    add_dashboard(api, services, feed, metrics)
     guard = Guard(TokenFile(settings.tokens_file), api.routes) if settings.tokens_file else None
     raw_routes = [route for route in api.routes if isinstance(route, RawRoute)]
     entry = FrontDoor(api, raw_routes, metrics, guard, health_port)

@@ -8,19 +8,16 @@ from starlette.responses import Response
 
 from service.api.dashboard.assets import Assets
 from service.api.dashboard.feed import Feed
-from service.api.dashboard.sampling import Sampler
 from service.api.dashboard.stream import EventStream
 from service.api.security.access import ANYBODY, READ
 from service.api.services import Services
-from service.settings import Settings
 from service.storage.records import checked_name
 from service.telemetry.metrics import Metrics
 
 
-def add_dashboard(app: FastAPI, services: Services, settings: Settings, metrics: Metrics) -> Feed:
-    """None of it is in the OpenAPI document: it is there for people."""
+def add_dashboard(app: FastAPI, services: Services, feed: Feed, metrics: Metrics) -> None:
+    """Adds routes for browsers, none of which is in the OpenAPI document."""
     assets = Assets()
-    feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
     metrics.refresh_with(lambda: metrics.live_streams.set(feed.listeners))
 
     async def page(request: Request) -> Response:
@@ -41,4 +38,3 @@ def add_dashboard(app: FastAPI, services: Services, settings: Settings, metrics:
         ("GET", "/models/{name}/live", live, READ),
     ):
         app.add_api_route(path, endpoint, methods=[method], include_in_schema=False, **access.declared)
-    return feed

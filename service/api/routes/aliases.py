@@ -17,7 +17,7 @@ from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawR
 from service.api.services import Services
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
-from service.snapshots.restore.create import clone
+from service.snapshots.restore.create import clone_model
 from service.storage.records import MODEL_NAME_PATTERN, checked_name
 
 TAGS: list[str | Enum] = ["aliases"]
@@ -123,10 +123,10 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
         asked = _parse_clone(call.body)
         refuse_repeated_names(call.body)
-        await services.aliases.refuse(checked_name(call.model))
-        async with services.models.channel() as channel:
-            await clone(channel, services.snapshots, call.model, asked.name, asked.changes)
-        description = await described(await services.models.get(asked.name))
+        source = checked_name(call.model)
+        models, aliases, snapshots = services.models, services.aliases, services.snapshots
+        clone = await clone_model(models, aliases, snapshots, source, asked.name, asked.changes)
+        description = await described(clone)
         return RawReply(201, description.model_dump_json().encode())
 
     return RawRoute(

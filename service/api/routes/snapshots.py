@@ -19,10 +19,9 @@ from service.api.security.access import ADMIN, READ
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import ModelConfig
-from service.models.replica import read_meta
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
-from service.snapshots.restore.restore import RestorePlan, restore
+from service.snapshots.restore.restore import RestorePlan, restore_model
 from service.snapshots.store.catalogue import (
     TAG_PATTERN,
     Catalogue,
@@ -30,8 +29,8 @@ from service.snapshots.store.catalogue import (
     description_of,
     list_readable,
 )
-from service.snapshots.take.requests import request_snapshot
-from service.storage.records import ModelKeys, checked_name
+from service.snapshots.take.requests import snapshot_of
+from service.storage.records import checked_name
 
 TAGS: list[str | Enum] = ["snapshots"]
 REQUEST = "request"
@@ -151,11 +150,8 @@ def add_snapshot_routes(
         """
         if tag is not None:
             checked_tag(tag)
-        await services.aliases.refuse(checked_name(name))
-        await services.models.get(name)
-        async with services.models.channel() as channel:
-            keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
-            return SnapshotDescription(**await request_snapshot(channel, keys, REQUEST, tag))
+        taken = await snapshot_of(services.models, services.aliases, checked_name(name), REQUEST, tag)
+        return SnapshotDescription(**taken)
 
 
 def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
@@ -166,10 +162,8 @@ def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettin
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
         if hyper is not None and not asked.replay_log:
             raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")
-        await services.aliases.refuse(name)
         plan = RestorePlan(name, asked.snapshot, asked.replay_log, hyper)
-        async with services.models.channel() as channel:
-            restored = await restore(channel, services.snapshots, plan)
+        restored = await restore_model(services.models, services.aliases, services.snapshots, plan)
         return RawReply(200, json.dumps(restored.to_json()).encode())
 
     return RawRoute(

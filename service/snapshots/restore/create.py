@@ -13,9 +13,10 @@ from redis.exceptions import ResponseError
 from model_core.learning.state import ModelState
 from service.errors import ModelExists, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
+from service.models.aliases import Aliases
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig
-from service.models.registry import new_meta
+from service.models.registry import Models, OpenModel, new_meta
 from service.models.replica import Replica, load_replica
 from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
 from service.snapshots.store.formats import check_family
@@ -69,6 +70,21 @@ async def _create(server: PatientChannel, creation: Callable[[Channel], Awaitabl
         raise StateUnavailable(
             f"{away.detail} Whether the model was created is not known; see the list of models."
         ) from away
+
+
+async def clone_model(
+    models: Models,
+    aliases: Aliases,
+    store: SnapshotStore,
+    source: str,
+    name: str,
+    changes: Mapping[str, Mapping[str, Any]],
+) -> OpenModel:
+    """Clone a model, as `clone` does, and open the clone. Raises ServiceError, InvalidInput."""
+    await aliases.refuse(source)
+    async with models.channel() as channel:
+        await clone(channel, store, source, name, changes)
+    return await models.get(name)
 
 
 async def clone(

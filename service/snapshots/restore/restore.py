@@ -18,8 +18,10 @@ from typing import Any
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
 from service.errors import LogIncomplete, RestoreConflict, StateUnavailable, UnknownModel
+from service.models.aliases import Aliases
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig, config_at_creation
+from service.models.registry import Models
 from service.models.replica import ModelGone, read_meta
 from service.snapshots.restore.create import create_filled
 from service.snapshots.restore.log_replay import MAX_ROUNDS, Replay
@@ -72,6 +74,15 @@ class Restored:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+async def restore_model(
+    models: Models, aliases: Aliases, store: SnapshotStore, plan: RestorePlan
+) -> Restored:
+    """Restore a snapshot, as `restore` does, unless the name is that of an alias. Raises ServiceError."""
+    await aliases.refuse(plan.model)
+    async with models.channel() as channel:
+        return await restore(channel, store, plan)
 
 
 async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> Restored:

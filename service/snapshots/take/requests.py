@@ -20,6 +20,9 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from service.errors import NoLearner, ServiceError, SnapshotFailed, StoreUnavailable
+from service.models.aliases import Aliases
+from service.models.registry import Models
+from service.models.replica import read_meta
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import ModelKeys
@@ -50,6 +53,17 @@ class SnapshotRequest:
     @classmethod
     def parse(cls, packed: bytes) -> SnapshotRequest:
         return cls(*json.loads(packed))
+
+
+async def snapshot_of(
+    models: Models, aliases: Aliases, name: str, reason: str, tag: str | None
+) -> dict[str, Any]:
+    """Have the learner of a model take a snapshot, as `request_snapshot` does. Raises ServiceError."""
+    await aliases.refuse(name)
+    await models.get(name)
+    async with models.channel() as channel:
+        keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
+        return await request_snapshot(channel, keys, reason, tag)
 
 
 async def request_snapshot(
