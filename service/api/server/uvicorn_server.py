@@ -37,11 +37,12 @@ class HttpServer(uvicorn.Server):
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen only now: a port that is bound before has been taken if another process listens there."""
-        try:
-            await super().startup(sockets)
-        except OSError as e:
-            log.error("cannot listen: %s", e.strerror)  # noqa: TRY400
+        """Listen only now: another process may have begun to listen on a port that was bound before. uvloop
+        does not report that.
+        """
+        await super().startup(sockets)
+        if self.started and not all(map(_listens, sockets or [])):
+            log.error("cannot listen: another process listens on this port")
             await self.lifespan.shutdown()
             sys.exit(1)
         if self.started:
@@ -50,6 +51,13 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stop()
         await super().shutdown(sockets)
+
+
+def _listens(listener: socket.socket) -> bool:
+    try:
+        return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:  # closed by the loop
+        return False
 
 
 log = logging.getLogger(__name__)

@@ -96,3 +96,23 @@ def test_the_unspecified_address_of_ipv6_is_that_of_ipv4_too(host: str, both: bo
         listener.listen()
         assert connects("::1", listener.getsockname()[1])
         assert connects("127.0.0.1", listener.getsockname()[1]) is both
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_during_the_start_is_named(tmp_path: Path, fresh_valkey: ServerProcess) -> None:
+    with listen("127.0.0.1", 0) as thief:
+        port = thief.getsockname()[1]
+        fresh_valkey.pause()
+        words = ("--port", str(port), "--redis-timeout-seconds", "600", "--lease-seconds", "2000")
+        with serving(tmp_path, *words, FTRL_REDIS_URL=fresh_valkey.url) as service:
+            wait_until(lambda: bound_sockets(service.process.pid) > 0, "the service has bound its port")
+            thief.listen()
+            fresh_valkey.resume()
+            assert service.wait() == 1
+            assert "cannot listen" in service.log
+            assert "Traceback" not in service.log
+
+
+def bound_sockets(pid: int) -> int:
+    """The number of sockets among the open files of a process."""
+    return sum(str(file.readlink()).startswith("socket:") for file in Path(f"/proc/{pid}/fd").iterdir())
