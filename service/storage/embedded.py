@@ -29,6 +29,7 @@ from redis.retry import Retry
 from service.runtime.files import lock, try_lock
 from service.settings.groups import EmbeddedServerSettings
 from service.storage.embedded_binary import SOCKET, EmbeddedServerError, spawn, start_failure
+from service.storage.records import MODELS, lease_key
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,12 @@ class EmbeddedServer:
         """The server's URL, once it has loaded its data. To be called once. Raises EmbeddedServerError."""
         self._prepare_home()
         with lock(self.home / "start.lock", fcntl.LOCK_EX):
+            others = self._has_users()
             users = lock(self.home / "users.lock", fcntl.LOCK_SH)
             try:
                 self._ensure_running()
+                if not others:
+                    self._free_leases()
             except BaseException:
                 users.close()
                 self._give_up()
@@ -106,6 +110,25 @@ class EmbeddedServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _has_users(self) -> bool:
+        """Return whether a process uses the server. With the start lock held, so that none begins to."""
+        free = try_lock(self.home / "users.lock")
+        if free is None:
+            return True
+        free.close()
+        return False
+
+    def _free_leases(self) -> None:
+        """Remove the leases of former learners: the next one need not await their expiry.
+
+        Only the learner of a killed supervisor, which does not hold the lock, may still be about to stop.
+        Then two learners work on a model for a moment, and the commit decides between them.
+        """
+        with self._client() as client:
+            names = client.smembers(MODELS)
+            if names:
+                client.delete(*map(lease_key, names))
 
     def _prepare_home(self) -> None:
         try:
