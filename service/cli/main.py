@@ -128,7 +128,9 @@ def _run(name: str) -> None:
         version()
         return
     from service.runtime.kernels import choose_kernel_cache
+    from service.runtime.memory import return_large_blocks
 
+    return_large_blocks()
     choose_kernel_cache()
     application(name)(prog_name="ftrl")
 

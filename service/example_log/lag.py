@@ -1,8 +1,7 @@
-"""The lag of a learner behind the log of its model: polled once a second, also while it learns nothing."""
+"""The lag of a learner behind its log, and its other work: polled, also while it learns nothing."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +9,15 @@ from dataclasses import dataclass
 from redis.exceptions import ResponseError
 
 from service.models.replica import ModelGone, read_meta
+from service.runtime.tasks import pause
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import ModelKeys
 from service.storage.scripts.log import Lag, read_lag
+from service.storage.streams import Streams
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
-
-LAG_POLL_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -41,16 +40,18 @@ class LogLag:
         return cls(lag.log_entries, backlog, entries, lag.oldest_ms / 1000)
 
 
-async def watch_log(topology: Topology, model: str, show: Callable[[LogLag], None]) -> None:
-    """Calls `show` with the lag until the model is deleted."""
-    channel = Channel(topology)
+async def watch_log(topology: Topology, model: str, show: Callable[[Lag], None]) -> None:
+    """Calls `show` with what was read, several times a second or, with many models, once, until the model is
+    deleted.
+    """
+    channel = Channel(topology, shared="polls")
     try:
         keys = None
         while True:
-            await asyncio.sleep(LAG_POLL_SECONDS)
+            await pause(topology.only(Streams).idle_seconds)
             try:
                 keys = keys or ModelKeys(model, (await read_meta(channel, model)).incarnation)
-                show(LogLag.of(await read_lag(channel, keys)))
+                show(await read_lag(channel, keys))
             except ModelGone:
                 return
             except (*CONNECTION_FAILURES, ResponseError) as failure:

@@ -222,7 +222,7 @@ class ExampleLog:
         settings: LogSettings,
         on_lost: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._channel = Channel(topology, follow=False)
+        self._channel = Channel(topology, follow=False, shared="requests")
         self._keys = keys
         self._settings = settings
         self._clock_offset_ms: float | None = None  # server's clock less our monotonic one

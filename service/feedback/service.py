@@ -62,11 +62,13 @@ class ModelFeedback:
         self._pending = pending = PendingStore(
             replica.keys, model.config.feedback, settings, replica.feedback
         )
-        self._channels = [Channel(topology) for _ in range(2)]
+        self._channels = [Channel(topology, shared="requests") for _ in range(2)]
         exposing, self._labelling = self._channels
         self._acknowledged = AcknowledgedEntries(replica.keys, partial(metrics.lost_examples, model.name))
         metrics.lost_examples(model.name, 0)  # from 0, or Prometheus would miss the first increase
-        self.predictions = Recorder(pending, Channel(topology), model, settings, health, metrics)
+        self.predictions = Recorder(
+            pending, Channel(topology, shared="requests"), model, settings, health, metrics
+        )
         self.expose = Coalescer[_Timed, list[Exposure]](
             lambda requests: _together(requests, lambda keys: pending.expose(exposing, keys)), MAX_PER_CALL
         )

@@ -25,21 +25,29 @@ MAX_PER_SWEEP = 500  # takes the server a few milliseconds
 
 
 async def sweep_pending(
-    topology: Topology, model: str, settings: LogSettings, show: Callable[[Swept, PendingStore], None]
+    topology: Topology,
+    model: str,
+    settings: LogSettings,
+    show: Callable[[Swept, PendingStore], None],
+    logged: asyncio.Event | None = None,
 ) -> None:
-    """Sweeps until the model is deleted; `show` is called with the result of each sweep. Raises
-    ContractMismatch.
+    """Sweeps until the model is deleted; `show` is called with the result of each sweep. After the first
+    sweep waits until `logged` is set, if it is given: that the model has logged predictions.
+
+    Raises ContractMismatch.
 
     Sweeping goes on while the server is nearly full: a sweep removes what it appends, and the learner trims
     the log. A full backlog stops it until the next second.
     """
-    channel = Channel(topology)
+    channel = Channel(topology, shared="polls")
     pending: PendingStore | None = None
     pause = SWEEP_SECONDS
     try:
         while True:
             await asyncio.sleep(pause)
             pause = SWEEP_SECONDS
+            if pending is not None and logged is not None:
+                await logged.wait()
             try:
                 pending = pending or await _open(channel, model, settings)
                 swept = await pending.sweep(channel, MAX_PER_SWEEP)

@@ -27,7 +27,7 @@ class UnknownIds:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._channel = Channel(topology)
+        self._channel = Channel(topology, shared="polls")
         self._unreported: dict[ModelKeys, int] = {}
 
     def add(self, model: OpenModel, statuses: Sequence[str]) -> None:

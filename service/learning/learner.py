@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from service.learning.commit import Committer, Work
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
-from service.models.replica import ModelGone, Replica, load_replica, stream_entries
+from service.models.replica import ModelGone, Replica, load_replica
 from service.runtime.tasks import cancel_all, first_to_end
 from service.settings.groups import LearningSettings
 from service.snapshots.restore.shortcut import shortcut_of
@@ -38,6 +37,8 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.health import ServerHealth
 from service.storage.records import LogEntry, lease_key
+from service.storage.scripts.log import Lag
+from service.storage.streams import Streams
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -73,19 +74,23 @@ class Learner:
         self._learning = LearningLoop(
             topology,
             self._mirror,
-            lambda: self._lease.held,
+            self._holds_lease,
             settings,
             health,
             metrics,
             self._evaluation,
             self._gate,
         )
+        self._logged = asyncio.Event()  # set if the model has logged predictions
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
 
     @property
     def leading(self) -> bool:
-        return self._committer is not None and self._lease.held
+        return self._committer is not None and self._holds_lease()
+
+    def _holds_lease(self) -> bool:
+        return time.monotonic() < self._lease.held_until
 
     @classmethod
     async def open(
@@ -119,10 +124,10 @@ class Learner:
             stack.push_async_callback(self._lease.release)
             maintaining = asyncio.create_task(self._lease.maintain(), name=f"lease of {self.model}")
             watching = asyncio.create_task(
-                watch_log(self._topology, self.model, self._show_lag), name=f"lag of {self.model}"
+                watch_log(self._topology, self.model, self._show_work), name=f"lag of {self.model}"
             )
             sweeping = asyncio.create_task(
-                sweep_pending(self._topology, self.model, self._settings, self._show_pending),
+                sweep_pending(self._topology, self.model, self._settings, self._show_pending, self._logged),
                 name=f"sweeper of {self.model}",
             )
             stack.push_async_callback(cancel_all, [maintaining, watching, sweeping])
@@ -145,10 +150,10 @@ class Learner:
                 await backoff.pause()
 
     async def _step(self) -> None:
-        if not self._lease.held:
+        if not self._holds_lease():
             self._committer = self._blocked = None
             self._evaluation.moved_to(None)
-            await self._mirror.advance(self._mirror.block_ms)
+            await self._mirror.advance(self._mirror.idle_seconds)
         elif self._committer is None:
             await self._take_over()
         else:
@@ -201,13 +206,18 @@ class Learner:
 
     async def _block(self, blocked: LogBlocked) -> None:
         """Stop learning, unless the server has moved: after losing data it may be behind this learner."""
-        if not await self._moved(None):
+        if not await self._moved():
             self._blocked = blocked
             log.error("learner of %s stopped at %s; see `ftrl log skip`", self.model, blocked)
 
-    def _show_lag(self, lag: LogLag) -> None:
+    def _show_work(self, found: Lag) -> None:
+        self._snapshots.requested = found.snapshot_requests
+        if found.feedback:
+            self._logged.set()
+        else:
+            self._logged.clear()
         if self.leading:
-            self._metrics.lag(self.model, lag)
+            self._metrics.lag(self.model, LogLag.of(found))
 
     def _show_pending(self, swept: Swept, store: PendingStore) -> None:
         if self.leading:
@@ -217,12 +227,12 @@ class Learner:
 
     async def _await_change(self) -> None:
         """Read the log again once anything has moved the model: a skip, a restore or another learner."""
-        if await self._moved(self._mirror.block_ms):
+        if await self._moved(self._mirror.idle_seconds):
             self._blocked = None
 
-    async def _moved(self, block_ms: int | None) -> bool:
+    async def _moved(self, seconds: float = 0.0) -> bool:
         before = self._mirror.replica.token
-        await self._mirror.advance(block_ms)
+        await self._mirror.advance(seconds)
         return self._mirror.replica.token != before
 
 
@@ -246,8 +256,9 @@ class LearningLoop:
         self.settled = False
         self._checked_connection = 0  # the number of the connection over which the whole log was checked
         self._was_refused = False
-        self._channel = Channel(topology)
+        self._channel = Channel(topology, shared="learning")
         self._mirror = mirror
+        self._log = topology.only(Streams).follow(mirror.replica.keys.log, mirror.model, ENTRIES_A_READ)
         self._leads = leads
         self._settings = settings
         self._health = health
@@ -303,21 +314,17 @@ class LearningLoop:
             opened = channel.opened
             await drop_repeated(channel, replica.keys, retention)
             self._checked_connection = opened
+            self._log.pause()  # it may have read what was removed
         elif self._was_refused:
             await drop_repeated(channel, replica.keys, retention, replica.applied)
+            self._log.pause()
         self._was_refused = False
 
     async def _read_log(self) -> deque[LogEntry]:
-        replica = self._mirror.replica
-        streams = await self._channel.call(
-            *("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", self._block_ms()),
-            *("STREAMS", replica.keys.log, str(replica.applied)),
-        )
-        return deque(LogEntry.parse(entry, fields) for entry, fields in stream_entries(streams))
-
-    def _block_ms(self) -> int:
-        """Block until there is something to publish at most; 0 would block without limit."""
-        return max(1, min(self._mirror.block_ms, math.ceil(1000 * self._evaluation.seconds_until_due())))
+        """Wait until there is something to publish at most."""
+        seconds = min(self._mirror.idle_seconds, self._evaluation.seconds_until_due())
+        entries = await self._log.read(self._channel, self._mirror.replica.applied, seconds)
+        return deque(LogEntry.parse(entry, fields) for entry, fields in entries)
 
     async def _idle(self, committer: Committer) -> None:
         await self._mirror.advance()
@@ -362,6 +369,7 @@ class LearningLoop:
         return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
 
     async def close(self) -> None:
+        self._log.close()
         await self._channel.close()
 
 

@@ -4,13 +4,13 @@ learner is right.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
 
 from redis.exceptions import ResponseError
 
+from service.runtime.tasks import pause
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.scripts.lease import release, take
@@ -23,24 +23,21 @@ class Lease:
     """A key in Redis with an expiry, acquired and then renewed every third of its lifetime by `maintain`."""
 
     def __init__(self, topology: Topology, key: str, seconds: float) -> None:
-        self._channel = Channel(topology)
+        self._channel = Channel(topology, shared="polls")
         self._key = key
         self._seconds = seconds
         self._holder = secrets.token_hex(8)
-        self._held_until = 0.0
-
-    @property
-    def held(self) -> bool:
-        """Whether the lease is valid by this process's clock, counted from before the request was sent: it
+        self.held_until = 0.0
+        """The time (time.monotonic()) until which it is valid, counted from before the request was sent: it
         never lasts longer here than on the server.
         """
-        return time.monotonic() < self._held_until
 
     async def maintain(self) -> None:
         """Acquire the lease as soon as it is free, and renew it; never returns."""
         while True:
             await self._acquire()
-            await asyncio.sleep(self._seconds / 3 if self.held else min(self._seconds / 10, 0.25))
+            held = time.monotonic() < self.held_until
+            await pause(self._seconds / 3 if held else min(self._seconds / 10, 0.25))
 
     async def _acquire(self) -> None:
         sent = time.monotonic()
@@ -49,10 +46,10 @@ class Lease:
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.debug("lease %s not renewed: %s", self._key, failure)
             return
-        self._held_until = sent + self._seconds if taken else 0.0
+        self.held_until = sent + self._seconds if taken else 0.0
 
     async def release(self) -> None:
-        self._held_until = 0.0
+        self.held_until = 0.0
         try:
             await release(self._channel, self._key, self._holder)
         except (*CONNECTION_FAILURES, ResponseError) as failure:

@@ -16,11 +16,13 @@ import numpy.typing as npt
 from redis.exceptions import ResponseError
 
 from service.models.replica import (
+    COMMITS_A_READ,
     FellBehind,
     ModelGone,
     Replica,
     Shortcut,
     load_replica,
+    parsed,
     read_commits,
     refresh_feedback,
     token_now,
@@ -30,6 +32,7 @@ from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.records import LOG_START, Commit, LogId
 from service.storage.scripts.log import Found, LoggedExample, find_examples
+from service.storage.streams import Streams
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -145,10 +148,11 @@ class Mirror:
         self.replica = replica
         self.loads = 1
         self._topology = topology
+        self._streams = topology.only(Streams)
+        self._commits = self._streams.follow(replica.keys.commits, self.model, COMMITS_A_READ)
         self._searches = Coalescer[list[LoggedExample], list[Found]](
             self._find_together, MAX_EXAMPLES_PER_SEARCH
         )
-        self.block_ms = max(1, round(channel.block_seconds * 1000))
         self._observers: list[Observer] = []
         self._heard = time.monotonic()
         self._polled = 0.0
@@ -156,7 +160,7 @@ class Mirror:
     @classmethod
     async def open(cls, topology: Topology, model: str, shortcut: Shortcut | None = None) -> Mirror:
         """Loads the model. Raises ModelGone, ContractMismatch, and what Channel.call raises."""
-        channel = Channel(topology)
+        channel = Channel(topology, shared="learning")
         try:
             return cls(topology, channel, await load_replica(channel, model, shortcut))
         except BaseException:
@@ -168,7 +172,12 @@ class Mirror:
 
     @property
     def source(self) -> Source:
-        return Source(self.channel.opened, self.loads)
+        return Source(self.channel.opened + self._commits.opened, self.loads)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long to wait for commits or log entries at a time."""
+        return self._streams.idle_seconds
 
     @property
     def age_seconds(self) -> float:
@@ -194,18 +203,18 @@ class Mirror:
         backoff = Backoff()
         while True:
             try:
-                await self.advance(self.block_ms)
+                await self.advance(self.idle_seconds)
                 backoff.reset()
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.debug("mirror of %s waits for Redis: %s", self.model, failure)
                 await backoff.pause()
 
-    async def advance(self, block_ms: int | None = None) -> None:
-        """Applies the commits that there are, waiting up to `block_ms` for the first. Loads again if they do
+    async def advance(self, seconds: float = 0.0) -> None:
+        """Applies the commits that there are, waiting about `seconds` for the first. Loads again if they do
         not follow on the replica, or if there is none although the server's token has changed.
         """
         try:
-            commits = await read_commits(self.channel, self.replica, block_ms)
+            commits = await self._next_commits(seconds)
             if not commits and await self._poll() != self.replica.token:
                 # Either one came after the read, or the server went back to an earlier state.
                 commits = await read_commits(self.channel, self.replica)
@@ -224,6 +233,12 @@ class Mirror:
             )
             await self.load()
         self.heard()
+
+    async def _next_commits(self, seconds: float) -> list[tuple[LogId, Commit]]:
+        if not seconds:
+            self._commits.pause()  # as long as its user does not wait for commits
+            return []
+        return parsed(await self._commits.read(self.channel, self.replica.position, seconds))
 
     async def refresh(self) -> None:
         """Takes over changes of `feedback`, unless that was done less than FEEDBACK_POLL_SECONDS ago. Raises
@@ -266,5 +281,6 @@ class Mirror:
         self._heard = time.monotonic()
 
     async def close(self) -> None:
+        self._commits.close()
         await self._searches.close()
         await self.channel.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from service.storage.records import (
     rows_of,
 )
 from service.storage.scripts.models import read_head
+from service.storage.streams import Entry, read_stream
 
 COMMITS_A_READ = 16
 FIELDS_A_SCAN = 5_000
@@ -120,16 +120,14 @@ async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None =
         return replica
 
 
-async def read_commits(
-    channel: Channel, replica: Replica, block_ms: int | None = None
-) -> list[tuple[LogId, Commit]]:
-    """The commits after the replica's position, at most COMMITS_A_READ, waiting up to `block_ms` for the
-    first.
-    """
-    block = () if block_ms is None else ("BLOCK", block_ms)
-    place = ("STREAMS", replica.keys.commits, str(replica.position))
-    streams = await channel.call("XREAD", "COUNT", COMMITS_A_READ, *block, *place)
-    return [(LogId.parse(entry_id), Commit.parse(fields)) for entry_id, fields in stream_entries(streams)]
+async def read_commits(channel: Channel, replica: Replica) -> list[tuple[LogId, Commit]]:
+    """The commits after the replica's position, at most COMMITS_A_READ."""
+    return parsed(await read_stream(channel, replica.keys.commits, replica.position, COMMITS_A_READ))
+
+
+def parsed(entries: Iterable[Entry]) -> list[tuple[LogId, Commit]]:
+    """The commits in entries of the commits stream, each with its position."""
+    return [(LogId.parse(entry_id), Commit.parse(fields)) for entry_id, fields in entries]
 
 
 async def token_now(channel: Channel, keys: ModelKeys) -> bytes:
@@ -205,8 +203,3 @@ def _meta(model: str, flat: list[bytes]) -> Meta:
     if not flat:
         raise ModelGone(model)
     return Meta.parse(mapping_of(flat))
-
-
-def stream_entries(streams: Any) -> Iterator[tuple[bytes, list[bytes]]]:
-    for _, entries in streams or ():
-        yield from entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+MOMENTS_A_SECOND = 20
 
 Result = TypeVar("Result")
 
@@ -36,12 +38,26 @@ def _same_name(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return asyncio.create_task(work, name=starting.get_name() if starting else None)
 
 
+async def pause(seconds: float) -> None:
+    """Sleeps about so long, until a moment at which other such pauses end, too: tasks of many models that
+    work at the same moment share the system calls of a connection.
+    """
+    now = asyncio.get_running_loop().time()
+    await asyncio.sleep(max(0.0, math.floor((now + seconds) * MOMENTS_A_SECOND) / MOMENTS_A_SECOND - now))
+
+
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels the tasks and returns when all have ended, with or without a failure."""
     known = list(tasks)
     for task in known:
         task.cancel()
     await asyncio.gather(*known, return_exceptions=True)
+
+
+def retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Marks a failure as seen: every caller that waits for it raises it, and there may be none left."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def first_to_end(work: Coroutine[Any, Any, None], *companions: asyncio.Task[Any]) -> None:

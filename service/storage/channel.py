@@ -1,4 +1,4 @@
-"""One connection to Redis that reopens itself: all communication with the server goes through it.
+"""Connections to Redis that reopen themselves: all communication with the server goes through them.
 
 Why the service does not use redis-py for the exchange too: by streams it takes twice the processor time,
 measured as 43 us against 20 us for a script with 7 predictions. `Wire` takes over the socket instead, as a
@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
@@ -32,6 +33,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from service.runtime.tasks import cancel_all, retrieve_exception
 from service.settings.groups import RedisSettings
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.topology import Node, Topology, connect, redirection_target
@@ -39,11 +41,19 @@ from service.storage.topology import Node, Topology, connect, redirection_target
 _MORE = object()  # the reply is incomplete so far
 
 
-class Wire(asyncio.Protocol):
-    """One command and its reply at a time, over a connection that redis-py has opened and logged in.
+class _Exchange(NamedTuple):
+    """A command that was sent: the future of its reply, and until when (the loop's time) that may take."""
 
-    Exchanges must not overlap. After a failure or a cancelled exchange only `close` may be called: a reply
-    that is still on its way would answer the next command.
+    answered: asyncio.Future[Any]
+    due: float
+    seconds: float
+
+
+class Wire(asyncio.Protocol):
+    """Commands and their replies over a connection that redis-py has opened and logged in.
+
+    Exchanges may overlap: the server replies in the order of the commands. After a failure only `close` may
+    be called. A reply whose caller has left is read and dropped.
     """
 
     def __init__(self, connection: AbstractConnection) -> None:
@@ -59,29 +69,35 @@ class Wire(asyncio.Protocol):
         self._replies = hiredis.Reader(
             protocolError=InvalidResponse, replyError=parser.parse_error, notEnoughData=_MORE
         )
-        self._answered: asyncio.Future[Any] | None = None
+        self._exchanges: deque[_Exchange] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._transport.set_protocol(self)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._exchanges
 
     async def exchange(self, packed: bytes, seconds: float) -> Any:
         """Sends a packed command and returns its reply.
 
-        Raises the exception of an error reply, RedisConnectionError, and RedisTimeoutError after `seconds`.
+        Raises the exception of an error reply, NotSent on a connection that has ended, RedisConnectionError,
+        and RedisTimeoutError after `seconds`, which ends the connection.
         """
-        assert self._answered is None or self._answered.done(), "exchanges do not overlap"
-        answered = self._answered = self._loop.create_future()
-        late = self._loop.call_later(seconds, self._give_up, seconds)
+        if not self.is_open:
+            raise NotSent("the connection has ended")
+        exchange = _Exchange(self._loop.create_future(), self._loop.time() + seconds, seconds)
+        self._exchanges.append(exchange)
+        if self._timer is None:
+            self._timer = self._loop.call_at(exchange.due, self._give_up)
         self._transport.write(packed)
-        try:
-            reply = await answered
-        finally:
-            late.cancel()
+        reply = await exchange.answered
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     async def close(self) -> None:
         """Drops what has not been sent yet."""
-        self.is_open = False
+        self._end("the connection was closed")
         self._transport.abort()
         await self.connection.disconnect(nowait=True)
         await asyncio.sleep(0)  # the socket is closed on the loop's next turn
@@ -89,24 +105,96 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._replies.feed(data)
-            reply = self._replies.gets()
+            while (reply := self._replies.gets()) is not _MORE:
+                self._answer(reply)
         except InvalidResponse as failure:
-            self._end(RedisConnectionError(f"no reply in the protocol of Redis: {failure}"))
-            return
-        if reply is not _MORE and self._answered is not None and not self._answered.done():
-            self._answered.set_result(reply)
+            self._end(f"no reply in the protocol of Redis: {failure}")
 
     def connection_lost(self, failure: Exception | None) -> None:
-        self._end(RedisConnectionError(f"the connection ended: {failure or 'closed by the server'}"))
+        self._end(f"the connection ended: {failure or 'closed by the server'}")
 
-    def _give_up(self, seconds: float) -> None:
-        self._end(RedisTimeoutError(f"no answer within {seconds:g} s"))
+    def _answer(self, reply: Any) -> None:
+        if self._exchanges:
+            answered = self._exchanges.popleft().answered
+            if not answered.done():
+                answered.set_result(reply)
 
-    def _end(self, failure: Exception) -> None:
+    def _give_up(self) -> None:
+        """One timer serves all exchanges: the earliest is due first, and most are answered before."""
+        self._timer = None
+        if not self._exchanges:
+            return
+        oldest = self._exchanges[0]
+        if self._loop.time() >= oldest.due:
+            self._end(f"no answer within {oldest.seconds:g} s", RedisTimeoutError)
+        else:
+            self._timer = self._loop.call_at(oldest.due, self._give_up)
+
+    def _end(self, reason: str, kind: type[RedisError] = RedisConnectionError) -> None:
         self.is_open = False
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(failure)
-            self._answered.exception()  # a caller that was cancelled meanwhile does not retrieve it
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._exchanges:
+            answered = self._exchanges.popleft().answered
+            if not answered.done():
+                answered.set_exception(kind(reason))
+                answered.exception()  # a caller that was cancelled meanwhile does not retrieve it
+
+
+Purpose = Literal["requests", "learning", "polls"]
+"""Uses of shared connections. Short polls, such as a lease's renewal, do not queue behind large commits or
+appends.
+"""
+
+
+class SharedWires:
+    """The open connections that the channels of a process share: one for each server and purpose."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._wires: dict[tuple[Node | None, Purpose], Wire] = {}
+        self._opening: dict[tuple[Node | None, Purpose], asyncio.Task[Wire]] = {}
+
+    async def wire(self, node: Node | None, purpose: Purpose) -> Wire:
+        """Opens it if none is open; callers that come meanwhile get the same one. Raises NotSent."""
+        key = (node, purpose)
+        wire = self._wires.get(key)
+        if wire is not None and wire.is_open:
+            return wire
+        if key not in self._opening:
+            self._opening[key] = asyncio.create_task(self._open(node, purpose), name="connection to Redis")
+            self._opening[key].add_done_callback(retrieve_exception)
+        return await asyncio.shield(self._opening[key])
+
+    async def _open(self, node: Node | None, purpose: Purpose) -> Wire:
+        key = (node, purpose)
+        try:
+            if ended := self._wires.pop(key, None):
+                await ended.close()
+            self._wires[key] = await open_wire(self._topology, node)
+            return self._wires[key]
+        finally:
+            del self._opening[key]
+
+    async def close(self) -> None:
+        await cancel_all(self._opening.values())
+        while self._wires:
+            await self._wires.popitem()[1].close()
+
+
+async def open_wire(topology: Topology, node: Node | None) -> Wire:
+    """Opens a connection, by default to where `Topology.open` leads. Raises NotSent."""
+    try:
+        async with asyncio.timeout(topology.timeout):
+            wire = Wire(await topology.open(node))
+    except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
+        topology.limit.note(failure)
+        raise NotSent(str(failure) or f"no connection within {topology.timeout:g} s") from failure
+    if not wire.is_open:
+        await wire.close()
+        raise NotSent("the connection was closed by the server as soon as it was made")
+    return wire
 
 
 MAX_REDIRECTIONS = 5
@@ -128,25 +216,36 @@ _ASKING = hiredis.pack_command(("ASKING",))
 
 
 class Channel:
-    """One connection with one owner: opened by the first call, closed after any failure and reopened by the
-    next call. Where a cluster redirects a call to another node (MOVED), it connects to that node and stays.
+    """A connection that is opened by the first call, closed after any failure, and reopened by the next call.
+    Where a cluster redirects a call to another node (MOVED), it connects to that node and stays.
 
     Unlike a client with a pool it knows whether a command can have reached the server, and it costs less
-    per call. Calls must not overlap. Each may take as long as connecting may.
+    per call. Each call may take as long as connecting may.
 
     `node` pins it to one server. Without `follow`, a call that another server has to answer raises NotSent,
     and once the keys are there the next call goes there: for calls that depend on more than the keys that
     they name.
+
+    Without `shared` the connection is its own, and calls must not overlap. With it, all channels of the
+    process that share for that purpose use one connection: for calls that do not block, which may overlap.
     """
 
-    def __init__(self, topology: Topology, node: Node | None = None, *, follow: bool = True) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        node: Node | None = None,
+        *,
+        follow: bool = True,
+        shared: Purpose | None = None,
+    ) -> None:
         self._topology = topology
         self._timeout = topology.timeout
         self._node = node
         self._follow = follow
+        self._shared = shared
         self._wire: Wire | None = None
         self.opened = 0
-        """How many connections have been opened: a new one may lead to another server."""
+        """How many connections it has had: a new one may lead to another server."""
 
     @property
     def block_seconds(self) -> float:
@@ -173,6 +272,7 @@ class Channel:
             wire = self._wire
             if wire is None or not wire.is_open:
                 wire = await self._open(self._node)
+            assert wire.is_idle or self._shared, "calls do not overlap"
             try:
                 return await self._exchange(wire, packed)
             except MovedError as moved:
@@ -186,53 +286,49 @@ class Channel:
     async def _exchange(self, wire: Wire, packed: bytes) -> Any:
         try:
             return await wire.exchange(packed, self._timeout)
-        except (ReadOnlyError, ClusterDownError, *CONNECTION_FAILURES):
+        except (ReadOnlyError, ClusterDownError, *CONNECTION_FAILURES) as failure:
+            self._topology.limit.note(failure)  # the first reply may be that refusal
             # No server, or no longer the master: the next call finds the current one.
             self._topology.avoid(wire.connection)
-            await self.close()
+            await wire.close()
             raise
         except ResponseError:
             raise
-        except BaseException:  # when cancelled: a reply left unread would answer the next call
-            await self.close()
+        except BaseException:  # when cancelled
+            if not self._shared:  # the reply may never come, as of a call that blocks
+                await wire.close()
             raise
 
     async def _go_to(self, node: Node) -> None:
-        await self.close()
         await self._open(node)
         if not self._follow:
             raise NotSent(f"these keys are at {node.host}:{node.port}")
 
     async def _ask(self, node: Node, packed: bytes) -> Any:
-        """Sends one command for a key that is being moved to another node over a connection of its own, since
-        the other keys are still here.
+        """Sends one command for a key that is being moved to another node over a connection for that alone,
+        since the other keys are still here.
         """
-        here, self._wire = self._wire, None
+        wire = await open_wire(self._topology, node)
+        self.opened += 1
         try:
-            wire = await self._open(node)
             await self._exchange(wire, _ASKING)
             return await self._exchange(wire, packed)
         finally:
-            await self.close()
-            self._wire = here
+            await wire.close()
 
     async def _open(self, node: Node | None) -> Wire:
         await self.close()
-        try:
-            async with asyncio.timeout(self._timeout):
-                wire = Wire(await self._topology.open(node))
-        except (RedisError, OSError) as failure:  # OSError has TimeoutError among its kinds
-            raise NotSent(str(failure) or f"no connection within {self._timeout:g} s") from failure
-        if not wire.is_open:
-            await wire.close()
-            raise NotSent("the connection was closed by the server as soon as it was made")
-        self._wire = wire
+        if self._shared:
+            self._wire = await self._topology.only(SharedWires).wire(node, self._shared)
+        else:
+            self._wire = await open_wire(self._topology, node)
         self.opened += 1
-        return wire
+        return self._wire
 
     async def close(self) -> None:
+        """Closes the connection, unless others share it."""
         wire, self._wire = self._wire, None
-        if wire is not None:
+        if wire is not None and not self._shared:
             await wire.close()
 
 

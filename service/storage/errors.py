@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
@@ -105,6 +106,41 @@ class Backoff:
 
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
+
+_LIMITS = {
+    "max number of clients": "Redis refuses connections: it has as many as its maxclients allows.",
+    "Too many open files": "This process may open no more connections: raise its limit of open files.",
+}
+LIMIT_SECONDS = 10.0
+LOG_LIMIT_EVERY_SECONDS = 60.0
+
+
+class ConnectionLimit:
+    """Connections that could not be opened because a limit was reached. Models that lack one may not be
+    learned, although the server answers others.
+    """
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._reason = ""
+        self._last = -math.inf
+        self._logged = -math.inf
+
+    @property
+    def reason(self) -> str:
+        """What refused one within the last LIMIT_SECONDS; empty for nothing."""
+        return self._reason if time.monotonic() < self._last + LIMIT_SECONDS else ""
+
+    def note(self, failure: Exception) -> None:
+        """Counts and logs the failure, if it is that of a limit."""
+        for text, reason in _LIMITS.items():
+            if text in str(failure):
+                self.refused += 1
+                self._reason, self._last = reason, time.monotonic()
+                if self._last >= self._logged + LOG_LIMIT_EVERY_SECONDS:
+                    self._logged = self._last
+                    log.error("%s", reason)
+
 
 Reply = TypeVar("Reply")
 

@@ -66,6 +66,16 @@ class ServerHealth:
         return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
 
     @property
+    def connections_refused(self) -> int:
+        """How many connections could not be opened because a limit was reached."""
+        return self._topology.limit.refused
+
+    @property
+    def connection_limit(self) -> str:
+        """The limit of connections that was reached just now; empty for none."""
+        return self._topology.limit.reason
+
+    @property
     def may_evict(self) -> bool:
         return self.limit_bytes > 0 and self.policy not in ("noeviction", "")
 

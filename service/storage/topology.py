@@ -1,14 +1,15 @@
 """Destinations of the connections to one Redis: one server, the master that Sentinels name, or a cluster.
 
-redis-py opens each connection and logs in; its pools are not used, since every `Channel` has a connection of
-its own.
+redis-py opens each connection and logs in; its pools are not used, since a `Channel` has a connection of its
+own or shares one without waiting for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
@@ -18,8 +19,10 @@ from redis.exceptions import AskError, InvalidResponse, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from service.runtime.tasks import retrieve_exception
 from service.settings.groups import RedisSettings
 from service.settings.redis_address import RedisAddress
+from service.storage.errors import ConnectionLimit
 
 
 class Node(NamedTuple):
@@ -29,15 +32,34 @@ class Node(NamedTuple):
     port: int
 
 
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Belonging = TypeVar("Belonging", bound=Closable)
+
+
 class Topology:
     """A single server, looked up by name (DNS) for each connection; the base of the other kinds.
 
-    `options` are those of redis-py's connection.
+    `options` are those of redis-py's connection. `one_slot_a_call`: the keys of a command must be of one
+    model.
     """
+
+    one_slot_a_call = False
 
     def __init__(self, connection_class: type[AbstractConnection] = Connection, **options: Any) -> None:
         self._connection_class = connection_class
         self._options = options
+        self.limit = ConnectionLimit()
+        self._belongings: dict[Callable[[Topology], Any], Any] = {}
+
+    def only(self, kind: Callable[[Topology], Belonging]) -> Belonging:
+        """The one object of that kind which all that use this topology share; closed with it."""
+        if kind not in self._belongings:
+            self._belongings[kind] = kind(self)
+        belonging: Belonging = self._belongings[kind]
+        return belonging
 
     @property
     def timeout(self) -> float:
@@ -69,7 +91,9 @@ class Topology:
         """Prefers other servers for the next connection, after this one has failed."""
 
     async def close(self) -> None:
-        """Closes what the topology itself holds open; channels are closed by their owners."""
+        """Closes what its users share; other channels are closed by their owners."""
+        while self._belongings:
+            await self._belongings.popitem()[1].close()
 
     async def _find_masters(self) -> list[Node | None]:
         return [None]
@@ -103,18 +127,21 @@ class SentinelTopology(Topology):
             self._discovery = asyncio.create_task(
                 self._sentinel.discover_master(self._service), name="discovery of the master"
             )
-            self._discovery.add_done_callback(_retrieve_exception)
+            self._discovery.add_done_callback(retrieve_exception)
         return await asyncio.shield(self._discovery)
 
     async def close(self) -> None:
         if self._discovery is not None:
             self._discovery.cancel()
             await asyncio.gather(self._discovery, return_exceptions=True)
+        await super().close()
         await self._sentinel.aclose()
 
 
 class ClusterTopology(Topology):
     """Any node of a cluster: it answers for its own keys, and redirects (MOVED) for the others."""
+
+    one_slot_a_call = True
 
     def __init__(self, nodes: list[Node], **options: Any) -> None:
         super().__init__(**options)
@@ -171,12 +198,6 @@ def _node(entry: list[Any], connection: AbstractConnection) -> Node:
 
 def _node_of(connection: AbstractConnection) -> Node:
     return Node(connection.host, connection.port)  # type: ignore[attr-defined]  # a cluster is on TCP
-
-
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Marks a failure as seen: every caller that waits for it raises it, and there may be none left."""
-    if not task.cancelled():
-        task.exception()
 
 
 def connect(settings: RedisSettings, url: str) -> Topology:

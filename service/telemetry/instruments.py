@@ -271,6 +271,9 @@ class Instruments:
         self.redis_persistence_ok = self._gauge(
             "ftrl_redis_persistence_ok", "0 while its last write to disk failed.", mode=WORST_LOW
         )
+        self.redis_refused = self._counter(
+            "ftrl_redis_connections_refused", "Connections to Redis that a limit (maxclients, files) refused."
+        )
         self.redis_shedding = self._gauge(
             "ftrl_redis_shedding", "1 while new examples are refused for want of memory.", mode=WORST_HIGH
         )

@@ -175,6 +175,7 @@ class Metrics(QualityMetrics):
         self._loads: dict[str, int] = {}
         self._fates: dict[str, dict[str, int]] = {}
         self._collected = [(0, 0)] * 3
+        self._refused = 0
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
     def refresh_with(self, refresher: Callable[[], None]) -> None:
@@ -258,6 +259,11 @@ class Metrics(QualityMetrics):
             self._drop(self.mirror_age_seconds, WORST_HIGH, model)
             self._drop(self.mirror_rounds, WORST_LOW, model)
             self._drop(self.mixed_names, WORST_HIGH, model)
+
+    def refused_connections(self, total: int) -> None:
+        """Count the connections to Redis that were refused so far."""
+        self.redis_refused.inc(total - self._refused)
+        self._refused = total
 
     def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
         self._show(self.learner_active, leading, model)

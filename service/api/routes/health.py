@@ -65,18 +65,21 @@ def readiness(services: Services, settings: ModelSettings) -> Readiness:
         reasons.append("Redis does not answer.")
     if health.shedding:
         reasons.append("Redis is nearly full; examples are refused.")
+    if health.connection_limit:
+        reasons.append(health.connection_limit)
     if health.may_evict:
         reasons.append(f"Redis may evict models (maxmemory-policy {health.policy}).")
     if health.persists is False:
         reasons.append("Redis persists nothing; a restart of it loses every model.")
     if services.phase.stopping:
         reasons.append("This process is stopping.")
+    updates = health.up and not health.shedding and not health.connection_limit
     serving = services.phase.prepared and not services.phase.stopping
     fresh = health.up if age is None else age <= settings.stale_after_seconds
     return Readiness(
         predict=("fresh" if fresh else "stale") if serving else "unavailable",
         mirror_age_seconds=age,
-        update="available" if serving and health.up and not health.shedding else "unavailable",
+        update="available" if serving and updates else "unavailable",
         reasons=reasons,
     )
 
@@ -94,6 +97,7 @@ def refresh_health(services: Services, settings: ModelSettings, metrics: Metrics
     metrics.redis_persists.set(health.persists is not False)
     metrics.redis_persistence_ok.set(health.persistence_ok)
     metrics.redis_shedding.set(health.shedding)
+    metrics.refused_connections(health.connections_refused)
     opened = services.models.opened()
     metrics.retain_mirrors(model.name for model in opened)
     for model in opened:

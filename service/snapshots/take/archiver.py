@@ -45,7 +45,7 @@ class LogArchiver:
         self._settings = settings
         self._store = store
         self._metrics = metrics
-        self._channel = Channel(topology)
+        self._channel = Channel(topology, shared="learning")
         self._work: asyncio.Task[None] | None = None
         self._due = 0.0
         self._cleanup_due = 0.0

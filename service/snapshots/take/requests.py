@@ -123,7 +123,7 @@ class RequestQueue:
     """The learner's view of the list: pending requests, and replies that are not yet delivered."""
 
     def __init__(self, topology: Topology) -> None:
-        self._replies = Channel(topology)
+        self._replies = Channel(topology, shared="polls")
         self._pending: list[SnapshotRequest] = []
         self._in_hand: set[str] = set()  # ids of requests that are being answered, or were
         self._undelivered: dict[str, dict[str, Any]] = {}  # replies by the ids of their requests
@@ -141,6 +141,11 @@ class RequestQueue:
         for request in stored:
             if request.id in self._undelivered:
                 await self._deliver(channel, keys, request, self._undelivered.pop(request.id))
+
+    @property
+    def any(self) -> bool:
+        """Whether there were requests or undelivered replies at the last refresh."""
+        return bool(self._pending or self._in_hand or self._undelivered)
 
     @property
     def reason(self) -> str:

@@ -47,14 +47,16 @@ class Snapshotter:
         self._model = model
         self._store = store
         self._metrics = metrics
-        self._channel = Channel(topology)
+        self._channel = Channel(topology, shared="polls")
         self._schedule = Schedule(settings)
         self._requests = RequestQueue(topology)
         self._writer = Writer(model, settings, store, metrics, self._schedule, self._requests)
         self._lookup: asyncio.Task[None] | None = None
-        self._lookup_channel = Channel(topology)
+        self._lookup_channel = Channel(topology, shared="polls")
         self._generation = 0
         self._polled = 0.0
+        self.requested = 0
+        """The requests that are in Redis, as was last seen."""
 
     def lead(self, replica: Replica) -> None:
         """Begin to lead. The schedule continues the previous learner's, once its newest snapshot is found."""
@@ -77,7 +79,8 @@ class Snapshotter:
         if replica.generation != self._generation:
             self._generation = replica.generation
             self._metrics.restores.labels(self._model).inc()
-        await self._requests.refresh(self._channel, replica.keys)
+        if self.requested or self._requests.any:
+            await self._requests.refresh(self._channel, replica.keys)
         if self._writer.busy:
             return
         if reason := self._requests.reason:

@@ -1,11 +1,12 @@
--- Reads how far the learner is behind the log.
--- KEYS: 1 meta, 2 log
+-- Reads how far the learner is behind the log, and whether there is other work for it.
+-- KEYS: 1 meta, 2 log, 3 index of pending predictions, 4 snapshot requests
 -- ARGV: none
 -- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
---           or -1, age in milliseconds of the oldest entry that is not learned, or 0}
+--           or -1, age in milliseconds of the oldest entry that is not learned, or 0,
+--           1 where any prediction was ever logged or else 0, requests for a snapshot}
 local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number')
 if not meta[1] then
-  return {0, 0, 0, -1, 0}
+  return {0, 0, 0, -1, 0, 0, 0}
 end
 local function next_after(id)
   return redis.call('XRANGE', KEYS[2], id, '+', 'COUNT', 1)[1]
@@ -19,4 +20,7 @@ if waiting then
   local time = redis.call('TIME')
   milliseconds = time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(string.match(waiting[1], '%d+'))
 end
-return {redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds)}
+return {
+  redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds),
+  redis.call('EXISTS', KEYS[3]), redis.call('LLEN', KEYS[4])
+}

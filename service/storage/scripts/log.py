@@ -57,7 +57,7 @@ class Found(Enum):
 
 class Lag(NamedTuple):
     """`first_number`: the dense number of the log's first example, -1 if unknown. `oldest_ms`: the age of the
-    oldest entry that is not learned, 0 if there is none.
+    oldest entry that is not learned, 0 if there is none. `feedback`: whether predictions were ever logged.
     """
 
     log_entries: int
@@ -65,6 +65,8 @@ class Lag(NamedTuple):
     applied: int
     first_number: int
     oldest_ms: int
+    feedback: int
+    snapshot_requests: int
 
 
 async def append_examples(
@@ -101,7 +103,7 @@ async def append_examples(
 
 
 async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
-    return Lag(*await _LAG(channel, (keys.meta, keys.log)))
+    return Lag(*await _LAG(channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests)))
 
 
 async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:

@@ -203,3 +203,55 @@ async def test_who_leaves_does_not_leave_a_reply_to_the_next(tmp_path: Path) -> 
         await asyncio.gather(leaving, return_exceptions=True)
         assert await channel.call("PING") == 2
         await channel.close()
+
+
+async def counting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Replies with the number of each command, some at a time."""
+    count = 0
+    while data := await reader.read(1 << 16):
+        for _ in range(len(data) // len(PING)):
+            count += 1
+            writer.write(b":%d\r\n" % count)
+
+
+async def test_replies_of_overlapping_exchanges_come_in_order(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, counting) as wire:
+        replies = await asyncio.gather(*(wire.exchange(PING, LONG) for _ in range(100)))
+    assert replies == list(range(1, 101))
+
+
+async def test_the_reply_of_a_cancelled_exchange_is_dropped(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, counting) as wire:
+        exchanges = [asyncio.create_task(wire.exchange(PING, LONG)) for _ in range(3)]
+        await asyncio.sleep(0)
+        exchanges[1].cancel()
+        replies = await asyncio.gather(*exchanges, return_exceptions=True)
+        assert await wire.exchange(PING, LONG) == 4
+    assert (replies[0], replies[2]) == (1, 3)
+
+
+async def test_a_silent_server_fails_all_exchanges(tmp_path: Path) -> None:
+    async with wire_to(tmp_path, silent) as wire:
+        replies = await asyncio.gather(*(wire.exchange(PING, 0.05) for _ in range(3)), return_exceptions=True)
+    assert [type(reply) for reply in replies] == [RedisTimeoutError] * 3
+
+
+async def test_channels_that_share_reopen_one_connection(tmp_path: Path) -> None:
+    connections = 0
+
+    async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        for _ in range(2):
+            await reader.readexactly(len(PING))
+            writer.write(b"+PONG\r\n")
+
+    async with server_that(tmp_path, twice) as url:
+        topology = connect(PATIENT, url)
+        one, other = (Channel(topology, shared="polls") for _ in range(2))
+        for opened in range(1, 4):
+            replies = await asyncio.gather(*(channel.call("PING") for channel in (one, other)))
+            assert replies == [b"PONG"] * 2
+            assert [connections, one.opened, other.opened] == [opened] * 3
+            await until(lambda: not one.connected and not other.connected, "the end is noticed")
+        await topology.close()

@@ -1,0 +1,25 @@
+"""The allocator of a process."""
+
+from __future__ import annotations
+
+import ctypes
+
+MMAP_THRESHOLD_BYTES = 128 * 1024
+_M_MMAP_THRESHOLD = -3  # malloc.h
+
+
+def return_large_blocks() -> bool:
+    """Have glibc give each block of MMAP_THRESHOLD_BYTES or more back to the system once it is freed, and
+    give it pages only as they are touched; return False with another C library.
+
+    That is glibc's own initial threshold. Without this call it rises to the size of the largest block freed
+    so far, up to 32 MiB: from then on the arrays of models come from heaps, which retain what is freed, cost
+    memory for pages that are never touched, and fragment. After an outage, when all models load again, a
+    process held two to three times the memory of its models, permanently.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
+    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES))
