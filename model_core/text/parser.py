@@ -42,14 +42,23 @@ class Parsed(NamedTuple):
 
 
 class TextParser:
-    """Parses one format under one contract, chunk by chunk."""
+    """Parses one format under one contract, chunk by chunk.
 
-    def __init__(self, contract: HashContract, options: TextOptions, text_format: TextFormat) -> None:
+    encoder: encodes every line, of plain contracts too.
+    """
+
+    def __init__(
+        self,
+        contract: HashContract,
+        options: TextOptions,
+        text_format: TextFormat,
+        encoder: FeatureEncoder | None = None,
+    ) -> None:
         self._contract = contract
         self._options = options
         self._format = text_format
-        self._encoder: FeatureEncoder | None = None
-        if not is_plain(contract):
+        self._encoder = encoder
+        if encoder is None and not is_plain(contract):
             from model_core.hashing.encoder import FeatureEncoder
 
             self._encoder = FeatureEncoder(contract, options.limits)
@@ -112,14 +121,18 @@ class TextParser:
         return ExampleBatch.from_encoded(encoded, [row.label for row in rows], weights), errors
 
 
-def vw_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
+def vw_parser(
+    contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS, encoder: FeatureEncoder | None = None
+) -> TextParser:
     """Build a parser of Vowpal Wabbit text; `grammars` has its grammar."""
-    return TextParser(contract, options, "vw")
+    return TextParser(contract, options, "vw", encoder)
 
 
-def libsvm_parser(contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS) -> TextParser:
+def libsvm_parser(
+    contract: HashContract, options: TextOptions = _DEFAULT_OPTIONS, encoder: FeatureEncoder | None = None
+) -> TextParser:
     """Build a parser of libsvm text; `grammars` has its grammar."""
-    return TextParser(contract, options, "libsvm")
+    return TextParser(contract, options, "libsvm", encoder)
 
 
 def _kernel_of(text_format: TextFormat) -> Callable[..., None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +43,18 @@ def replay(
     hashing: Annotated[
         str | None, typer.Option(help="Hash contract of a model that is created: JSON, or a file of it.")
     ] = None,
+    passes: Annotated[int, typer.Option(min=1, help="How often the file is learned.")] = 1,
+    holdout: Annotated[
+        int,
+        typer.Option(min=0, help="Do not learn the last ROWS examples; predict them.", metavar="ROWS"),
+    ] = 0,
+    curve: Annotated[bool, typer.Option("--curve", help="Figures of 20 consecutive parts.")] = False,
+    slices: Annotated[
+        str, typer.Option(help="Features, comma-separated: figures of their most frequent values.")
+    ] = "",
+    predictions: Annotated[
+        Path | None, typer.Option(help="Write the prediction of each example to this file, as CSV.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
     """Learn from a file of examples, and report how good its predictions were.
@@ -52,9 +65,17 @@ def replay(
 
     if (url is not None) + offline + dry_run != 1:
         raise typer.BadParameter("give one of --url, --offline and --dry-run")
+    sliced = tuple(filter(None, slices.split(",")))
+    _refuse_over_http(
+        url, {"passes": passes > 1, "holdout": holdout, "slices": sliced, "predictions": predictions}
+    )
+    if passes > 1 and file == "-":
+        raise typer.BadParameter("standard input can be read once only", param_hint="--passes")
     config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
     kind, options = flags.format_of(file), flags.options(settings)
-    plan = ReplayPlan(file, kind, options, model, config, flags.on_error)
+    plan = ReplayPlan(
+        *(file, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions)
+    )
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
     summary = _run(plan, settings, url, dry_run)
@@ -77,6 +98,13 @@ def _run(plan: ReplayPlan, settings: Settings, url: str | None, dry_run: bool) -
 
     with with_redis_url(settings, errand=True) as found:
         return replay_offline(plan, found)
+
+
+def _refuse_over_http(url: str | None, given: dict[str, object]) -> None:
+    """Raises typer.BadParameter for a flag that needs the whole model in this process."""
+    for name, value in given.items():
+        if url is not None and value:
+            raise typer.BadParameter("only with --offline or --dry-run", param_hint=f"--{name}")
 
 
 def _stop(number: int, _: object) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from model_core.warm_up import Family, warm_up
-from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
+from service.cli.replay.summary import Predicted, ReplayPlan, ReplaySummary, Tally
+from service.errors import CommandFailure
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
 from service.parsing.files.reader import read_examples
 from service.parsing.files.source import TextSource
@@ -21,6 +24,7 @@ from service.runtime.kernels import interrupts_held
 from service.settings import Settings
 
 if TYPE_CHECKING:
+    from service.cli.replay.parts import Slices
     from service.models.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -30,7 +34,7 @@ def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummar
     """Learn from an empty state, and store nothing. Raises InvalidInput, CommandFailure, UnreadableFile."""
     config = _config_of_new(plan, settings)
     with TextSource(plan.file) as source:
-        return _one_pass(plan, source, config, ModelState.empty(config.hashing.bits))
+        return _learn(plan, source, config, ModelState.empty(config.hashing.bits))
 
 
 def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
@@ -44,7 +48,7 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     with TextSource(plan.file) as source:  # before anything is created
         base = asyncio.run(_present_state(plan, settings))
         rounds_before = base.state.t
-        summary = _one_pass(plan, source, base.config, base.state)
+        summary = _learn(plan, source, base.config, base.state)
     if base.state.t == rounds_before:
         return summary
     log.info("loading %d features into Redis", base.state.features_seen)
@@ -53,22 +57,84 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     return replace(summary, load_seconds=time.perf_counter() - started)
 
 
-def _one_pass(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
+def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
+    """Learn the file, as often as the plan says; `source` is read in the first pass.
+
+    Raises CommandFailure, UnreadableFile.
+    """
     state.use_large_pages()
     families: list[Family] = ["learning"]
     if plan.file_format in ("vw", "libsvm"):
         families.append(plan.file_format)
     with interrupts_held():
         warm_up(families)  # the figures are those of the pass, not of loading the kernels
-    examples = read_examples(source, plan.file_format, config.hashing, plan.options)
-    with closing(examples), Tally(plan, source) as tally:
-        for chunk in examples:
-            for error in chunk.errors:
-                tally.bad_line(error)
-            tally.duplicates += chunk.duplicates
-            learned = config.learn(state, chunk.batch)
-            tally.learned(learned.margins, chunk.batch.labels, chunk.batch.weights, chunk.bytes_read)
-    return tally.summary(state.features_seen, state.nonzero(config.hyper))
+    slices = _slices(plan, config)
+    with Tally(plan, source) as tally:
+        for number in range(plan.passes):
+            with source if number == 0 else TextSource(plan.file) as text:
+                held = _one_pass(plan, text, config, state, tally, slices)
+            tally.end_pass(_predicted(config, state, held) if plan.holdout else None)
+    parts = () if slices is None else slices.parts()
+    return tally.summary(state.features_seen, state.nonzero(config.hyper), parts)
+
+
+def _one_pass(
+    plan: ReplayPlan,
+    source: TextSource,
+    config: ModelConfig,
+    state: ModelState,
+    tally: Tally,
+    slices: Slices | None,
+) -> list[ExampleBatch]:
+    """Learn the file once; return the held-out examples."""
+    is_first = tally.in_first_pass
+    encoder = slices.encoder if slices is not None and is_first else None
+    held: list[ExampleBatch] = []
+    chunks = read_examples(source, plan.file_format, config.hashing, plan.options, encoder=encoder)
+    with closing(chunks):
+        for chunk in chunks:
+            if is_first:
+                for error in chunk.errors:
+                    tally.bad_line(error)
+                tally.duplicates += chunk.duplicates
+            for batch in _without_last(chunk.batch, plan.holdout, held):
+                learned = config.learn(state, batch)
+                tally.learned(learned.margins, batch.labels, batch.weights, chunk.bytes_read)
+                if slices is not None and is_first:
+                    slices.add(learned.margins, batch)
+    if held and not tally.rows:
+        raise CommandFailure(
+            f"--holdout {plan.holdout}: {source.name} has {sum(map(len, held)):,} examples, and none is left"
+            " to learn: hold out fewer"
+        )
+    return held
+
+
+def _without_last(batch: ExampleBatch, rows: int, held: list[ExampleBatch]) -> Iterator[ExampleBatch]:
+    """Yield the examples of `held` and then of `batch`, but hold back the last `rows` of them in `held`."""
+    held.append(batch)
+    excess = sum(map(len, held)) - rows
+    while held and excess >= len(held[0]):
+        excess -= len(held[0])
+        yield held.pop(0)
+    if excess > 0:
+        first = held[0]
+        held[0] = first.slice(excess, len(first))
+        yield first.slice(0, excess)
+
+
+def _predicted(config: ModelConfig, state: ModelState, held: list[ExampleBatch]) -> Predicted:
+    batch = ExampleBatch.concatenate(held)
+    weights = batch.weights if batch.weights.size else None
+    return Predicted(config.margins(state, batch), batch.labels, weights)
+
+
+def _slices(plan: ReplayPlan, config: ModelConfig) -> Slices | None:
+    if not plan.slices:
+        return None
+    from service.cli.replay.parts import Slices
+
+    return Slices(plan.slices, config.hashing, plan.options.limits)
 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:

@@ -19,7 +19,7 @@ from service.parsing.files.rows import Format, ReadOptions, Row, Source
 from service.parsing.files.source import TextSource
 
 if TYPE_CHECKING:
-    from model_core.hashing.encoder import Encoded
+    from model_core.hashing.encoder import Encoded, FeatureEncoder
     from model_core.text.lines import TextRow
 
 __all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"]
@@ -53,18 +53,21 @@ def read_examples(
     options: ReadOptions,
     chunk_rows: int = CHUNK_ROWS,
     chunk_bytes: int = CHUNK_BYTES,
+    encoder: FeatureEncoder | None = None,
 ) -> Generator[Chunk, None, None]:
     """Yield the examples of a file, encoded; a thread prepares the next chunk while the last one is used.
 
     vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` lines.
+    encoder: encodes every example, which takes longer; to observe the features. By default a kernel encodes
+    where it can.
     Raises UnreadableFile.
     """
     with _opened(source) as text:
         if file_format in _PARSERS:
-            parser = _PARSERS[file_format](contract, options.text_options(file_format))
+            parser = _PARSERS[file_format](contract, options.text_options(file_format), encoder)
             chunks = _parsed_chunks(text, parser, chunk_bytes)
         else:
-            encoded = _encoded_rows(text, file_format, contract, options)
+            encoded = _encoded_rows(text, file_format, contract, options, encoder)
             chunks = _gathered_chunks(text, encoded, chunk_rows)
         yield from _prefetched(chunks)
 
@@ -116,12 +119,17 @@ def _gathered_chunks(
 
 
 def _encoded_rows(
-    source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
+    source: TextSource,
+    file_format: Format,
+    contract: HashContract,
+    options: ReadOptions,
+    encoder: FeatureEncoder | None = None,
 ) -> Iterator[tuple[Row, Encoded] | LineError]:
-    # Imported here, since a text file goes through a kernel: `ftrl replay` starts sooner without it.
-    from model_core.hashing.encoder import FeatureEncoder
+    if encoder is None:
+        # Imported here, since a text file goes through a kernel: `ftrl replay` starts sooner without it.
+        from model_core.hashing.encoder import FeatureEncoder
 
-    encoder = FeatureEncoder(contract, options.limits)
+        encoder = FeatureEncoder(contract, options.limits)
     if file_format == "jsonl":
         from service.parsing.files.jsonl import json_rows
 

@@ -64,7 +64,7 @@ def test_with_json_standard_output_is_one_object_and_all_else_is_on_standard_err
 
 
 def test_for_people_the_summary_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(replay_without_loading(plan(write(tmp_path, "vw", rows=50), "m"), Settings()))
+    print_summary(replay_without_loading(plan(write(tmp_path, "libsvm", rows=50), "m"), Settings()))
     output, errors = capsys.readouterr()
     told = dict(line.rsplit(maxsplit=1) for line in output.splitlines())
     assert told["rows"] == "50"

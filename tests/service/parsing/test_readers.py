@@ -50,7 +50,7 @@ def rows_of(
     return list(read_rows(io.BytesIO(data), file_format, contract, options))
 
 
-def chunks_of(data: bytes, file_format: Format, options: ReadOptions = OPTIONS, **sizes: int) -> list[Chunk]:
+def chunks_of(data: bytes, file_format: Format, options: ReadOptions = OPTIONS, **sizes: Any) -> list[Chunk]:
     return list(read_examples(io.BytesIO(data), file_format, CONTRACT, options, **sizes))
 
 
