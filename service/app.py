@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +46,7 @@ from service.models.config.model import default_config
 from service.models.registry import Models
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import limits_of, with_limits
+from service.runtime.memory import collect_as_usual
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.store.catalogue import SnapshotStore
@@ -175,7 +175,7 @@ def lifespan_of(lifecycle: Lifecycle) -> Lifespan:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with lifecycle.run():
-            gc.freeze()  # collections under load need not look through what was loaded by now
+            collect_as_usual()
             yield
 
     return lifespan

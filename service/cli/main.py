@@ -127,11 +127,13 @@ def _run(name: str) -> None:
     if name == "version" and len(sys.argv) == 2:
         version()
         return
-    from service.runtime.kernels import choose_kernel_cache
-    from service.runtime.memory import return_large_blocks
+    from service.runtime.kernels import choose_kernel_cache, leave_out_linear_algebra
+    from service.runtime.memory import collect_rarely, return_large_blocks
 
     return_large_blocks()
+    collect_rarely()
     choose_kernel_cache()
+    leave_out_linear_algebra()
     application(name)(prog_name="ftrl")
 
 

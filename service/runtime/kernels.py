@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
 SHARED_MEMORY = "/dev/shm"
+LINEAR_ALGEBRA = "scipy.linalg"
 COMPILER = "kernels"
 """Name of the thread that compiles or loads kernels while the process can still be stopped."""
 POLL_SECONDS = 0.1
@@ -44,6 +46,14 @@ def choose_kernel_cache() -> None:
         os.environ[VARIABLE] = str(directory)
     elif directory.is_dir():
         os.environ[VARIABLE] = str(_linked(directory))
+
+
+def leave_out_linear_algebra() -> None:
+    """Have this process treat scipy's linear algebra as not installed, unless it is imported already.
+
+    numba imports it, if it can, with the first kernel of a process, for operations that no kernel here uses.
+    """
+    sys.modules.setdefault(LINEAR_ALGEBRA, None)  # type: ignore[arg-type]  # documented by `import`
 
 
 def cache_directory() -> Path:

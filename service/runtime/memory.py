@@ -1,11 +1,14 @@
-"""The allocator of a process."""
+"""The memory of a process: its allocator, and how often it searches for garbage."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 
 MMAP_THRESHOLD_BYTES = 128 * 1024
 _M_MMAP_THRESHOLD = -3  # malloc.h
+_USUAL = gc.get_threshold()
+_AT_START = 100_000
 
 
 def return_large_blocks() -> bool:
@@ -23,3 +26,16 @@ def return_large_blocks() -> bool:
         return False
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES))
+
+
+def collect_rarely() -> None:
+    """Search for garbage only after many new objects, until `collect_as_usual`: nearly all objects that
+    imports make are permanent.
+    """
+    gc.set_threshold(_AT_START, *_USUAL[1:])
+
+
+def collect_as_usual() -> None:
+    """Search as often as Python does by itself, and no longer through the objects that exist by now."""
+    gc.freeze()
+    gc.set_threshold(*_USUAL)

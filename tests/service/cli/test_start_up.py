@@ -15,6 +15,8 @@ from service.cli.main import COMMANDS
 from tests.support.commands import environment
 
 HTTP_AND_REDIS = {"fastapi", "starlette", "uvicorn", "redis", "httpx"}
+LINEAR_ALGEBRA = {"scipy.linalg.blas", "scipy.linalg.cython_blas"}
+MAX_COLLECTIONS = 50
 SLOW = HTTP_AND_REDIS | {"numba", "numpy", "pydantic", "typer", "rich", "asyncio"}
 OWN = {"lab", "model_core", "service"}
 MAX_OWN_MODULES = 60
@@ -26,6 +28,8 @@ from service.cli.main import main
 try:
     main()
 finally:
+    import gc
+    print("COLLECTIONS", sum(one["collections"] for one in gc.get_stats()), file=sys.stderr)
     print("MODULES", *sys.modules, file=sys.stderr)
 """
 
@@ -59,6 +63,14 @@ def test_a_dry_run_imports_few_modules_and_no_http(tmp_path: Path) -> None:
     assert "model_core.text.parser" in own
     assert len(own) <= MAX_OWN_MODULES, own
     assert not imported & HTTP_AND_REDIS
+    assert not imported & LINEAR_ALGEBRA, "numba imports it, if it can, and no kernel uses it"
+
+
+def test_a_start_searches_rarely_for_garbage(tmp_path: Path) -> None:
+    (tmp_path / "clicks.vw").write_text("1 |f a=b x:2\n")
+    done = run("replay", "--dry-run", str(tmp_path / "clicks.vw"))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stderr.rpartition("COLLECTIONS ")[2].split()[0]) <= MAX_COLLECTIONS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
