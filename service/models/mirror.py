@@ -137,6 +137,18 @@ class Observer(Protocol):
         """The replica has taken over that commit and has that revision now."""
 
 
+class Reloads:
+    """`one` is held by a mirror that loads again, in place of a copy that it still has: all mirrors of a
+    process together would need twice their memory after a failover.
+    """
+
+    def __init__(self, _: Topology) -> None:
+        self.one = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Holds nothing open."""
+
+
 class Mirror:
     """A replica that follows the server. `replica` is replaced or changed between two awaits only: a reader
     on the same event loop sees whole commits.
@@ -189,7 +201,8 @@ class Mirror:
         current copy then stays. ModelGone also if the model was re-created under its name: users of this
         mirror hash for the old one.
         """
-        loaded = await load_replica(self.channel, self.model)
+        async with self._topology.only(Reloads).one:
+            loaded = await load_replica(self.channel, self.model)
         if loaded.keys != self.replica.keys:
             raise ModelGone(self.model)
         self.replica = loaded

@@ -22,6 +22,10 @@ class TextFormat:
     def __init__(self) -> None:
         self._labels: dict[tuple[tuple[str, str], ...], str] = {}
 
+    def forget_labels(self) -> None:
+        """To be called when series were removed; the labels of others are written again."""
+        self._labels.clear()
+
     def write(self, registry: CollectorRegistry) -> bytes:
         return "".join(self._lines(registry)).encode()
 
@@ -63,7 +67,10 @@ class WrittenGauge:
 
     def remove(self, *labels: str) -> None:
         """Remove a series, if it was set."""
-        self._lines.get(labels[0], {}).pop(labels, None)
+        lines = self._lines.get(labels[0], {})
+        lines.pop(labels, None)
+        if not lines:
+            self._lines.pop(labels[0], None)
         self._series.pop(labels, None)
 
     def retain(self, wanted: Collection[Labels], *common: str) -> None:

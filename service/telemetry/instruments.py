@@ -43,6 +43,7 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.declared: list[Instrument] = []
+        self._labels: dict[Instrument, tuple[str, ...]] = {}
         self._declare_http()
         self._declare_examples()
         self._declare_feedback()
@@ -55,6 +56,9 @@ class Instruments:
         self._declare_redis()
         self._declare_process()
         self.written = [one for one in self.declared if isinstance(one, WrittenGauge)]
+        self.of_models = [
+            one for one in self.declared if not isinstance(one, WrittenGauge) and "model" in self._labels[one]
+        ]
 
     def _declare_http(self) -> None:
         self.request_seconds = self._histogram(
@@ -305,17 +309,20 @@ class Instruments:
         return self._written(f"ftrl_model_{name}", help_text, "model", *labels)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return self._noted(Counter(name, help_text, labels, registry=self.registry))
+        return self._noted(Counter(name, help_text, labels, registry=self.registry), labels)
 
     def _gauge(self, name: str, help_text: str, *labels: str, mode: Mode = NEWEST) -> Gauge:
-        return self._noted(Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=mode))
+        gauge = Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=mode)
+        return self._noted(gauge, labels)
 
     def _written(self, name: str, help_text: str, *labels: str) -> WrittenGauge:
-        return self._noted(WrittenGauge(name, help_text, *labels))
+        return self._noted(WrittenGauge(name, help_text, *labels), labels)
 
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return self._noted(Histogram(name, help_text, labels, buckets=buckets, registry=self.registry))
+        histogram = Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+        return self._noted(histogram, labels)
 
-    def _noted(self, instrument: AnyInstrument) -> AnyInstrument:
+    def _noted(self, instrument: AnyInstrument, labels: tuple[str, ...]) -> AnyInstrument:
         self.declared.append(instrument)
+        self._labels[instrument] = labels
         return instrument

@@ -14,18 +14,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from model_core.evaluation.figures import Figures, Window
 from model_core.learning.census import Census
 from service import __version__
 from service.telemetry.exposition import TextFormat, WrittenGauge
-from service.telemetry.instruments import WORST_HIGH, WORST_LOW, Instruments, Mode
+from service.telemetry.instruments import WORST_HIGH, WORST_LOW, Instruments
 from service.telemetry.multiprocess import absent, combined_registry, process_registry, shared_directory
 
 DETAIL_WINDOWS: tuple[Window, ...] = ("1h", "24h")
 """The windows for which there are reliability buckets and slices."""
 WEIGHTINGS = {"weight": "importance", "none": "none"}
+FORGET_SECONDS = 60.0
+"""Longer than any request in flight at the deletion of its model."""
 GAUGE_REFRESH_SECONDS = 1.0
 """Interval at which a process that shares its metrics refreshes its gauges."""
 FATES = (
@@ -174,6 +176,8 @@ class Metrics(QualityMetrics):
         self._predictions: dict[str, Counter] = {}
         self._loads: dict[str, int] = {}
         self._fates: dict[str, dict[str, int]] = {}
+        self._learned: set[str] = set()  # models that this process learns, or stands by to learn
+        self._deleted: dict[str, float] = {}  # models, and how long late counts of them are removed
         self._collected = [(0, 0)] * 3
         self._refused = 0
         self.build_info.labels(__version__, platform.python_version()).set(1)
@@ -185,6 +189,11 @@ class Metrics(QualityMetrics):
     def refresh(self) -> None:
         for refresher in self._refreshers:
             refresher()
+        for model, until in list(self._deleted.items()):
+            if self._has(model) or time.monotonic() > until:
+                del self._deleted[model]
+            else:  # a request in flight may have counted again
+                self._remove(model)
 
     def render(self) -> bytes:
         """Return the text, after `refresh`. Thread-safe: reading the files of several processes takes
@@ -253,12 +262,19 @@ class Metrics(QualityMetrics):
         self._loads[model] = loads
 
     def retain_mirrors(self, models: Iterable[str]) -> None:
-        """Remove the gauges of all other mirrors, whose models were deleted."""
+        """Remove the series of all other mirrors, whose models were deleted, unless this process learns them.
+        If processes share their metrics, those of all end with the last mirror.
+        """
         for model in self._loads.keys() - set(models):
             del self._loads[model]
-            self._drop(self.mirror_age_seconds, WORST_HIGH, model)
-            self._drop(self.mirror_rounds, WORST_LOW, model)
-            self._drop(self.mixed_names, WORST_HIGH, model)
+            if self.shared is not None:
+                for gauge, mode in (
+                    (self.mirror_age_seconds, WORST_HIGH),
+                    (self.mirror_rounds, WORST_LOW),
+                    (self.mixed_names, WORST_HIGH),
+                ):
+                    gauge.labels(model).set(absent(mode))
+            self._forget(model)
 
     def refused_connections(self, total: int) -> None:
         """Count the connections to Redis that were refused so far."""
@@ -266,16 +282,36 @@ class Metrics(QualityMetrics):
         self._refused = total
 
     def learner_state(self, model: str, *, leading: bool, blocked: bool) -> None:
+        self._learned.add(model)
         self._show(self.learner_active, leading, model)
         self._show(self.learner_blocked, blocked, model)
         if not leading:
             self._hide(model)
 
     def model_deleted(self, model: str) -> None:
-        """Remove all series of the learner; the counts of a new model of that name start at 0."""
+        """Remove all series of the learner, and all others unless this process has a mirror of the model; the
+        counts of a new model of that name start at 0.
+        """
+        self._learned.discard(model)
         self._fates.pop(model, None)
         for gauge in self.written:
             gauge.retain((), model)
+        self._forget(model)
+
+    def _has(self, model: str) -> bool:
+        return model in self._loads or model in self._learned
+
+    def _forget(self, model: str) -> None:
+        if not self._has(model):
+            self._remove(model)
+            self._deleted[model] = time.monotonic() + FORGET_SECONDS
+
+    def _remove(self, model: str) -> None:
+        self._predictions.pop(model, None)
+        if self.shared is None:  # samples cannot be removed from the files
+            for instrument in self.of_models:
+                instrument.remove_by_labels({"model": model})
+            self._text.forget_labels()
 
     def leading(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
         self._show(self.model_info, 1, model, fingerprint, family, str(bits))
@@ -320,12 +356,6 @@ class Metrics(QualityMetrics):
         self._show(self.lag_examples, lag.examples, model)
         self._show(self.lag_entries, lag.entries, model)
         self._show(self.lag_seconds, lag.seconds, model)
-
-    def _drop(self, gauge: Gauge, mode: Mode, *labels: str) -> None:
-        if self.shared is None:
-            gauge.remove(*labels)
-        else:
-            gauge.labels(*labels).set(absent(mode))
 
     def _refresh_gc(self) -> None:
         for generation, stats in enumerate(gc.get_stats()):

@@ -23,6 +23,8 @@ from service.runtime.files import try_lock
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """prometheus-client reads it when it is imported, so it must be set before a worker starts."""
 
+MIRRORED = "ftrl_mirror_rounds"
+"""A gauge that each process has of each model whose mirror it holds."""
 _PREFIX = "ftrl-metrics-"
 
 
@@ -90,9 +92,18 @@ class _Combined(Collector):
         self._files = MultiProcessCollector(None, str(shared))  # type: ignore[no-untyped-call]
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._files.collect():  # type: ignore[no-untyped-call]
+        """Leaves out models of which no process has a mirror: they were deleted, or no process has used them
+        since it started.
+        """
+        metrics = list(self._files.collect())  # type: ignore[no-untyped-call]
+        shown: set[str | None] = {None}
+        for metric in metrics:
             if metric.type == "gauge":
                 metric.samples = [sample for sample in metric.samples if not math.isinf(sample.value)]
+            if metric.name == MIRRORED:
+                shown |= {sample.labels["model"] for sample in metric.samples}
+        for metric in metrics:
+            metric.samples = [sample for sample in metric.samples if sample.labels.get("model") in shown]
             yield metric
 
 

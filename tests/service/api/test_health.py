@@ -153,10 +153,26 @@ def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> Non
     assert not [key for key in samples(api) if any("nowhere" in part for part in key)]
 
 
-def test_a_deleted_model_leaves_no_mirror_in_the_metrics(api: httpx.Client) -> None:
+def test_a_deleted_model_leaves_no_series(api: httpx.Client) -> None:
     api.put("/models/passing", json={"hashing": {"bits": 10}}).raise_for_status()
-    assert ("ftrl_mirror_rounds", "model=passing") in samples(api)
+    use(api, "passing")
+    api.post("/models/passing/snapshots").raise_for_status()
     wait_until(lambda: ("ftrl_model_rounds", "model=passing") in samples(api))
-    api.delete("/models/passing")
-    gauges = ("ftrl_mirror_rounds", "ftrl_model_rounds", "ftrl_learner_active")
-    wait_until(lambda: not any((name, "model=passing") in samples(api) for name in gauges))
+    assert len(series_of(api, "passing")) > 90
+    api.delete("/models/passing").raise_for_status()
+    wait_until(lambda: not series_of(api, "passing"))
+    api.put("/models/passing", json={"hashing": {"bits": 10}}).raise_for_status()
+    use(api, "passing")
+    assert samples(api)[("ftrl_predictions_total", "model=passing")] == 1
+    wait_until(lambda: samples(api).get(("ftrl_examples_learned_total", "label=1", "model=passing")) == 1)
+
+
+def use(api: httpx.Client, model: str) -> None:
+    """One prediction and one example that is learned."""
+    api.post(f"/models/{model}/predict", json={"features": {"ad": "a"}}).raise_for_status()
+    example = {"features": {"ad": "a"}, "label": 1}
+    assert api.post(f"/models/{model}/update", json=example).json()["status"] == "learned"
+
+
+def series_of(api: httpx.Client, model: str) -> list[tuple[str, ...]]:
+    return [sample for sample in samples(api) if f"model={model}" in sample]

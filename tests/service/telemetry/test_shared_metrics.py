@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -104,3 +105,27 @@ def test_a_separate_learner_serves_its_metrics_and_health(service: ServingProces
     wait_for(address, 'ftrl_learner_lag_examples{model="default"}', 0)
     for path in ("/livez", "/readyz"):
         assert httpx.get(address.replace("/metrics", path), timeout=10).status_code == 200
+
+
+@pytest.mark.faults
+def test_a_deleted_model_leaves_no_series_in_any_process(service: ServingProcess) -> None:
+    address = f"{service.wait_until_ready()}/metrics"
+    of_learner = service.wait_for(r"metrics are at http://\S+").split()[-1]
+    model = service.url + "/models/passing"
+    httpx.put(model, json={"hashing": {"bits": 10}}).raise_for_status()
+    for _ in range(8):  # either of the two may respond
+        httpx.post(f"{model}/predict", json={"features": {}}).raise_for_status()
+    httpx.post(f"{model}/update", json={"features": {}, "label": 1}).raise_for_status()
+    for scraped in (address, of_learner):
+        wait_until(partial(series_of, scraped))
+    httpx.delete(model).raise_for_status()
+    for scraped in (address, of_learner):
+        wait_until(partial(has_no_series, scraped))
+
+
+def series_of(address: str) -> list[str]:
+    return [name for name in scrape(address) if 'model="passing"' in name]
+
+
+def has_no_series(address: str) -> bool:
+    return not series_of(address)
