@@ -13,6 +13,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from service.settings.groups import RedisSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, was_cut
+from service.storage.fitness import refusals
 from service.storage.topology import Node, Topology
 from service.storage.torn_tail import Rewrites, name_of, runs_half_transactions
 
@@ -25,8 +26,11 @@ OLDEST_REDIS = (6, 2)
 WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
 
 
+SHOWN_REFUSALS = 5
+
+
 class UnfitServer(Exception):
-    """The server may evict keys, so that a model could vanish silently, or lacks commands."""
+    """The server may evict keys, so that a model could vanish silently, or refuses commands."""
 
 
 class ServerHealth:
@@ -45,6 +49,8 @@ class ServerHealth:
         self.limit_bytes = 0
         self.half_transactions = ""
         """The server that may run half of a transaction at a restart (see torn_tail), or empty."""
+        self.unfit = ""
+        """Why the last check found the server unfit for models, or empty."""
         self.shedding = False
         """New examples are refused, so that commits and trims still fit."""
         self._settings = settings
@@ -82,16 +88,9 @@ class ServerHealth:
     async def check(self) -> None:
         """Polls once, at the start. Raises UnfitServer, and what Channel.call raises."""
         await self._poll()
-        if self.redis_version < OLDEST_REDIS:
-            raise UnfitServer(
-                "This Redis is older than 6.2, which is the first that can trim the streams used here."
-            )
-        if self.may_evict and not self._settings.allow_eviction:
-            raise UnfitServer(
-                f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model"
-                " state silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to"
-                " accept the loss."
-            )
+        self.unfit = await self._reason_against()
+        if self.unfit:
+            raise UnfitServer(self.unfit)
         if self.persists is False:
             log.warning("this Redis persists nothing (no AOF, no RDB): a restart of it loses every model")
         if self.half_transactions:
@@ -101,6 +100,29 @@ class ServerHealth:
                 " this defect (docs/redis.md)",
                 self.half_transactions,
             )
+
+    async def _reason_against(self) -> str:
+        if self.redis_version < OLDEST_REDIS:
+            return "This Redis is older than 6.2, which is the first that can trim the streams used here."
+        if self.may_evict and not self._settings.allow_eviction:
+            return (
+                f"This Redis has maxmemory-policy {self.policy}: under memory pressure it would evict model"
+                " state silently. Set `maxmemory-policy noeviction` there, or FTRL_ALLOW_EVICTION=true to"
+                " accept the loss."
+            )
+        channel = Channel(self._topology)
+        try:
+            refused = await refusals(channel)
+        finally:
+            await channel.close()
+        if not refused:
+            return ""
+        shown = "; ".join(refused[:SHOWN_REFUSALS])
+        more = f"; and {len(refused) - SHOWN_REFUSALS} more" if len(refused) > SHOWN_REFUSALS else ""
+        return (
+            f"This server refuses what the service needs: {shown}{more}. Give its user the rights that"
+            " docs/redis.md lists, enable these commands, or use a server that docs/redis.md names."
+        )
 
     def doubt(self) -> None:
         """Reports a failed call: the server counts as away until it is polled, which happens at once."""

@@ -44,6 +44,9 @@ ALIAS_SINCE = "/since/"
 
 META_PATTERN = "ftrl:{*}:meta"
 
+PROBE = "ftrl:{-}:probe"
+"""A key that never exists; `-` is no name of a model."""
+
 WAITING_SHARDS = 8
 
 _WAITING = "waiting-2:"

@@ -60,7 +60,7 @@ def readiness(services: Services, settings: ModelSettings) -> Readiness:
     age = max((model.mirror.age_seconds for model in services.models.opened()), default=None)
     reasons = []
     if not services.phase.prepared:
-        reasons.append("Redis has not answered since the start, or is not fit for models.")
+        reasons.append(health.unfit or "Redis has not answered since the start.")
     if not health.up:
         reasons.append("Redis does not answer.")
     if health.shedding:
