@@ -67,7 +67,7 @@ def live(fresh_valkey: ServerProcess, start_api: ApiFactory) -> httpx.Client:
 
 
 @pytest.mark.parametrize("shown_before", [True, False])
-def test_a_repeated_prediction_is_logged_again_and_its_click_learned_once(
+def test_a_repeated_prediction_is_logged_again_and_learned_once(
     live: httpx.Client, shown_before: bool
 ) -> None:
     switched = Switched(live)
@@ -82,7 +82,7 @@ def test_a_repeated_prediction_is_logged_again_and_its_click_learned_once(
     assert switched.learned() == {"old": 1, "new": 0}
 
 
-def test_a_click_before_the_impression_of_both_predictions_is_learned_once(live: httpx.Client) -> None:
+def test_a_click_before_both_impressions_is_learned_once(live: httpx.Client) -> None:
     switched = Switched(live)
     switched.mean("new")
     switched.predict(id="k")
@@ -92,7 +92,7 @@ def test_a_click_before_the_impression_of_both_predictions_is_learned_once(live:
     assert switched.learned() == {"old": 1, "new": 0}
 
 
-def test_a_repeated_impression_on_predict_gives_its_click_to_the_new_model(live: httpx.Client) -> None:
+def test_a_repeated_shown_prediction_gives_its_click_to_the_new_model(live: httpx.Client) -> None:
     switched = Switched(live, exposure="on_predict")
     switched.mean("new")
     assert switched.predict(id="k")["logged"] is True
@@ -100,7 +100,7 @@ def test_a_repeated_impression_on_predict_gives_its_click_to_the_new_model(live:
     assert switched.learned() == {"old": 0, "new": 1}
 
 
-def test_a_repeated_prediction_with_other_features_is_no_conflict_after_the_switch(
+def test_after_a_switch_other_features_of_an_id_are_no_conflict(
     live: httpx.Client,
 ) -> None:
     switched = Switched(live)
@@ -110,7 +110,7 @@ def test_a_repeated_prediction_with_other_features_is_no_conflict_after_the_swit
     assert switched.show("new") == "shown"
 
 
-def test_of_three_models_the_earliest_has_the_impression_and_the_click(live: httpx.Client) -> None:
+def test_the_earliest_of_three_models_gets_impression_and_click(live: httpx.Client) -> None:
     switched = Switched(live)
     assert switched.show() == "shown"
     switched.create("old-too", {"hashing": {"bits": 12}, "feedback": FEEDBACK})
@@ -122,7 +122,7 @@ def test_of_three_models_the_earliest_has_the_impression_and_the_click(live: htt
     assert switched.learned() == {"old": 1, "new": 0}
 
 
-def test_impressions_are_refused_while_the_former_model_cannot_be_loaded(
+def test_impressions_are_refused_while_the_former_model_is_unreadable(
     fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
 ) -> None:
     switched = Switched(live)
@@ -137,7 +137,7 @@ def test_impressions_are_refused_while_the_former_model_cannot_be_loaded(
     assert switched.show() == "duplicate"
 
 
-def test_a_click_joins_where_its_impression_is_though_both_models_kept_a_prediction(
+def test_a_click_joins_the_model_that_has_its_impression(
     live: httpx.Client,
 ) -> None:
     switched = Switched(live)
@@ -148,7 +148,7 @@ def test_a_click_joins_where_its_impression_is_though_both_models_kept_a_predict
     assert switched.learned() == {"old": 1, "new": 0}
 
 
-def test_a_click_that_got_only_so_far_as_where_no_impression_is_is_sent_on_when_it_is_repeated(
+def test_a_repeated_click_reaches_the_model_with_the_impression(
     live: httpx.Client,
 ) -> None:
     switched = Switched(live)
@@ -160,7 +160,7 @@ def test_a_click_that_got_only_so_far_as_where_no_impression_is_is_sent_on_when_
     assert switched.learned() == {"old": 1, "new": 0}
 
 
-def test_a_label_that_the_model_knows_is_taken_whatever_has_become_of_the_former_one(
+def test_a_label_of_this_model_is_accepted_if_the_former_one_is_gone(
     fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
 ) -> None:
     switched = Switched(live)

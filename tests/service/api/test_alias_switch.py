@@ -29,7 +29,7 @@ def switch(api: httpx.Client, model: str) -> None:
     api.put("/aliases/live", json={"model": model}).raise_for_status()
 
 
-def test_labels_go_to_the_model_that_logged_the_prediction_however_often_the_alias_is_switched(
+def test_labels_go_to_the_model_that_logged_the_prediction(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     api = start_api(fresh_valkey, **PATIENT).client
@@ -56,7 +56,7 @@ def test_labels_go_to_the_model_that_logged_the_prediction_however_often_the_ali
     assert single.status_code == 404
 
 
-def test_an_alias_that_was_deleted_and_made_again_or_whose_former_model_is_gone_answers_all_the_same(
+def test_a_recreated_alias_answers_also_without_its_former_model(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     api = start_api(fresh_valkey, **PATIENT).client
@@ -72,7 +72,7 @@ def test_an_alias_that_was_deleted_and_made_again_or_whose_former_model_is_gone_
     assert api.get("/aliases").json()["aliases"] == {"live": "third"}
 
 
-def test_a_process_that_has_not_heard_of_a_switch_finds_what_another_logged_after_it(
+def test_a_stale_process_finds_predictions_logged_after_a_switch(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     one, other = start_api(fresh_valkey, **PATIENT), start_api(fresh_valkey, run_learner=False, **PATIENT)
@@ -93,7 +93,7 @@ def unknown(api: httpx.Client, model: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
+def test_an_id_that_no_model_knows_is_counted_as_unknown_once(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     api = start_api(fresh_valkey, **PATIENT).client
@@ -109,7 +109,7 @@ def test_an_id_counts_as_unknown_once_and_only_where_no_model_knows_it(
     assert (unknown(api, "new"), unknown(api, "old")) == (4, 0)
 
 
-def test_what_waits_when_an_alias_is_switched_to_a_clone_is_labelled_and_learned_at_the_source(
+def test_after_a_switch_to_a_clone_pending_labels_go_to_the_source(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     api = start_api(fresh_valkey, **PATIENT).client

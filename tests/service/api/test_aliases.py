@@ -126,7 +126,7 @@ def test_what_changes_or_makes_a_model_wants_its_own_name(api: httpx.Client, mod
     assert len(api.get(f"{model}/snapshots").json()["snapshots"]) == 1
 
 
-def test_what_is_not_there_is_told(api: httpx.Client) -> None:
+def test_missing_models_and_snapshots_are_reported(api: httpx.Client) -> None:
     problem(api.get("/aliases/nobody"), 404, "unknown_alias")
     problem(api.delete("/aliases/nobody"), 404, "unknown_alias")
     problem(api.put("/aliases/some", json={"model": "nobody"}), 404, "unknown_model")

@@ -66,7 +66,7 @@ def test_an_audit_names_what_the_log_lacks_or_has_too_often(
     assert (f"{expected}: i: predict" in found.problems) == bool(expected)
 
 
-def test_an_audit_names_examples_of_nobody_and_updates_that_are_not_there() -> None:
+def test_an_audit_reports_foreign_examples_and_missing_updates() -> None:
     found = audit(log(("i", 0)), {}, ["e"], DROP)
     assert found.lost == ["update e, in the log: nowhere"]
     assert len(found.wrong) == 1

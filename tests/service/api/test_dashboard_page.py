@@ -118,7 +118,7 @@ def test_it_moves_when_updates_arrive(tab: Visit, service: Service) -> None:
     wait_until(lambda: tab.text("#lag") == "0")
 
 
-def test_it_tells_slices_apart(tab: Visit, service: Service) -> None:
+def test_it_shows_the_figures_of_each_slice(tab: Visit, service: Service) -> None:
     tab.page.select_option("#model", "sliced")
     tab.page.select_option("#feature", "device")
     tab.page.get_by_role("cell", name="×").first.wait_for()
@@ -162,7 +162,7 @@ def test_what_was_served_is_judged_where_it_is_known(tab: Visit, service: Servic
     tab.wait_for_text("#quality-note", "each prediction just before its click was learned")
 
 
-def test_impressions_that_wait_for_their_labels_are_told(tab: Visit, service: Service) -> None:
+def test_pending_impressions_are_shown(tab: Visit, service: Service) -> None:
     feedback = {"log": True, "exposure": "explicit", "window_seconds": 3600, "unshown_seconds": 3600}
     service.process.put("/models/waiting", {"hashing": {"bits": 12}, "feedback": feedback})
     tab.page.goto(f"{service.url}/?model=waiting")
@@ -243,9 +243,7 @@ def test_models_and_windows_are_switched_with_the_keyboard(tab: Visit) -> None:
     tab.page.locator("#curve circle").first.wait_for()
 
 
-def test_a_model_that_is_deleted_while_it_is_watched_is_said_to_be_gone(
-    browser: Browser, service: Service
-) -> None:
+def test_a_model_deleted_while_watched_is_reported_as_gone(browser: Browser, service: Service) -> None:
     service.process.put("/models/passing", {"hashing": {"bits": 10}})
     with visit(browser, viewport=DESKTOP) as tab:
         tab.page.goto(f"{service.url}/?model=passing")

@@ -62,7 +62,7 @@ def test_before_the_first_example_every_figure_is_null(api: httpx.Client, name: 
         assert (window["examples"], window["auc"], window["unweighted"]["log_loss"]) == (0, None, None)
 
 
-def test_figures_are_those_of_the_predictions_that_the_replies_told(api: httpx.Client, name: str) -> None:
+def test_figures_are_those_of_the_predictions_in_the_replies(api: httpx.Client, name: str) -> None:
     api.put(f"/models/{name}", json={"hashing": {"bits": 12}}).raise_for_status()
     examples = clicks(2000)
     results = api.post(f"/models/{name}/update", json={"examples": examples}).json()["results"]
@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_predictions_that_the_replies_told(api: httpx.C
         assert window["unweighted"]["auc"] == window["auc"]
 
 
-def test_figures_by_weight_and_without_are_told_apart(api: httpx.Client, name: str) -> None:
+def test_weighted_and_unweighted_figures_are_distinguished(api: httpx.Client, name: str) -> None:
     api.put(f"/models/{name}", json={"hashing": {"bits": 12}}).raise_for_status()
     examples = [e | ({} if e["label"] else {"sample_rate": 0.1}) for e in clicks(1000)]
     api.post(f"/models/{name}/update", json={"examples": examples}).raise_for_status()
@@ -91,7 +91,7 @@ def test_figures_by_weight_and_without_are_told_apart(api: httpx.Client, name: s
     assert window["base_rate"] == pytest.approx(rate / (rate + 10 * (1 - rate)))
 
 
-def test_slices_are_told_by_the_values_that_were_sent(api: httpx.Client, name: str) -> None:
+def test_slices_are_named_by_the_values_that_were_sent(api: httpx.Client, name: str) -> None:
     config = {"hashing": {"bits": 12}, "evaluation": {"slices": ["device", "hour"], "most": 3}}
     api.put(f"/models/{name}", json=config).raise_for_status()
     examples = clicks(3000)

@@ -162,9 +162,7 @@ def test_the_rest_is_refused_with_the_reason(api: httpx.Client, name: str) -> No
 
 
 @pytest.mark.parametrize("family", ["comid", "aogd"])
-def test_psi_l2_is_refused_where_it_would_shrink_untouched_weights_by_no_closed_form(
-    api: httpx.Client, family: str
-) -> None:
+def test_psi_l2_is_refused_without_a_closed_form_of_shrinkage(api: httpx.Client, family: str) -> None:
     hyper = {"family": family, "schedule": {"kind": "constant"}, "psi_l2": 0.1}
     reply = api.put("/models/never", json={"hyper": hyper})
     assert "psi_l2" in invalid(reply, "hyper", "invalid_value")

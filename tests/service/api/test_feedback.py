@@ -79,7 +79,7 @@ def test_a_logged_prediction_has_the_probability_of_one_that_is_not(make_model: 
     assert model.predict(log=True)["probability"] == model.predict()["probability"]
 
 
-def test_a_click_joins_its_impression_and_is_learned_at_the_end_of_the_window(make_model: Any) -> None:
+def test_a_click_joins_its_impression_and_is_learned_after_the_window(make_model: Any) -> None:
     model = make_model(**CLOSES_SOON)
     one = model.predict(log=True)["id"]
     shown = model.post("impressions", {"ids": [one, "never logged"]})
@@ -139,9 +139,7 @@ def test_a_label_that_cannot_be_taken_says_why(make_model: Any) -> None:
         ({"ids": ["a"], "label": 1}, "ids"),
     ],
 )
-def test_a_label_that_is_asked_for_wrongly_is_told_how(
-    make_model: Any, body: dict[str, Any], path: str
-) -> None:
+def test_a_malformed_label_says_what_to_send(make_model: Any, body: dict[str, Any], path: str) -> None:
     invalid(make_model().post("update", body), path, "unknown_field")
 
 
@@ -161,7 +159,7 @@ def test_labels_and_examples_come_in_one_list(make_model: Any) -> None:
     assert [one["status"] for one in results] == ["learned", "learned", "unknown", "learned", "conflict"]
 
 
-def test_the_examples_of_a_list_are_durable_before_its_labels_are_waited_for(
+def test_examples_of_a_list_are_durable_before_its_labels_are_awaited(
     start_api: Any, fresh_valkey: ServerProcess
 ) -> None:
     api = start_api(fresh_valkey, run_learner=False, update_timeout_seconds=60)
@@ -246,7 +244,7 @@ def test_made_ids_sort_by_time() -> None:
 
 
 @pytest.mark.parametrize("spelled", ["{:08x}-0000-7000-8000-000000000000", "00000000-0000-7000-8000-{:012x}"])
-def test_ids_that_differ_anywhere_are_different_and_sampled_each_for_itself(spelled: str) -> None:
+def test_ids_that_differ_anywhere_are_sampled_independently(spelled: str) -> None:
     packed = [packed_id(spelled.format(number)) for number in range(10_000)]
     assert len({key_of(one) for one in packed}) == 10_000
     assert sum(is_sampled(one, 0.1) for one in packed) == pytest.approx(1000, abs=150)  # five standard errors

@@ -48,7 +48,7 @@ def watch(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[Any]:
     api.delete(path)
 
 
-def test_every_label_that_finds_its_impression_has_a_delay_also_one_that_is_sampled_out(watch: Any) -> None:
+def test_sampled_out_labels_have_a_delay_too(watch: Any) -> None:
     began = time.monotonic()
     model = watch(exposure="on_predict", learn_at="arrival", negative_sample_rate=0.2)
     ids = [f"n{number}" for number in range(50)]
@@ -66,7 +66,7 @@ def test_every_label_that_finds_its_impression_has_a_delay_also_one_that_is_samp
     assert found[f"{DELAY}_bucket +Inf"] == 50
 
 
-def test_labels_and_predictions_that_change_nothing_are_counted_by_what_they_are(watch: Any) -> None:
+def test_labels_and_predictions_without_effect_are_counted_by_kind(watch: Any) -> None:
     model = watch(exposure="on_predict", window_seconds=1, late="append", log=True)
     for features in (FEATURES, FEATURES, FEATURES, {"user": "u2"}):
         model.post("predict", {"features": features, "id": "a"})
@@ -84,7 +84,7 @@ def test_labels_and_predictions_that_change_nothing_are_counted_by_what_they_are
     assert found[f"{DELAY}_sum"] >= 1, "beyond its window"
 
 
-def test_memory_is_told_as_the_server_counts_it_and_what_found_no_room(watch: Any, live_api: LiveApi) -> None:
+def test_memory_and_predictions_without_room_are_reported(watch: Any, live_api: LiveApi) -> None:
     model = watch(exposure="on_predict", max_bytes=1 << 16)
     ids = [f"m{number}" for number in range(1000)]
     instances = [{"features": FEATURES, "id": name} for name in ids]

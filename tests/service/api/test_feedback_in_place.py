@@ -51,7 +51,7 @@ def max_bytes(api: httpx.Client, model: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_it_counts_in_every_process_and_for_the_learner_without_a_restart(
+def test_a_change_is_in_force_in_every_process_without_a_restart(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
@@ -106,7 +106,7 @@ def test_two_changes_at_once_both_count(api: httpx.Client, path: str) -> None:
         ({"feedback": None}, "feedback", "object"),
     ],
 )
-def test_what_is_wrong_is_told_and_nothing_is_changed(
+def test_errors_are_reported_and_nothing_is_changed(
     api: httpx.Client, path: str, body: Any, path_of_error: str, text: str
 ) -> None:
     before = api.get(path).json()
@@ -168,7 +168,7 @@ def test_a_server_without_memory_takes_it(fresh_valkey: ServerProcess, start_api
     wait_until(lambda: logged(api, "/models/ads"))
 
 
-def test_through_an_alias_that_means_another_by_now_what_waits_longer_is_known_longer(
+def test_a_longer_window_extends_how_long_an_alias_remembers_a_model(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     api = start_api(fresh_valkey).client
@@ -185,9 +185,7 @@ def test_through_an_alias_that_means_another_by_now_what_waits_longer_is_known_l
     assert api.get("/aliases").json()["aliases"] == {"live": "second"}
 
 
-def test_clones_and_snapshots_have_what_is_in_force_and_a_restore_leaves_it(
-    api: httpx.Client, path: str
-) -> None:
+def test_clones_and_snapshots_have_the_settings_in_force(api: httpx.Client, path: str) -> None:
     early = api.post(f"{path}/snapshots").json()
     changed = patch(api, path, window_seconds=90)
     clone = f"{path}-clone"

@@ -102,7 +102,7 @@ def test_the_process_waits_for_a_redis_that_comes_later(server_factory, start_ap
     assert api.post("/predict", json={"features": {}}).status_code == 200
 
 
-def test_a_full_log_is_told_to_come_back_later(valkey: ServerProcess, start_api) -> None:
+def test_a_full_log_says_when_to_retry(valkey: ServerProcess, start_api) -> None:
     api = start_api(valkey, run_learner=False, backlog_limit_examples=10).client
     example = {"features": {"ad": "a"}, "label": 1}
     assert api.post("/update?wait=false", json={"examples": [example] * 10}).status_code == 202
@@ -147,7 +147,7 @@ def test_requests_and_examples_are_counted(api: httpx.Client, model: str) -> Non
     assert after[("ftrl_http_requests_in_progress", "route=other")] == 1  # the scrape itself
 
 
-def test_paths_that_nobody_routed_do_not_become_labels(api: httpx.Client) -> None:
+def test_unrouted_paths_do_not_become_labels(api: httpx.Client) -> None:
     for path in ("/nowhere", "/nowhere/else"):
         problem(api.get(path), 404, "not_found")
     assert not [key for key in samples(api) if any("nowhere" in part for part in key)]

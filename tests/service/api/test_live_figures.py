@@ -39,7 +39,7 @@ def test_the_rates_are_those_of_the_model_alone(api: httpx.Client, model: str) -
         assert next_of(events)["rates"]["predictions"] == 0
 
 
-def test_who_listens_to_an_unknown_model_is_told_as_by_any_other_call(api: httpx.Client) -> None:
+def test_a_stream_of_an_unknown_model_is_refused_as_elsewhere(api: httpx.Client) -> None:
     problem(api.get("/models/nobody/live"), 404, "unknown_model")
     problem(api.get("/models/-/live"), 422, "invalid_model_name")
 
@@ -54,7 +54,7 @@ def test_a_stream_ends_when_its_model_is_deleted(api: httpx.Client) -> None:
     assert "passing" in last.content["detail"]
 
 
-def test_a_model_that_is_made_anew_goes_on_as_another(api: httpx.Client) -> None:
+def test_a_recreated_model_continues_as_another(api: httpx.Client) -> None:
     specification = {"hashing": {"bits": 10}}
     api.put("/models/again", json=specification).raise_for_status()
     with listening(api, "again") as events:

@@ -39,7 +39,7 @@ def test_a_different_specification_of_an_existing_model_is_a_conflict(api: httpx
     assert api.get(f"/models/{name}").json()["hashing"]["bits"] == 14
 
 
-def test_a_description_tells_configuration_and_progress(api: httpx.Client, name: str) -> None:
+def test_a_description_has_configuration_and_progress(api: httpx.Client, name: str) -> None:
     api.put(f"/models/{name}", json=SPECIFICATION).raise_for_status()
     empty = api.get(f"/models/{name}").json()
     assert empty["name"] == name
@@ -66,7 +66,7 @@ def test_all_is_left_to_defaults_by_an_empty_specification(api: httpx.Client, na
     assert described["hashing"] == default["hashing"]
 
 
-def test_a_deleted_model_is_gone_and_its_successor_starts_anew(api: httpx.Client, name: str) -> None:
+def test_the_successor_of_a_deleted_model_starts_empty(api: httpx.Client, name: str) -> None:
     api.put(f"/models/{name}", json=SPECIFICATION).raise_for_status()
     old = api.post(f"/models/{name}/update", json={"features": {"ad": "a"}, "label": 1}).json()
     deleted = api.delete(f"/models/{name}")

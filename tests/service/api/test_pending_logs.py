@@ -16,7 +16,7 @@ def counted(api: httpx.Client, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
-def test_beyond_the_bound_of_a_process_they_are_served_and_not_logged_and_counted(
+def test_beyond_the_limit_predictions_are_counted_and_not_logged(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
     slow = {"redis_timeout_seconds": 20, "lease_seconds": 60}

@@ -33,7 +33,7 @@ def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
         ("POST", "/models/default", {"GET", "PUT", "PATCH", "DELETE"}),
     ],
 )
-def test_a_wrong_method_is_told_the_right_one(
+def test_a_wrong_method_gets_the_allowed_ones(
     api: httpx.Client, method: str, path: str, allowed: set[str]
 ) -> None:
     reply = api.request(method, path)
@@ -52,7 +52,7 @@ def test_problems_have_a_type_of_their_own(api: httpx.Client) -> None:
     assert document["type"] == "urn:ftrl-service:unknown-model"
 
 
-def test_what_nobody_foresaw_is_an_incident_in_the_log_and_says_nothing_of_itself(
+def test_an_unexpected_failure_is_logged_and_not_revealed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.ERROR):

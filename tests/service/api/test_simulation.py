@@ -60,7 +60,7 @@ def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None
     assert report.phases["end"].predictions > 0
 
 
-def test_what_is_lost_doubled_and_foreign_is_told_apart_and_clicks_from_no_clicks(live_api: LiveApi) -> None:
+def test_lost_doubled_and_foreign_examples_are_distinguished(live_api: LiveApi) -> None:
     plan = dataclasses.replace(
         PLAN, url=live_api.url, model="harmed", click_rate=0.5, window=4, delay=0.05, patience_seconds=1
     )

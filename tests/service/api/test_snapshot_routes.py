@@ -23,7 +23,7 @@ def test_a_snapshot_is_taken_listed_and_described(api: httpx.Client, model: str)
         assert api.get(f"{model}/snapshots/{name}").json() == one
 
 
-def test_what_is_not_there_is_told(api: httpx.Client, model: str) -> None:
+def test_missing_models_and_snapshots_are_reported(api: httpx.Client, model: str) -> None:
     assert api.get(f"{model}/snapshots").json() == {"snapshots": [], "damaged": []}
     problem(api.get(f"{model}/snapshots/good"), 404, "unknown_snapshot")
     problem(api.get("/models/nobody/snapshots"), 404, "unknown_model")
@@ -36,7 +36,7 @@ def test_a_model_that_another_process_has_just_deleted_is_unknown(live_api: Live
     problem(live_api.client.post(f"{model}/snapshots"), 404, "unknown_model")
 
 
-def test_a_full_server_is_told_as_such(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
+def test_a_full_server_is_reported(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
     api = start_api(fresh_valkey).client
     api.put("/models/small", json={"hashing": {"bits": 12}}).raise_for_status()
     with fresh_valkey.client() as client:

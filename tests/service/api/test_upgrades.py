@@ -76,7 +76,7 @@ def test_a_body_that_looks_like_a_request_is_not_answered_as_one(
     assert statuses(connection) == [b"422", b"200"]
 
 
-def test_pipelined_requests_that_ask_for_an_upgrade_are_answered_in_order(connection: socket.socket) -> None:
+def test_pipelined_requests_for_an_upgrade_are_answered_in_order(connection: socket.socket) -> None:
     plain, upgraded = head(b"") + BODY, head(H2C) + BODY
     nowhere = head(H2C, target=b"POST /nowhere HTTP/1.1") + BODY
     sent = [upgraded, plain, nowhere, b"".join(chunked(H2C)), head(H2C, 0), plain, upgraded]

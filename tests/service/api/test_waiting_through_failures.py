@@ -82,7 +82,7 @@ def rows(labels: dict[str, int], weight: float = 1.0) -> list[tuple[bytes, int, 
     return sorted((packed_id(one), label, weight) for one, label in labels.items())
 
 
-def test_an_outage_longer_than_the_window_leaves_one_label_for_each_and_keeps_the_clicks(
+def test_an_outage_longer_than_the_window_loses_no_click(
     server_factory: ServerFactory, start_api: ApiFactory
 ) -> None:
     server = server_factory(appendfsync="always")
@@ -125,7 +125,7 @@ def test_what_waits_and_its_labels_survive_that_the_model_is_restored(
 
 
 @pytest.mark.parametrize("learn_at", ["arrival", "window_close"])
-def test_the_sample_rate_of_a_label_multiplies_with_its_weight_and_the_rate_of_negatives(
+def test_sample_rate_weight_and_negative_rate_of_a_label_multiply(
     fresh_valkey: ServerProcess, start_api: ApiFactory, learn_at: str
 ) -> None:
     api = start_api(fresh_valkey, **PATIENT).client

@@ -54,7 +54,7 @@ async def first_of(events: AsyncIterator[bytes]) -> bytes:
         return await anext(events)
 
 
-async def test_a_listener_that_reads_slowly_holds_the_newest_of_each_kind_and_no_more() -> None:
+async def test_a_slow_listener_holds_only_the_newest_event_of_each_kind() -> None:
     listener = Listener("ads")
     for number in range(1000):
         listener.offer({"live": b"live %d;" % number})
@@ -62,7 +62,7 @@ async def test_a_listener_that_reads_slowly_holds_the_newest_of_each_kind_and_no
     assert await first_of(aiter(listener)) == b"live 999;figures 999;"
 
 
-async def test_nothing_is_sampled_while_nobody_listens(feed: Feed, sources: list[Source]) -> None:
+async def test_nothing_is_sampled_without_listeners(feed: Feed, sources: list[Source]) -> None:
     with feed.listen("ads") as listener:
         await first_of(aiter(listener))
     await until(lambda: sources[0].closed)
@@ -74,7 +74,7 @@ async def test_nothing_is_sampled_while_nobody_listens(feed: Feed, sources: list
     assert len(sources) == 2
 
 
-async def test_all_listeners_share_one_source_and_each_model_is_asked_for_once(
+async def test_listeners_share_one_source_and_each_model_is_sampled_once(
     feed: Feed, sources: list[Source]
 ) -> None:
     with feed.listen("ads") as one, feed.listen("ads") as two, feed.listen("shops"):
@@ -83,7 +83,7 @@ async def test_all_listeners_share_one_source_and_each_model_is_asked_for_once(
     assert sources[0].asked[0] == {"ads", "shops"}
 
 
-async def test_who_comes_later_is_given_what_was_told_last(feed: Feed, sources: list[Source]) -> None:
+async def test_a_later_listener_gets_the_newest_events(feed: Feed, sources: list[Source]) -> None:
     with feed.listen("ads") as one:
         await first_of(aiter(one))
         sources[0].news = {}  # nothing has changed since

@@ -28,7 +28,7 @@ def test_what_was_counted_is_read_and_probes_are_left_out() -> None:
     assert totals.durations["update"][0.05] == 1
 
 
-def test_rates_are_of_the_last_seconds_and_latencies_of_the_last_minute() -> None:
+def test_rates_cover_the_last_seconds_and_latencies_the_last_minute() -> None:
     traffic = Traffic()
     for second in range(101):
         predictions = {"ads": 10.0 * second + 90.0 * max(0, second - 95)}

@@ -81,7 +81,7 @@ def test_there_are_four_checks_whatever_is_known() -> None:
         assert all(check.text.endswith(".") for check in verdict(situation).checks)
 
 
-def test_a_model_that_nobody_uses_is_neither_slow_nor_wrong() -> None:
+def test_an_unused_model_is_neither_slow_nor_wrong() -> None:
     found = verdict(replace(HEALTHY, rates=Rates(), learned_per_second=0.0, windows={}))
     assert [check.level for check in found.checks] == ["good", "none", "good", "none"]
     assert "0 so far" in found.checks[3].text
@@ -93,7 +93,7 @@ def test_a_model_that_was_just_made_is_not_called_unlearned() -> None:
 
 
 @pytest.mark.parametrize(("failed", "times"), [(1, "once"), (2, "2 times")])
-def test_a_few_failures_of_a_few_requests_are_told_and_are_no_alarm(failed: int, times: str) -> None:
+def test_a_few_failures_of_a_few_requests_are_no_alarm(failed: int, times: str) -> None:
     said = verdict(replace(HEALTHY, rates=replace(HEALTHY.rates, failures=failed / 3, failed=failed)))
     assert (said.level, said.headline) == ("watch", f"Failed {times} in the last minute")
 
@@ -107,7 +107,7 @@ def test_a_few_failures_of_a_few_requests_are_told_and_are_no_alarm(failed: int,
         (7200.0, "over the 30 minutes that ended 2 h ago."),
     ],
 )
-def test_figures_of_long_ago_are_not_told_as_those_of_now(ended_seconds: float | None, over: str) -> None:
+def test_old_figures_are_not_shown_as_current(ended_seconds: float | None, over: str) -> None:
     right = verdict(replace(HEALTHY, ended_seconds=ended_seconds)).checks[3]
     assert right.text == f"Predicts 1.010 × the clicks, {over}"
 
@@ -139,6 +139,6 @@ def test_the_whole_stream_is_not_the_last_of_anything() -> None:
         ),
     ],
 )
-def test_predictions_that_wait_are_told_beside_the_examples(awaiting: Awaiting | None, text: str) -> None:
+def test_pending_predictions_are_shown_beside_the_examples(awaiting: Awaiting | None, text: str) -> None:
     found = verdict(replace(HEALTHY, learned_per_second=0.0, awaiting=awaiting))
     assert found.checks[2].text == text
