@@ -76,7 +76,7 @@ def test_a_host_that_does_not_exist_is_a_failure_of_one_line() -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_data_directory_that_cannot_be_written_is_a_failure_of_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_fails_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = run("serve", "--port", "0", "--data-dir", str(tmp_path / "file"))
     assert result.returncode == 1
@@ -102,9 +102,7 @@ def test_models_says_when_no_service_answers() -> None:
     assert result.stderr.startswith("ftrl: no ftrl service answers at http://127.0.0.1:1 ")
 
 
-def test_serve_says_first_where_it_listens_where_the_data_is_and_where_the_documentation(
-    ftrl: Ftrl, tmp_path: Path
-) -> None:
+def test_serve_announces_its_address_data_and_documentation(ftrl: Ftrl, tmp_path: Path) -> None:
     process = ftrl("serve")
     url = process.wait_until_ready()
     assert process.stop() == 0
@@ -113,9 +111,7 @@ def test_serve_says_first_where_it_listens_where_the_data_is_and_where_the_docum
     ]
 
 
-def test_serve_learns_and_ctrl_c_stops_it_and_its_server_with_nothing_lost(
-    ftrl: Ftrl, tmp_path: Path
-) -> None:
+def test_serve_learns_and_ctrl_c_stops_it_without_loss(ftrl: Ftrl, tmp_path: Path) -> None:
     first = ftrl("serve")
     first.wait_until_ready()
     assert first.post("/update", CLICK)["status"] == "learned"
@@ -156,7 +152,7 @@ def test_serve_goes_on_with_the_server_that_a_killed_one_left(ftrl: Ftrl, tmp_pa
 
 
 @pytest.mark.slow
-def test_with_json_logs_every_line_is_an_object_and_there_is_nothing_else(ftrl: Ftrl) -> None:
+def test_with_json_logs_every_line_is_an_object(ftrl: Ftrl) -> None:
     process = ftrl("serve", "--log-format", "json", FTRL_PROT="80")
     process.wait_until_ready()
     assert process.stop() == 0

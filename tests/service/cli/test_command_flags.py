@@ -36,7 +36,7 @@ def read(application: tuple[typer.Typer, list[tuple[Settings, int]]]) -> Read:
     return run
 
 
-def test_every_setting_is_a_flag_that_the_help_describes_with_variable_and_default(
+def test_the_help_has_every_setting_with_variable_and_default(
     application: tuple[typer.Typer, object],
 ) -> None:
     result = CliRunner().invoke(application[0], ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})

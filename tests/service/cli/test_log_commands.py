@@ -132,7 +132,7 @@ async def test_what_is_learned_is_shown_on_demand(
         (("foo", "bar"), "UNREADABLE: not written by this service"),
     ],
 )
-async def test_an_entry_that_cannot_be_read_stops_the_learner_until_it_is_skipped(
+async def test_an_unreadable_entry_stops_the_learner_until_it_is_skipped(
     system: System, model: OpenModel, operator: Operator, fields: tuple[str, ...], says: str
 ) -> None:
     system.learn()
@@ -165,7 +165,7 @@ async def test_unreadable_entries_in_a_row_are_skipped_together(
     await assert_dense(system, operator, model, leave_out=bad)
 
 
-async def test_an_unreadable_entry_at_the_end_leaves_the_numbers_of_what_comes_next(
+async def test_an_unreadable_last_entry_leaves_later_numbers_unchanged(
     system: System, model: OpenModel, operator: Operator
 ) -> None:
     await system.update(model, 5, wait=False)

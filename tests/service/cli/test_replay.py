@@ -145,7 +145,7 @@ def test_the_service_goes_on_from_a_state_that_was_loaded_offline(
     wait_until(lambda: bool(service.post("/models/loaded/update", click)["status"] == "learned"))
 
 
-def test_a_dry_run_tells_what_an_offline_replay_would_and_keeps_nothing(
+def test_a_dry_run_reports_as_an_offline_replay_and_stores_nothing(
     server: ServerProcess, settings: Settings, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "vw")
@@ -308,7 +308,7 @@ def hasty(fresh_valkey: ServerProcess, tmp_path: Path) -> Iterator[ServiceProces
         hasty.remove()
 
 
-def test_what_is_refused_while_redis_is_away_is_learned_once_in_the_end(
+def test_examples_refused_during_an_outage_are_learned_once(
     fresh_valkey: ServerProcess, hasty: ServiceProcess, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "vw", rows=700)
@@ -327,7 +327,7 @@ def test_what_is_refused_while_redis_is_away_is_learned_once_in_the_end(
     assert_same_state(fresh_valkey, "away", "not-away", 700)
 
 
-def test_ctrl_c_ends_a_replay_over_http_at_once_and_what_was_learned_stays(service: ServiceProcess) -> None:
+def test_ctrl_c_ends_a_replay_over_http_and_what_was_learned_stays(service: ServiceProcess) -> None:
     with OpenReplay("--url", service.url, "--model", "interrupted", "--json") as replay:
         replay.feed(20_000)  # more than is read ahead
         wait_until(lambda: "interrupted" in service.get("/models")["models"])

@@ -47,9 +47,7 @@ async def proxy(valkey: ServerProcess) -> AsyncIterator[Proxy]:
         yield proxy
 
 
-def test_with_json_standard_output_is_one_object_and_all_else_is_on_standard_error(
-    valkey: ServerProcess, tmp_path: Path
-) -> None:
+def test_with_json_standard_output_is_exactly_one_object(valkey: ServerProcess, tmp_path: Path) -> None:
     path = write(tmp_path, "vw", rows=50)
     path.write_text(path.read_text() + "broken\n")
     words = ("replay", str(path), "--offline", "--json", "--on-error", "skip", *SMALL)
@@ -135,7 +133,7 @@ def test_a_failure_names_the_field_that_is_wrong() -> None:
     assert one_line(InvalidInput(("hyper", "l1"), "must be a number")) == "hyper.l1: must be a number"
 
 
-async def test_an_offline_result_is_refused_where_the_model_learned_meanwhile(
+async def test_an_offline_result_is_refused_if_the_model_learned_meanwhile(
     valkey: ServerProcess, make_settings: SettingsFactory, proxy: Proxy, tmp_path: Path
 ) -> None:
     async with System(make_settings(valkey)) as system:
@@ -153,7 +151,7 @@ async def test_an_offline_result_is_refused_where_the_model_learned_meanwhile(
         assert (await stored(system.topology)).state.t == 5
 
 
-async def test_of_two_offline_replays_at_once_one_wins_and_the_other_says_so(
+async def test_of_two_concurrent_offline_replays_one_is_refused(
     valkey: ServerProcess, make_settings: SettingsFactory, proxy: Proxy, tmp_path: Path
 ) -> None:
     words = ("replay", "--offline", "--json", "--model", "clicks", *SMALL)
@@ -177,7 +175,7 @@ async def test_of_two_offline_replays_at_once_one_wins_and_the_other_says_so(
 
 
 @pytest.mark.faults
-async def test_a_replay_that_is_killed_while_it_loads_leaves_only_what_expires(
+async def test_a_replay_killed_while_loading_leaves_only_expiring_keys(
     valkey: ServerProcess, make_settings: SettingsFactory, proxy: Proxy, tmp_path: Path
 ) -> None:
     async with System(make_settings(valkey)) as system:
@@ -197,7 +195,7 @@ async def test_a_replay_that_is_killed_while_it_loads_leaves_only_what_expires(
         assert 0 < await system.client.ttl(filled) <= UNFINISHED_EXPIRES_SECONDS
 
 
-def test_ctrl_c_ends_an_offline_replay_at_once_and_leaves_the_model_as_it_was(valkey: ServerProcess) -> None:
+def test_ctrl_c_ends_an_offline_replay_without_changing_the_model(valkey: ServerProcess) -> None:
     with OpenReplay("--offline", "--json", FTRL_REDIS_URL=valkey.url) as replay, valkey.client() as client:
         replay.feed(1000)
         wait_until(lambda: client.hget("ftrl:{default}:meta", "t") == b"0")

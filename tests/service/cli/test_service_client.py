@@ -105,9 +105,7 @@ def refusal(status: int, **members: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", [429, 503, 507])
-def test_what_is_refused_for_now_is_sent_again_under_the_event_ids_of_the_refusal(
-    service: Scripted, status: int
-) -> None:
+def test_temporary_refusals_are_retried_under_the_same_event_ids(service: Scripted, status: int) -> None:
     service.will_answer(status, refusal(status, event_ids=["e1", "e2"]), Retry_After="0")
     service.will_answer(status, refusal(status), Retry_After="0").will_answer(200, {"results": []})
     examples = [{"features": {"a": "b"}, "label": 1} for _ in range(2)]
@@ -139,7 +137,7 @@ def test_what_answers_otherwise_is_no_service(service: Scripted, answer: bytes) 
         ServiceClient(service.url).call("GET", "/models/m")
 
 
-def test_json_of_another_service_is_told_apart(service: Scripted, tmp_path: Path) -> None:
+def test_json_of_another_service_is_recognised(service: Scripted, tmp_path: Path) -> None:
     service.will_answer(200, {"hello": "world"})
     with pytest.raises(CommandFailure, match=r"not an ftrl service: \{'hello': 'world'\}"):
         replay_over_http(plan(clicks(tmp_path, 1), "m"), service.url)
@@ -152,7 +150,7 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:1", "http://127.0.0.1:1/", "http://no.such.host.invalid"])
-def test_where_nobody_answers_the_address_is_named(url: str) -> None:
+def test_without_an_answer_the_address_is_named(url: str) -> None:
     with pytest.raises(CommandFailure, match=f"no ftrl service answers at {url} ") as failure:
         ServiceClient(url).call("GET", "/models/m")
     assert "whether" not in str(failure.value)
@@ -164,7 +162,7 @@ def test_a_service_may_live_below_a_path(service: Scripted) -> None:
     assert service.requests == [("GET /ads/models/m", None)]
 
 
-def test_a_connection_that_the_service_may_have_closed_is_not_used_again(service: Scripted) -> None:
+def test_a_connection_that_may_have_been_closed_is_not_reused(service: Scripted) -> None:
     service.keep_connections(1.0)
     client = ServiceClient(service.url, idle_seconds=0.5)
     for number in (1, 2):
@@ -181,9 +179,7 @@ def test_an_update_that_gets_no_answer_is_called_unknown(service: Scripted, tmp_
         replay_over_http(plan(clicks(tmp_path, 3), "m"), service.url)
 
 
-def test_what_the_service_took_without_telling_a_prediction_is_counted_apart(
-    service: Scripted, tmp_path: Path
-) -> None:
+def test_examples_accepted_without_a_prediction_are_counted_apart(service: Scripted, tmp_path: Path) -> None:
     service.will_answer(200, MODEL).will_answer(202, {"results": [LEARNED, APPENDED, APPENDED]})
     service.will_answer(200, MODEL)
     summary = replay_over_http(plan(clicks(tmp_path, 3), "m"), service.url)

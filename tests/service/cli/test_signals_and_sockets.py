@@ -35,7 +35,7 @@ def serving(directory: Path, *words: str, **variables: str) -> Iterator[NewServi
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("number", STOPS, ids=lambda number: number.name)
-def test_a_signal_that_ends_processes_stops_the_service_and_its_server(
+def test_a_terminating_signal_stops_the_service_and_its_server(
     tmp_path: Path, number: signal.Signals, workers: str
 ) -> None:
     with serving(tmp_path, "--workers", workers) as service:
@@ -58,7 +58,7 @@ def test_signals_without_a_meaning_change_nothing(tmp_path: Path, fresh_valkey: 
 
 
 @pytest.mark.slow
-def test_idle_connections_do_not_take_the_files_that_a_prediction_needs(
+def test_idle_connections_leave_open_files_for_predictions(
     tmp_path: Path, fresh_valkey: ServerProcess
 ) -> None:
     with serving(tmp_path, FTRL_REDIS_URL=fresh_valkey.url) as service:

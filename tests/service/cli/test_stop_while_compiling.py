@@ -49,7 +49,7 @@ def stop_while_compiling(directory: Path, *words: str) -> tuple[int, ServingProc
     return code, process
 
 
-def test_the_service_ends_while_its_kernels_are_compiled_and_so_does_its_server(tmp_path: Path) -> None:
+def test_service_and_server_can_be_stopped_while_kernels_compile(tmp_path: Path) -> None:
     for _ in range(2):  # the second goes on from what the first has left in the cache
         code, _ = stop_while_compiling(tmp_path, "serve", "--data-dir", "data")
         assert code == 0
@@ -64,6 +64,6 @@ def test_all_processes_of_a_service_end_while_each_compiles(tmp_path: Path) -> N
     assert all(is_gone(int(child.split()[-1])) for child in children)
 
 
-def test_compiling_ahead_ends_and_tells_that_it_did_not_finish(tmp_path: Path) -> None:
+def test_a_stopped_warm_up_says_that_it_did_not_finish(tmp_path: Path) -> None:
     code, _ = stop_while_compiling(tmp_path, "warm-up")
     assert code == SIGTERM_EXIT

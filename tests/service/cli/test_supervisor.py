@@ -68,7 +68,7 @@ async def test_all_children_are_started_and_stopped_stage_by_stage(tmp_path: Pat
 
 
 @pytest.mark.faults
-async def test_a_killed_child_is_started_again_and_the_others_are_left_alone(tmp_path: Path) -> None:
+async def test_only_a_killed_child_is_restarted(tmp_path: Path) -> None:
     async with running([[child("api-1", tmp_path)], [child("learner", tmp_path)]]):
         await until(lambda: len(started(tmp_path)) == 2)
         os.kill(dict(started(tmp_path))["api-1"], signal.SIGKILL)
@@ -118,7 +118,7 @@ def pid_of(service: ServingProcess, role: str) -> int:
 
 
 @pytest.mark.slow
-def test_it_says_that_it_listens_when_the_first_worker_answers_and_not_before(
+def test_it_announces_its_address_when_the_first_worker_answers(
     tmp_path: Path, fresh_valkey: ServerProcess
 ) -> None:
     fresh_valkey.pause()  # no worker begins before it has heard of its server, however long that takes
