@@ -12,7 +12,7 @@ from tests.service.feedback.conftest import Bench
 
 
 @pytest.mark.parametrize(("learn_at", "letter"), [("arrival", "J"), ("window_close", "W")])
-async def test_labels_are_taken_and_told_from_repeated_ones(
+async def test_labels_are_accepted_and_repeated_ones_recognised(
     make_bench_on_any: Callable[..., Bench], learn_at: str, letter: str
 ) -> None:
     bench = make_bench_on_any(learn_at=learn_at, window_seconds=60, unshown_seconds=60)

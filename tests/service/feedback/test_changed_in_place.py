@@ -71,7 +71,7 @@ async def nothing_is_left(bench: Bench) -> None:
     assert await bench.keys() == []
 
 
-async def test_whoever_found_no_room_logs_again_at_once_where_the_limit_is_raised(make_model: Any) -> None:
+async def test_a_raised_memory_limit_admits_predictions_at_once(make_model: Any) -> None:
     model = await make_model(max_bytes=1 << 16)
     one, other = model.bench(), model.bench()
     assert (await one.log(*range(1000))).endswith("F")
@@ -109,7 +109,7 @@ async def test_what_is_open_gets_the_new_window_longer_or_shorter(make_model: An
         ({"unshown_seconds": 2, "window_seconds": 2}, {"unshown_seconds": LONG}),
     ],
 )
-async def test_what_was_shown_is_closed_by_its_window_though_it_is_listed_as_unshown(
+async def test_a_shown_prediction_listed_as_unshown_closes_by_its_window(
     make_model: Any, times: dict[str, float], changed: dict[str, float]
 ) -> None:
     model = await make_model(**times)
@@ -159,7 +159,7 @@ async def test_every_kind_that_waits_gets_its_new_time(make_model: Any, field: s
     await nothing_is_left(bench)
 
 
-async def test_a_click_before_its_impression_is_not_forgotten_when_its_prediction_would_have_been_before(
+async def test_an_early_click_outlives_the_former_limit_of_its_prediction(
     make_model: Any,
 ) -> None:
     model = await make_model()
@@ -183,7 +183,7 @@ async def test_a_click_before_its_impression_is_not_forgotten_when_its_predictio
         ((90, 60), (60, 90)),
     ],
 )
-async def test_no_change_makes_a_label_shorten_how_long_its_prediction_waits(
+async def test_after_a_change_a_label_never_shortens_its_predictions_time(
     make_model: Any, before: tuple[float, float], after: tuple[float, float]
 ) -> None:
     names = ("unshown_seconds", "grace_seconds")
@@ -204,7 +204,7 @@ async def test_no_change_makes_a_label_shorten_how_long_its_prediction_waits(
     assert await due() == first
 
 
-async def test_processes_with_different_times_neither_lose_nor_double_an_impression(
+async def test_different_times_in_processes_lose_or_double_no_impression(
     make_bench: MakeBench,
 ) -> None:
     short, long = make_bench(), make_bench(window_seconds=3.5, unshown_seconds=4, late_seconds=30)

@@ -53,7 +53,7 @@ def ids(*numbers: int) -> list[bytes]:
     return [id_of(number) for number in numbers]
 
 
-async def test_after_it_jumped_ahead_all_that_waited_is_due_and_is_learned_once(
+async def test_after_a_jump_ahead_pending_impressions_are_learned_once(
     make_bench: MakeBench, clock: ServerClock
 ) -> None:
     bench = make_bench(**LONG)
@@ -74,7 +74,7 @@ async def test_after_it_jumped_ahead_all_that_waited_is_due_and_is_learned_once(
     assert (await bench.sweep()).pending["open"] == 1, "new windows are as long as ever"
 
 
-async def test_after_it_jumped_back_windows_stay_open_for_longer_and_nothing_is_lost(
+async def test_after_a_jump_back_windows_stay_open_longer_without_loss(
     make_bench: MakeBench, clock: ServerClock
 ) -> None:
     bench = make_bench(**LONG)
@@ -100,7 +100,7 @@ async def test_after_it_jumped_back_windows_stay_open_for_longer_and_nothing_is_
     assert [learned[one] for one in ids(1, 2, 3, 4)] == [1, 0, 1, 0]
 
 
-async def test_a_click_after_a_jump_is_late_as_long_as_it_is_known_whose_it_is(
+async def test_a_click_after_a_jump_is_late_while_its_id_is_remembered(
     make_bench: MakeBench, clock: ServerClock
 ) -> None:
     bench = make_bench(exposure="on_predict", late="append", **LONG)

@@ -34,7 +34,7 @@ async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench,
     assert (await bench.logged()).labels.tolist() == [1]
 
 
-async def test_a_label_does_not_shorten_how_long_its_prediction_waits_to_be_shown(
+async def test_an_early_label_does_not_shorten_the_wait_to_be_shown(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench(unshown_seconds=60, grace_seconds=1)
@@ -68,7 +68,7 @@ async def test_a_late_click_is_counted_and_dropped(make_bench: MakeBench) -> Non
     assert (await bench.sweep()).counts["late"] == 1
 
 
-async def test_the_delay_of_a_label_is_told_once_also_of_a_late_click(make_bench: MakeBench) -> None:
+async def test_the_delay_of_a_label_is_reported_once(make_bench: MakeBench) -> None:
     bench = make_bench(exposure="on_predict", late_seconds=60)
     before = time.time()
     await bench.log(1, 2)
@@ -97,7 +97,7 @@ async def test_a_late_click_can_be_learned_beside_its_negative(make_bench: MakeB
     assert (examples.prediction_ids or []).count(id_of(1)) == 2
 
 
-async def test_a_late_click_is_refused_and_not_dropped_while_the_backlog_is_full(
+async def test_a_late_click_is_refused_while_the_backlog_is_full(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench({"backlog_limit_examples": 2}, exposure="on_predict", late="append", late_seconds=60)

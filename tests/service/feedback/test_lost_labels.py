@@ -20,7 +20,7 @@ from tests.support.waiting import until
 AT_ARRIVAL = ModelConfig.from_json({"feedback": {"exposure": "on_predict", "learn_at": "arrival"}})
 
 
-async def test_what_was_appended_for_labels_and_is_lost_at_a_failover_is_counted(
+async def test_labels_lost_in_a_failover_are_counted(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(fresh_valkey)) as system:

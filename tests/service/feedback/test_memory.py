@@ -99,7 +99,7 @@ def assert_within_250_and_what_is_counted(taken: Taken) -> None:
 
 
 @pytest.mark.parametrize("exposure", ["explicit", "on_predict"])
-async def test_an_impression_of_39_categories_takes_at_most_250_bytes_however_many_there_are(
+async def test_an_impression_of_39_categories_takes_at_most_250_bytes(
     measure: Measure, exposure: str
 ) -> None:
     measured = await measure("valkey", exposure)
@@ -123,7 +123,7 @@ async def test_redis_7_takes_a_little_more_than_that(measure: Measure) -> None:
 
 
 @pytest.mark.parametrize(("late", "most"), [("drop", 75), ("append", 250)])
-async def test_of_a_closed_impression_little_is_kept_unless_a_late_click_is_learned(
+async def test_a_closed_impression_is_small_unless_late_clicks_are_learned(
     measure: Measure, late: str, most: int
 ) -> None:
     measured = await measure("valkey", "on_predict", window_seconds=1, late=late)

@@ -40,7 +40,7 @@ async def test_nor_does_it_where_features_have_values(make_bench: MakeBench) -> 
     assert (await bench.logged()).hashes.tolist() == [1, 2, 3], "those of the first stay"
 
 
-async def test_a_label_that_is_repeated_before_the_impression_says_that_there_is_none(
+async def test_a_label_repeated_before_its_impression_is_recognised(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench(**LONG)
@@ -50,7 +50,7 @@ async def test_a_label_that_is_repeated_before_the_impression_says_that_there_is
     assert await bench.label((1, 1)) == "D"
 
 
-async def test_the_id_of_a_closed_one_is_known_until_it_is_forgotten_and_nothing_waits_anew(
+async def test_the_id_of_a_closed_prediction_is_not_logged_again(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench(exposure="on_predict", late_seconds=3)

@@ -15,7 +15,7 @@ async def counted(system: System, key: str) -> int:
     return int(await system.client.hget(key, "#unknown") or 0)
 
 
-async def test_what_cannot_be_told_now_is_told_later_once(
+async def test_unknown_ids_are_counted_once_after_an_outage(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(fresh_valkey, redis_timeout_seconds=4)) as system:

@@ -17,7 +17,7 @@ from tests.service.feedback.conftest import KEYS, MARGIN, Bench, id_of
 MakeBench = Callable[..., Bench]
 
 
-async def test_of_a_hundred_candidates_the_one_that_was_shown_becomes_one_example(
+async def test_only_the_shown_one_of_a_hundred_candidates_is_learned(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench()
@@ -162,7 +162,7 @@ async def test_beyond_the_limit_nothing_is_logged_until_there_is_room(make_bench
     assert await bench.log(5000) == "L"
 
 
-async def test_a_full_backlog_stops_the_sweep_and_refuses_labels_that_are_learned_at_once(
+async def test_a_full_backlog_stops_the_sweep_and_refuses_labels(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench({"backlog_limit_examples": 3}, exposure="on_predict", learn_at="arrival")
