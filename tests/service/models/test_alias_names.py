@@ -79,7 +79,7 @@ async def test_an_alias_and_a_model_of_one_name_are_never_made_at_once(
     assert sum(made.values()) == ROUNDS
 
 
-async def test_a_name_goes_back_and_forth_between_many_who_want_it_for_a_model_or_an_alias(
+async def test_concurrent_models_and_aliases_of_one_name_never_coexist(
     system: System, channel: Channel
 ) -> None:
     await system.model(SMALL, "source")
@@ -117,7 +117,7 @@ async def create_bare(system: System, name: str) -> bool:
 
 
 @pytest.mark.parametrize("way", ["empty", "filled"])
-async def test_a_claim_that_somebody_who_was_killed_has_left_gives_way_to_a_model(
+async def test_a_claim_left_by_a_killed_process_gives_way_to_a_model(
     system: System, channel: Channel, way: str
 ) -> None:
     assert await claim_alias(channel, "name", "of a killed process")
@@ -128,9 +128,7 @@ async def test_a_claim_that_somebody_who_was_killed_has_left_gives_way_to_a_mode
     assert await channel.call("EXISTS", alias_key("name")) == 0
 
 
-async def test_who_has_claimed_a_name_and_comes_too_late_is_told_that_it_is_a_model(
-    system: System, channel: Channel
-) -> None:
+async def test_a_late_claim_is_refused_because_the_name_is_a_model(system: System, channel: Channel) -> None:
     """What switch_alias does, with a model made between its two steps."""
     await system.model(SMALL, "source")
     before = (await read_aliases(channel)).changes
@@ -155,7 +153,7 @@ class Interrupted(Channel):
         return reply
 
 
-async def test_who_takes_back_a_claim_does_not_take_the_alias_that_was_made_meanwhile(system: System) -> None:
+async def test_taking_back_a_claim_leaves_an_alias_made_meanwhile(system: System) -> None:
     await system.model(SMALL, "source")
     aliases = Aliases(system.models)
     interrupted = Interrupted(system, lambda: aliases.set("name", "source"))
@@ -165,7 +163,7 @@ async def test_who_takes_back_a_claim_does_not_take_the_alias_that_was_made_mean
     assert await aliases.all() == {"name": "source"}
 
 
-async def test_an_alias_of_a_model_that_this_version_cannot_read_leaves_the_others_alone(
+async def test_an_alias_of_an_unreadable_model_does_not_affect_others(
     system: System, channel: Channel
 ) -> None:
     for alias, model in (("live", "source"), ("of-later", "later")):

@@ -41,7 +41,7 @@ async def models(system: System) -> AsyncIterator[Models]:
     await models.close()
 
 
-async def test_while_one_model_cannot_be_loaded_the_other_aliases_are_refreshed(
+async def test_an_unloadable_model_does_not_stop_the_refresh_of_others(
     system: System, channel: Channel, models: Models
 ) -> None:
     here, there = Aliases(system.models), Aliases(models)
@@ -64,7 +64,7 @@ async def test_while_one_model_cannot_be_loaded_the_other_aliases_are_refreshed(
     assert [(await there.open(alias)).name for alias in ("live", "new-too")] == ["broken", "broken"]
 
 
-async def test_who_asks_for_a_new_alias_does_not_wait_for_the_models_of_others(
+async def test_a_new_alias_does_not_wait_for_models_of_other_aliases(
     system: System, channel: Channel, models: Models
 ) -> None:
     here, there = Aliases(system.models), Aliases(models)
@@ -76,7 +76,7 @@ async def test_who_asks_for_a_new_alias_does_not_wait_for_the_models_of_others(
     assert sorted(model.name for model in models.opened()) == ["one", "two"]
 
 
-async def test_where_the_model_before_is_gone_the_one_after_is_loaded_or_it_is_told_why_not(
+async def test_without_its_former_model_an_alias_loads_the_new_or_says_why(
     system: System, channel: Channel, valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(valkey, redis_timeout_seconds=4)  # half of it until it sees that one is gone
@@ -124,7 +124,7 @@ async def test_while_one_model_is_being_loaded_other_aliases_are_switched(
         await topology.close()
 
 
-async def test_a_longer_wait_of_a_former_model_counts_as_a_change_of_aliases(
+async def test_a_longer_window_of_a_former_model_changes_the_aliases(
     system: System, channel: Channel
 ) -> None:
     here = Aliases(system.models)
@@ -135,9 +135,7 @@ async def test_a_longer_wait_of_a_former_model_counts_as_a_change_of_aliases(
     assert (await read_aliases(channel)).changes != before, "a switch at the same time is refused"
 
 
-async def test_former_models_come_in_the_order_in_which_the_alias_meant_them(
-    system: System, channel: Channel
-) -> None:
+async def test_former_models_are_in_the_order_of_the_switches(system: System, channel: Channel) -> None:
     here = Aliases(system.models)
     for model in ("two", "one", "broken"):
         await here.set("live", model)
@@ -150,7 +148,7 @@ async def test_former_models_come_in_the_order_in_which_the_alias_meant_them(
     assert here.former("one", middle) == here.switched("one", middle) == []
 
 
-async def test_an_alias_of_a_model_that_is_gone_or_unreadable_is_told_as_such_and_not_as_the_one_before(
+async def test_a_missing_or_unreadable_model_of_an_alias_is_reported(
     system: System, channel: Channel, models: Models
 ) -> None:
     here, there = Aliases(system.models), Aliases(models)
@@ -168,7 +166,7 @@ async def test_an_alias_of_a_model_that_is_gone_or_unreadable_is_told_as_such_an
         await there.open("test")
 
 
-async def test_a_process_that_cannot_load_what_an_alias_means_by_now_asks_it_nevertheless_for_predictions(
+async def test_an_unloadable_model_of_an_alias_is_asked_for_predictions(
     system: System, channel: Channel, models: Models
 ) -> None:
     here, there = Aliases(system.models), Aliases(models)
@@ -183,7 +181,7 @@ async def test_a_process_that_cannot_load_what_an_alias_means_by_now_asks_it_nev
     assert [model async for model in there.elsewhere("live", asked, time.monotonic() + 30)] == []
 
 
-async def test_a_former_model_that_this_version_cannot_read_knows_no_prediction(
+async def test_an_unreadable_former_model_has_no_predictions(
     system: System, channel: Channel, models: Models
 ) -> None:
     here = Aliases(system.models)

@@ -173,7 +173,7 @@ async def test_a_deleted_model_does_not_come_back(system: System, model: OpenMod
     assert await system.client.keys("*") == []
 
 
-async def test_a_model_created_anew_meanwhile_stays_empty(system: System, model: OpenModel) -> None:
+async def test_a_model_recreated_meanwhile_stays_empty(system: System, model: OpenModel) -> None:
     base = await taught(system, model)
     await system.models.delete("clicks")
     await system.model(CONFIG)
@@ -192,9 +192,7 @@ async def test_of_two_loads_at_once_one_wins_and_nothing_is_mixed(system: System
     assert key in {("1", -1), ("2", -1)}
 
 
-async def test_an_unfinished_filling_expires_and_nobody_reads_it(
-    system: System, model: OpenModel, proxy: Proxy
-) -> None:
+async def test_an_unfinished_filling_expires_unread(system: System, model: OpenModel, proxy: Proxy) -> None:
     base = await taught(system, model)
     before = await stored(system.topology)
     hold = proxy.hold("switch_generation")
@@ -271,7 +269,7 @@ async def test_patience_with_a_server_that_is_away_ends(
     await assert_unharmed(system, before)
 
 
-async def test_a_switch_without_any_answer_is_called_unknown_and_its_filling_is_left_to_expire(
+async def test_an_unanswered_switch_is_unknown_and_its_filling_expires(
     system: System, model: OpenModel, proxy: Proxy
 ) -> None:
     base = await taught(system, model)

@@ -27,7 +27,7 @@ def soon(seconds: float = 60.0) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-def test_each_entry_gets_its_own_examples_and_the_revision_of_its_commit() -> None:
+def test_entries_get_their_examples_and_the_revision_of_the_commit() -> None:
     outcomes = Outcomes()
     outcomes.record(commit([(FIRST, 2), (SECOND, 3)]), "r1")
     first, second = outcomes.held(FIRST), outcomes.held(SECOND)
@@ -55,7 +55,7 @@ def test_a_server_that_lost_its_tail_takes_back_what_was_known() -> None:
     assert not outcomes.knows(SECOND)
 
 
-async def test_all_who_wait_for_an_entry_are_told_when_it_is_applied() -> None:
+async def test_all_waiters_of_an_entry_wake_when_it_is_applied() -> None:
     outcomes = Outcomes()
     waiters = [asyncio.create_task(outcomes.learned(entry, soon())) for entry in (FIRST, FIRST, SECOND)]
     later = asyncio.create_task(outcomes.learned(THIRD, soon()))
@@ -67,7 +67,7 @@ async def test_all_who_wait_for_an_entry_are_told_when_it_is_applied() -> None:
     assert await later
 
 
-async def test_nobody_waits_for_what_is_applied_already() -> None:
+async def test_an_applied_entry_is_not_waited_for() -> None:
     outcomes = Outcomes()
     outcomes.applied_through(SECOND)
     assert await outcomes.learned(FIRST, soon(-1.0))

@@ -11,7 +11,7 @@ from tests.support.waiting import until
 NOT_LED = b'ftrl_learner_active{model="clicks"} 0.0'
 
 
-async def test_a_model_of_another_hash_contract_counts_as_not_led_until_it_is_deleted(
+async def test_a_model_of_another_hash_contract_is_not_led(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     async with System(make_settings(valkey)) as system:

@@ -53,7 +53,7 @@ def test_every_category_of_a_sliced_feature_is_found(
         ("ü\n", ["ü\n"]),
     ],
 )
-def test_values_are_told_as_people_know_them(value: Any, shown: list[str]) -> None:
+def test_values_are_shown_as_they_were_sent(value: Any, shown: list[str]) -> None:
     found = finder().found_in(body({"device": value}))
     assert [name.value for name in found.values()] == shown
 
@@ -63,7 +63,7 @@ def test_a_number_that_stays_one_has_no_slices() -> None:
     assert len(finder(HashContract(types={"device": "category"})).found_in(body({"device": 7}))) == 1
 
 
-def test_what_was_told_is_not_found_again() -> None:
+def test_logged_names_are_not_found_again() -> None:
     known = finder()
     first = known.found_in(body({"device": "phone"}))
     assert known.found_in(body({"device": "phone"})) == first
