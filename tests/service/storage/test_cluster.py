@@ -77,7 +77,7 @@ async def test_the_index_of_models_is_repaired_from_all_masters(settings: Settin
         assert await system.models.names() == NAMES
 
 
-async def test_a_list_of_nodes_that_cannot_be_read_is_a_connection_that_ended(
+async def test_an_unreadable_list_of_nodes_is_an_ended_connection(
     servers: ClusterOfServers, settings: Settings
 ) -> None:
     async with Proxy(servers.pairs[0][0].socket_path) as proxy:
@@ -111,7 +111,7 @@ async def test_a_name_is_a_model_or_an_alias_wherever_their_keys_are(settings: S
             await system.models.delete(name)
 
 
-async def test_what_waits_is_due_by_the_changed_times_on_whichever_node_it_is(settings: Settings) -> None:
+async def test_pending_predictions_are_due_by_new_times_on_every_node(settings: Settings) -> None:
     config = ModelConfig.from_json({"hashing": {"bits": 16}, "feedback": {"exposure": "on_predict"}})
     batch = ExampleBatch.from_encoded([([1], None)])
     async with System(settings) as system:
@@ -162,7 +162,7 @@ async def test_a_slot_that_migrates_takes_its_model_along(
             assert client.exists(state.keys.log)
 
 
-async def test_a_master_that_is_killed_is_replaced_by_a_vote_and_its_models_are_followed(
+async def test_the_models_of_a_killed_master_are_followed_after_the_vote(
     servers: ClusterOfServers, settings: Settings
 ) -> None:
     async with System(settings) as system:

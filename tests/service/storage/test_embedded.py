@@ -84,7 +84,7 @@ def test_data_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
         assert connection.get("key") == "value"
 
 
-def test_the_server_is_durable_evicts_nothing_and_listens_on_its_socket_only(tmp_path: Path) -> None:
+def test_the_server_is_durable_and_listens_on_its_socket_only(tmp_path: Path) -> None:
     settings = {"appendfsync": "always", "embedded_maxmemory_bytes": 100 << 20}
     with embedded(tmp_path, **settings) as server, client(server) as connection:
         config = connection.config_get("*")
@@ -207,7 +207,7 @@ def test_a_paused_server_is_waited_for_and_never_doubled(tmp_path: Path) -> None
     first.stop()
 
 
-def test_a_data_directory_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EmbeddedServerError, match="cannot write the data directory") as caught:
         embedded(tmp_path / "file").start()

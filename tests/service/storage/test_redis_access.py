@@ -69,7 +69,7 @@ def called_commands() -> set[str]:
     return {name.lower() for names in in_scripts + in_python for name in names}
 
 
-def test_the_documented_user_may_call_what_the_code_calls_and_no_other_command() -> None:
+def test_the_documented_user_may_call_exactly_the_used_commands() -> None:
     not_for_it = {"config", "post", "put", "patch", "get", "delete"}  # the first, or those of HTTP
     allowed = {name.split("|")[0] for name in allowed_commands()}
     assert allowed - not_for_it == called_commands() - not_for_it
@@ -133,7 +133,7 @@ async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -
     await until(none_is_left)
 
 
-async def test_as_the_documented_user_everything_works_and_it_may_do_nothing_beyond(
+async def test_the_documented_user_may_do_all_that_is_needed_and_no_more(
     server_factory: ServerFactory, make_settings: SettingsFactory
 ) -> None:
     server = server_factory(kind="redis", port=free_port())
@@ -162,7 +162,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-async def test_over_tls_with_a_client_certificate_everything_works_and_without_it_nothing_does(
+async def test_tls_needs_a_client_certificate_and_works_with_it(
     server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Certificates
 ) -> None:
     port = free_port()

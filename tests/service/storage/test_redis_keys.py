@@ -86,7 +86,7 @@ def test_changed_slots_come_back_bit_for_bit(slots: np.ndarray, data: st.DataObj
     assert rows_of(changed).tobytes() == rows.tobytes()
 
 
-def test_a_changed_slot_is_messagepack_of_a_field_and_a_value_of_the_state() -> None:
+def test_a_changed_slot_is_a_field_and_a_value_in_messagepack() -> None:
     (record,) = changed_records(np.array([258], np.uint32), np.array([[1.0, -2.0]]))
     assert record.tobytes() == bytes.fromhex("a402010000" + "b0000000000000f03f00000000000000c0")
 
@@ -120,7 +120,7 @@ def test_a_log_entry_is_read_as_the_append_wrote_it(log_id: LogId, number: int, 
 
 
 @pytest.mark.parametrize("fields", [[b"foo", b"bar"], [b"n", b"x"], [b"n", b""], [b"n", b"-1"], [b"e", b"5"]])
-def test_an_entry_of_somebody_else_has_no_number(fields: list[bytes]) -> None:
+def test_a_foreign_entry_has_no_number(fields: list[bytes]) -> None:
     assert LogEntry.parse(b"5-0", fields).first_number is None
 
 

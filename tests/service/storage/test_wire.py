@@ -125,7 +125,7 @@ async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
         assert not wire.is_open
 
 
-async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path: Path) -> None:
+async def test_a_connection_that_ended_while_idle_is_reopened(tmp_path: Path) -> None:
     served = 0
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,7 +143,7 @@ async def test_a_connection_that_ended_while_nobody_asked_is_made_anew(tmp_path:
         await channel.close()
 
 
-async def test_a_server_that_ends_the_connection_when_somebody_has_logged_in_gets_no_command(
+async def test_a_connection_that_ends_after_the_login_sends_no_command(
     tmp_path: Path,
 ) -> None:
     logged_in = asyncio.Event()
