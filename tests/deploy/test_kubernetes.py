@@ -205,7 +205,7 @@ def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
 
 
 @overlays
-def test_callers_need_a_token_wherever_nobody_has_said_otherwise(overlay: str) -> None:
+def test_callers_need_a_token_by_default(overlay: str) -> None:
     [api] = [container for name, _, container in our_containers(overlay) if name == "ftrl-api"]
     values = {one["name"]: one.get("value") for one in api["env"]}
     assert (values.get("FTRL_TOKENS_FILE") is not None) is (values["FTRL_ALLOW_ANONYMOUS"] == "false")

@@ -56,7 +56,7 @@ async def test_an_update_for_the_old_model_is_not_appended_to_the_new(steered: S
     await assert_mirror_equals(steered.near.url, replica)
 
 
-async def test_a_mirror_about_to_load_a_deleted_model_hashes_anew(
+async def test_a_mirror_about_to_load_a_deleted_model_hashes_again(
     steered: Steered,
 ) -> None:
     held = steered.before_api.hold("HGETALL")

@@ -71,7 +71,7 @@ async def test_half_an_append_that_runs_later_is_removed(
     await assert_learned(settings, server, 0, 1, 2)
 
 
-async def test_an_event_claimed_by_half_an_append_is_learned_when_sent_again(
+async def test_an_event_claimed_by_a_torn_append_is_learned_on_retry(
     server: ServerProcess, settings: Settings
 ) -> None:
     await append(settings, 0)

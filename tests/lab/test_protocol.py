@@ -58,7 +58,7 @@ def test_a_pass_is_that_of_the_papers_table(algorithm: Algorithm, floor: float) 
     assert got.density == pytest.approx(want.density, abs=DENSITY_ROUNDING)
 
 
-def test_gamma_is_chosen_on_one_shuffle_and_the_figures_are_means_over_the_others(tmp_path: Path) -> None:
+def test_gamma_is_chosen_on_one_shuffle_and_evaluated_on_the_others(tmp_path: Path) -> None:
     data, protocol = dataset(120), Protocol((0.3, 0.8, 1.9), 0.0, 3)
     worker = runner(tmp_path)
     gammas = choose_gammas(worker, data, protocol, OF_THE_PAPER)
@@ -92,7 +92,7 @@ def test_the_other_sets_take_twelve_gammas_and_five_shuffles() -> None:
     assert spread(0.0, 1.0, 5) == (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def test_every_feature_has_a_slot_of_its_own_and_the_frequent_ones_come_first() -> None:
+def test_features_have_their_own_slots_ordered_by_frequency() -> None:
     data = dataset(200)
     hashes, counts = np.unique(data.batch.hashes, return_counts=True)
     assert hashes.tolist() == list(range(data.features))
@@ -100,7 +100,7 @@ def test_every_feature_has_a_slot_of_its_own_and_the_frequent_ones_come_first() 
     assert data.features <= 2**data.bits
 
 
-def test_weights_are_drawn_alike_for_every_pass_and_within_their_bounds() -> None:
+def test_every_pass_draws_the_same_weights() -> None:
     data = dataset(200)
     hyper = Protocol((0.7,), 0.0, 1).hyper(data, OF_THE_PAPER[0], 0.7, 0.0)
     plain_pass, weighted = Pass(hyper, None), Pass(hyper, None, largest_weight=100.0)

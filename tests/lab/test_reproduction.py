@@ -124,7 +124,7 @@ def test_the_table_puts_our_figures_beside_the_papers(data: Path, tmp_path: Path
     assert [c["paper"] for c in written["cells"]].count(None) == 2 * 5
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     write_sentiment(tmp_path, 60)
     report = reproduce_table1(quiet(tmp_path, tmp_path / "out"))
     assert report.figures["missing"] == ["news20", "rcv1", "criteo"]
@@ -160,7 +160,7 @@ def test_weights_compare_both_updates(data: Path, tmp_path: Path) -> None:
         (("--jobs", "0"), "must be at least 1"),
     ],
 )
-def test_wrong_calls_are_told_what_to_do(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_wrong_calls_say_what_to_do(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
     result = run("reproduce", "table1", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *words)
     assert result.returncode != 0
     assert told in " ".join(result.stderr.split())

@@ -169,7 +169,7 @@ def test_a_wrong_value_is_named() -> None:
         replace(SMALL, alphas=(-1.0,)).options()
 
 
-def test_candidates_beyond_the_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_candidates_beyond_the_memory_are_refused_before_reading(tmp_path: Path) -> None:
     needed = 8 * BYTES_A_SLOT * 2**12
     path = write_clicks(tmp_path, 100)
     assert len(ranked(race_plan(path, memory=needed), SMALL).results) == 8
@@ -209,7 +209,7 @@ def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     assert (ranking.rows, ranking.bad_lines) == (50, 1)
 
 
-def test_a_file_without_examples_is_told(tmp_path: Path) -> None:
+def test_a_file_without_examples_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.vw").touch()
     with pytest.raises(CommandFailure, match=r"empty\.vw holds no examples"):
         ranked(race_plan(tmp_path / "empty.vw"), SMALL)
@@ -260,7 +260,7 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
         (("--bits", "30"), "hashing.bits"),
     ],
 )
-def test_wrong_calls_are_told_what_is_wrong(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_wrong_calls_say_what_is_wrong(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
     result = run("tune", str(write_clicks(tmp_path, 10)), *words)
     assert result.returncode == 2
     assert told in " ".join(result.stderr.replace("│", " ").split())

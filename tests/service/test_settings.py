@@ -68,7 +68,7 @@ def test_a_value_out_of_bounds_is_refused_by_name(
     assert caught.value.errors()[0]["loc"] in {(name,), (f"FTRL_{name.upper()}",)}
 
 
-def test_the_port_variable_that_kubernetes_makes_for_a_service_called_ftrl_is_explained(
+def test_the_port_variable_of_a_kubernetes_service_is_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FTRL_PORT", "tcp://10.0.0.1:8000")

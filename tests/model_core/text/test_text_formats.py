@@ -529,7 +529,7 @@ def test_an_id_that_is_written_as_a_number_gets_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("line", [b"1 | age=7\n", b"1 | age=\n"])
-def test_text_for_a_declared_number_is_told_how_to_write_it(line: bytes) -> None:
+def test_text_for_a_declared_number_says_how_to_write_it(line: bytes) -> None:
     [error] = parse_vw(line, HashContract(types={"age": "number"})).errors
     assert "name:0.5 in Vowpal Wabbit text" in error.reason
     assert "quotes" not in error.reason

@@ -89,9 +89,7 @@ async def test_a_request_whose_client_left_does_not_hold_up_the_others(setting: 
 
 
 @pytest.mark.parametrize("odd", ["ftrl-" + "ab" * 15 + "  ", "ftrl-" + "AB" * 16, "ftrl-" + "é" * 32])
-async def test_an_id_much_like_those_made_here_harms_nothing_that_it_shares_an_append_with(
-    setting: Setting, odd: str
-) -> None:
+async def test_an_id_similar_to_generated_ones_harms_no_other_example(setting: Setting, odd: str) -> None:
     placed = await asyncio.gather(setting.start(odd, LONG), setting.start("b", LONG))
     assert [one.event_ids for one in placed] == [[odd], ["b"]]
     assert await setting.appended() == 2

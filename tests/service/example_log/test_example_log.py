@@ -90,7 +90,7 @@ async def test_examples_are_appended_in_order_with_dense_numbers(logs: LogUnderT
     assert second == [Place(entries[1].id, 0, duplicate=False, examples=2)]
 
 
-async def test_the_same_micro_batch_again_appends_nothing_and_tells_the_same_places(
+async def test_a_repeated_micro_batch_returns_its_places(
     logs: LogUnderTest,
 ) -> None:
     batch = batch_of("a", None, "a", "b")
@@ -114,7 +114,7 @@ async def test_a_repetition_inside_one_micro_batch_is_a_duplicate_too(logs: LogU
     assert places[1] == Place(places[0].entry, 0, duplicate=True)
 
 
-async def test_an_id_that_was_made_here_finds_the_example_of_its_own_micro_batch(logs: LogUnderTest) -> None:
+async def test_a_generated_id_finds_the_example_of_its_micro_batch(logs: LogUnderTest) -> None:
     batch = batch_of(None, None)
     log = logs.make()
     await log.append(batch, records(2), soon())
@@ -122,7 +122,7 @@ async def test_an_id_that_was_made_here_finds_the_example_of_its_own_micro_batch
     assert retried == Place(None, 0, duplicate=True)
 
 
-async def test_an_id_that_was_made_here_appends_where_its_micro_batch_never_came(logs: LogUnderTest) -> None:
+async def test_a_generated_id_appends_if_its_micro_batch_never_arrived(logs: LogUnderTest) -> None:
     lost = batch_of(None)
     log = logs.make()
     (first,) = await log.append(batch_of(lost.event_ids[0]), records(1), soon())
@@ -185,7 +185,7 @@ async def test_another_incarnation_is_refused_and_nothing_is_written(logs: LogUn
     assert await logs.client.keys("*") == [KEYS.meta.encode()]
 
 
-async def test_an_append_past_its_deadline_on_the_servers_clock_is_proved_not_to_have_happened(
+async def test_an_append_past_the_servers_deadline_provably_did_nothing(
     logs: LogUnderTest,
 ) -> None:
     log = logs.make()
@@ -218,7 +218,7 @@ async def test_a_server_that_is_not_there_certainly_appended_nothing(
     await topology.close()
 
 
-async def test_a_server_that_hangs_leaves_the_outcome_unknown_and_a_retry_appends_once(
+async def test_after_a_hang_the_outcome_is_unknown_and_a_retry_appends_once(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:
     settings = make_settings(fresh_valkey, redis_timeout_seconds=0.1)

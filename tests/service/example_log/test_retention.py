@@ -39,7 +39,7 @@ def test_what_was_there_before_goes_little_by_little() -> None:
     assert LogId(1480, 0) < retained.oldest_retained() < LogId(1530, 0)
 
 
-def test_small_entries_are_remembered_together_and_cut_to_a_sixty_fourth() -> None:
+def test_small_entries_are_grouped_and_cut_to_a_sixty_fourth() -> None:
     retained = RetainedBytes(64_000)
     for i in range(100_000):
         retained.add(LogId(1000 + i, 0), 10)

@@ -9,7 +9,7 @@ import pytest
 from service.runtime.coalescer import Asked, Coalescer
 
 
-async def test_requests_that_come_during_a_call_share_the_next_up_to_its_size() -> None:
+async def test_requests_during_a_call_share_the_next_up_to_its_size() -> None:
     calls: list[list[int]] = []
 
     async def answer(together: list[Asked[int, int]]) -> None:

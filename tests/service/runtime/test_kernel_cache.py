@@ -62,7 +62,7 @@ def run(package: Path, code: str, cache: str | None = None, *, read_only: bool =
     ).stdout.strip()
 
 
-def test_kernels_are_kept_inside_the_package_under_the_digest_of_its_sources(package: Path) -> None:
+def test_kernels_are_cached_under_the_digest_of_the_sources(package: Path) -> None:
     first = run(package, LOOK)
     assert Path(first).parent == package / "__pycache__"
     assert run(package, LOOK) == first
@@ -79,14 +79,14 @@ def test_an_empty_variable_names_no_directory(package: Path) -> None:
 
 
 @needs_namespaces
-def test_a_package_that_cannot_be_written_and_has_no_kernels_leaves_the_choice_to_numba(
+def test_a_read_only_package_without_kernels_uses_numbas_directory(
     package: Path,
 ) -> None:
     assert run(package, LOOK, read_only=True) == "None"
 
 
 @needs_namespaces
-def test_a_package_that_cannot_be_written_lends_its_kernels_for_the_life_of_a_process(package: Path) -> None:
+def test_the_kernels_of_a_read_only_package_are_linked_until_exit(package: Path) -> None:
     kernels = Path(run(package, LOOK))
     (kernels / "sub").mkdir(parents=True)
     (kernels / "sub" / "kernel.nbi").write_text("compiled")
@@ -98,7 +98,7 @@ def test_a_package_that_cannot_be_written_lends_its_kernels_for_the_life_of_a_pr
 
 @needs_namespaces
 @pytest.mark.slow
-def test_nothing_is_compiled_again_from_a_package_that_cannot_be_written() -> None:
+def test_a_read_only_package_is_not_compiled_again() -> None:
     package = REPOSITORY / "model_core"
     run(package, COMPILE)
     assert run(package, COMPILE, read_only=True) == "0"
