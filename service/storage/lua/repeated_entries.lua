@@ -2,7 +2,7 @@
 -- process had acknowledged, and the numbers were given again. Changes nothing.
 --
 -- KEYS: 1 meta, 2 log
--- ARGV: 1 incarnation, 2 id after which to look, or '' for the start of the log, 3 how many entries to look at
+-- ARGV: 1 incarnation, 2 id after which to read, or '' for the start of the log, 3 max entries to read
 -- RETURNS: {} there is no such incarnation; else {id to go on after, or '' at the end of the log, an entry, ...}
 local incarnation, after, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended')

@@ -116,7 +116,7 @@ async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[Lo
 async def find_repeated(
     channel: Channel, keys: ModelKeys, after: str, count: int
 ) -> tuple[str, list[LogEntry]]:
-    """Looks at `count` entries after an id, or from the start of the log if that is empty. Returns the id
+    """Check up to `count` entries after an id, or from the start of the log if that is empty. Returns the id
     to continue after, empty at the end, and the entries whose numbers were given again.
     """
     following, *found = await _REPEATED(channel, (keys.meta, keys.log), keys.incarnation, after, count) or [
