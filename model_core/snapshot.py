@@ -2,7 +2,7 @@
 
     8 bytes       length of the JSON that follows, little-endian
     JSON          `__metadata__`: format, version, header (JSON as a text), sha256; then the layout of
-    z, n          float64[k], a slot each
+    z, n          float64[k], a slot each, in the units of the header's discount
     slots         uint32[k], ascending; 2**bits is the bias
     evaluation    uint8[]: the fields of the evaluation, each as u32 and u32 (sizes), name, value
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from model_core.errors import FormatError
 from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.state import ModelState
+from model_core.learning.state import Discount, ModelState
 
 FORMAT = "ftrl-snapshot"
 VERSION = 1
@@ -45,6 +45,7 @@ class SnapshotHeader:
     config: the model's configuration as JSON, `hyper` and `hashing` among it.
     features_seen, nonzero: without the bias; slots: rows stored, with it; evaluation_bytes: size of that
     array. time: RFC 3339, UTC.  reason: why it was taken.  figures: of the evaluation, where it had some.
+    discount: of a model that has forgotten something (Discount.text); else left out.
     """
 
     model: str
@@ -66,6 +67,7 @@ class SnapshotHeader:
     reason: str
     figures: Mapping[str, Any] | None = None
     mark: str = ""
+    discount: str = ""
 
     @property
     def bits(self) -> int:
@@ -76,7 +78,8 @@ class SnapshotHeader:
         return self.nonzero / self.features_seen if self.features_seen else 0.0
 
     def text(self) -> str:
-        said = {name: value for name, value in asdict(self).items() if name != "mark" or value}
+        optional = ("mark", "discount")
+        said = {name: value for name, value in asdict(self).items() if name not in optional or value}
         return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
@@ -97,8 +100,13 @@ class Snapshot:
         for start in range(0, self.slots.size, ROWS_A_CHUNK):
             chunk = slice(start, start + ROWS_A_CHUNK)
             state.apply_rows(self.slots[chunk], self.rows[chunk])
-        state.t = self.header.t
+        state.t, state.discount = self.header.t, Discount.parse(self.header.discount)
         return state
+
+    def weights(self, hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[k]: the weights of all slots, without the arrays of a whole model."""
+        header = self.header
+        return compact_weights(self.slots, self.rows, header.bits, header.t, header.discount, hyper)
 
     def encode(self) -> Iterator[bytes]:
         """The file in pieces; the arrays are read twice, as their checksum stands before them."""
@@ -115,7 +123,12 @@ class Snapshot:
 
 
 def compact_weights(
-    slots: NDArray[np.uint32], rows: NDArray[np.float64], bits: int, t: int, hyper: Hyperparameters
+    slots: NDArray[np.uint32],
+    rows: NDArray[np.float64],
+    bits: int,
+    t: int,
+    discount: str,
+    hyper: Hyperparameters,
 ) -> NDArray[np.float64]:
     """float64[k]: the weights of rows float64[k, 2] of ascending slots uint32[k], without the arrays of a
     whole model.
@@ -124,7 +137,7 @@ def compact_weights(
     has_bias = bool(slots.size) and int(slots[-1]) == 2**bits
     # The last row of a state is the bias, and so is the last of these where it was seen.
     compact.rows = np.ascontiguousarray(rows) if has_bias else np.vstack([rows, np.zeros((1, 2))])
-    compact.t = t
+    compact.t, compact.discount = t, Discount.parse(discount)
     return compact.weights(np.arange(slots.size, dtype=np.uint32), hyper)
 
 
@@ -213,6 +226,7 @@ def _read_preamble(read: Read) -> tuple[SnapshotHeader, str]:
         header = SnapshotHeader(**{name: values[name] for name in known})
         checksum = str(metadata["sha256"])
         sound = 0 <= header.slots <= 2**header.bits + 1 and header.evaluation_bytes >= 0
+        Discount.parse(header.discount)
     except (ValueError, KeyError, TypeError) as wrong:
         raise FormatError("its header is not that of a snapshot") from wrong
     if not sound:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -97,6 +97,11 @@ class ExampleBatch:
     def to_bytes(self) -> bytes:
         """The records of to_records, one after another."""
         return bytes(example_records.pack(self._columns())[0].tobytes())
+
+    def dated(self, log_time: int) -> "ExampleBatch":
+        """The same examples, those without an event time at `log_time`, in milliseconds since the epoch."""
+        times = self.event_times if self.event_times.size else np.full(len(self), NO_TIME, np.int64)
+        return replace(self, event_times=np.where(times == NO_TIME, np.int64(log_time), times))
 
     def slice(self, start: int, stop: int) -> "ExampleBatch":
         """Examples start .. stop - 1, sharing memory with this batch."""

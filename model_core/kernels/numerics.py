@@ -25,7 +25,7 @@ _EXP_UNDERFLOW = float.fromhex("-0x1.74910d52d3051p+9")  # below: 0
 
 
 @njit(cache=True)
-def _power_of_two(k: int) -> float:
+def power_of_two(k: int) -> float:
     """2**k for -1022 <= k <= 1023, from its bit pattern."""
     return np.int64((k + 1023) << 52).view(np.float64)
 
@@ -45,10 +45,10 @@ def exp(x: float) -> float:
     y = _exp_reduced(high, low)
     # Two exact steps where 2**k alone is no normal number; the second rounds once, to a subnormal.
     if k < -1021:
-        return y * _power_of_two(k + 100) * _power_of_two(-100)
+        return y * power_of_two(k + 100) * power_of_two(-100)
     if k > 1023:
-        return y * 2.0 * _power_of_two(k - 1)
-    return y * _power_of_two(k)
+        return y * 2.0 * power_of_two(k - 1)
+    return y * power_of_two(k)
 
 
 @njit(cache=True)
@@ -86,7 +86,7 @@ def log1p(x: float) -> float:
     u = 1.0 + x
     correction = (1.0 - (u - x)) / u if x > 1.0 else (x - (u - 1.0)) / u
     k = int(np.float64(u).view(np.int64) >> 52) - 1023
-    mantissa = u * _power_of_two(-k) if k < 1023 else u * 0.5 * _power_of_two(1 - k)
+    mantissa = u * power_of_two(-k) if k < 1023 else u * 0.5 * power_of_two(1 - k)
     if mantissa > 2.0 * _SQRT_HALF:
         mantissa *= 0.5
         k += 1

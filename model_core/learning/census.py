@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.state import SEEN, ModelState
-from model_core.learning.update import Coefficients, coefficients, curvature, prox, psi_in_force
+from model_core.learning.update import Coefficients, coefficients, curvature, prox, psi_in_force, units_of
 
 SLOTS_A_STEP = 65_536
 
@@ -24,7 +24,8 @@ class Census:
     features_seen: slots in use.  nonzero: those whose weight is not 0.  nonfinite: those whose z or n is no
         finite number; they count as seen, and in nothing else.
     weight_norm: the Euclidean norm of the weights; largest_weight: the largest of their sizes.
-    gradient_norm: the square root of the sum of all squared gradients of all rounds.
+    gradient_norm: the square root of the sum of all squared gradients of all rounds, discounted where the
+        model forgets.
     """
 
     slots: int
@@ -76,9 +77,8 @@ class CensusTaker:
         if state is not self._state:
             self._begin(state)
         stop = min(self._next + self._slots_a_step, state.size)
-        _count(
-            state.rows, state.marks, coefficients(hyper, False, 0.0), state.t, self._next, stop, self._totals
-        )
+        c, scale = coefficients(hyper, False, 0.0), state.discount.scale
+        _count(state.rows, state.marks, c, state.t, scale, self._next, stop, self._totals)
         self._next = stop
         if stop < state.size:
             return None
@@ -123,17 +123,18 @@ def _count(
     marks: NDArray[np.uint8],
     c: Coefficients,
     t: int,
+    scale: float,
     start: int,
     stop: int,
     totals: NDArray[np.float64],
 ) -> None:
     """Add slots start .. stop - 1 to totals float64[6]."""
-    psi = psi_in_force(c, t)
+    psi, units = psi_in_force(c, t), units_of(scale)
     for slot in range(start, stop):
         if not marks[slot] & SEEN:
             continue
         totals[_SEEN] += 1.0
-        z, n = rows[slot, 0], rows[slot, 1]
+        z, n = rows[slot, 0] * units.z, rows[slot, 1] * units.n
         if not (abs(z) < math.inf and n < math.inf):
             totals[_BROKEN] += 1.0
             continue

@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
     name: the text that is hashed, as `site=news`; hash and slot are None for the bias alone.
     contribution: value times weight.  learning_rate: 1 / Q_{1:t}, inf where nothing is known of the slot and
-        the rate has no bound.  z, n: the slot's state.
+        the rate has no bound.  z, n: the slot's state, discounted where the model forgets.
     """
 
     name: str
@@ -103,7 +103,8 @@ def _parts(state: ModelState, hyper: Hyperparameters, contract: HashContract, en
     slots = [state.size if h is None else int(h) % state.size for h in hashes]
     at = np.array(slots, np.uint32)
     weights, curvatures = state.readings(at, hyper).tolist()
-    rows: list[list[float]] = state.rows[at].tolist()
+    scale = state.discount.scale
+    rows: list[list[float]] = (state.rows[at] * (scale, scale * scale)).tolist()
     return [
         Part(
             BIAS if h is None else _name_of(h),

@@ -1,7 +1,7 @@
 """The hyperparameters of a model (family, update, learning rate, schedule, penalties) and their bounds.
 
 Psi(x) = l1 |x|_1 + (psi_l2 / 2) |x|^2 + indicator of [-box, box]^n is weighted by the schedule's alpha_t;
-l2 adds (l2 / 2) |x|^2 once, permanently.
+l2 adds (l2 / 2) |x|^2 once, permanently.  Forgetting discounts the evidence, never the penalties.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ Update = Literal["first_order", "implicit"]
 SMALLEST, LARGEST = 1e-9, 1e6
 LONGEST_SCHEDULE = 10_000
 LARGEST_T = 10**15
+LONGEST_HALF_LIFE = 1e12
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,19 @@ class ScalarRate:
 
 Rate = AdaptiveRate | GammaRate | ScalarRate
 
+
+@dataclass(frozen=True)
+class HalfLife:
+    """After so many rounds ("examples"), or so much of the model's time ("seconds"), evidence counts half.
+
+    Before round t, with D_t rounds or seconds since the round before, z <- d z and n <- d^2 n for every
+    coordinate, d = 2^-(D_t / length).
+    """
+
+    unit: Literal["examples", "seconds"]
+    length: float
+
+
 _RATES: dict[type[Any], str] = {AdaptiveRate: "adaptive", GammaRate: "gamma", ScalarRate: "scalar"}
 _SCHEDULES: dict[type[Any], str] = {
     Constant: "constant",
@@ -70,6 +84,7 @@ class Hyperparameters:
     l2: float = 0.0
     psi_l2: float = 0.0
     box: float | None = None
+    forgetting: HalfLife | None = None
 
     @classmethod
     def from_json(cls, obj: object) -> "Hyperparameters":
@@ -77,12 +92,14 @@ class Hyperparameters:
 
         InvalidInput names the path of the first thing that is wrong, and says what is allowed and why.
         """
-        fields = _object(obj, (), {"family", "update", "rate", "schedule", "l1", "l2", "psi_l2", "box"})
+        fields = _object(
+            obj, (), {"family", "update", "rate", "schedule", "l1", "l2", "psi_l2", "box", "forgetting"}
+        )
         default = cls()
         family = _choice(fields.get("family", default.family), ("family",), get_args(Family))
         update = _choice(fields.get("update", default.update), ("update",), get_args(Update))
         box = fields.get("box")
-        return cls(
+        hyper = cls(
             family,
             update,
             _rate(fields["rate"], family) if "rate" in fields else default.rate,
@@ -93,10 +110,14 @@ class Hyperparameters:
             None
             if box is None
             else _number(box, ("box",), SMALLEST, "weights stay in [-box, box]; null: no box"),
+            _half_life(fields.get("forgetting")),
         )
+        if hyper.forgetting is not None and (why := _cannot_forget(hyper)) is not None:
+            raise InvalidInput(("forgetting",), why)
+        return hyper
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, every field written out."""
+        """The JSON object, every field written out but `forgetting` where the model does not forget."""
         schedule = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.schedule).items()}
         return {
             "family": self.family,
@@ -107,6 +128,7 @@ class Hyperparameters:
             "l2": self.l2,
             "psi_l2": self.psi_l2,
             "box": self.box,
+            **({} if self.forgetting is None else {"forgetting": _half_life_json(self.forgetting)}),
         }
 
 
@@ -187,6 +209,41 @@ def _schedule(obj: object) -> Schedule:
     return Constant() if kind == "constant" else Once() if kind == "once" else InvSqrt()
 
 
+_HALF_LIVES: dict[str, Literal["examples", "seconds"]] = {
+    "half_life_examples": "examples",
+    "half_life_seconds": "seconds",
+}
+
+
+def _half_life(obj: object) -> HalfLife | None:
+    if obj is None:
+        return None
+    path: Path = ("forgetting",)
+    fields = _object(obj, path, set(_HALF_LIVES))
+    if len(fields) != 1:
+        raise InvalidInput(path, f"must have one of {' and '.join(_HALF_LIVES)}; null: nothing is forgotten")
+    ((name, value),) = fields.items()
+    why = "evidence of so long ago counts half"
+    return HalfLife(_HALF_LIVES[name], _number(value, (*path, name), 1.0, why, LONGEST_HALF_LIFE))
+
+
+def _half_life_json(half_life: HalfLife) -> dict[str, float]:
+    return {f"half_life_{half_life.unit}": half_life.length}
+
+
+def _cannot_forget(hyper: Hyperparameters) -> str | None:
+    if hyper.family not in ("ftrl", "rda"):
+        return f"is not defined for family {hyper.family}, whose state is a point; use family ftrl or rda"
+    if isinstance(hyper.rate, ScalarRate):
+        return (
+            "is not defined for the scalar rate, which no evidence sets; use the adaptive or the gamma rate"
+        )
+    if not isinstance(hyper.schedule, Once):
+        kind = _SCHEDULES[type(hyper.schedule)]
+        return f"is not defined for schedule {kind}, whose penalties grow with the rounds; use schedule once"
+    return None
+
+
 def _rounds(value: object) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -238,7 +295,7 @@ def _choice(value: object, path: Path, choices: tuple[Choice, ...]) -> Choice:
     raise InvalidInput(path, f"must be one of {', '.join(choices)}")
 
 
-def _number(value: object, path: Path, smallest: float, why: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and smallest <= value <= LARGEST:
+def _number(value: object, path: Path, smallest: float, why: str, largest: float = LARGEST) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and smallest <= value <= largest:
         return float(value)
-    raise InvalidInput(path, f"must be a number from {smallest:g} to {LARGEST:g}: {why}")
+    raise InvalidInput(path, f"must be a number from {smallest:g} to {largest:g}: {why}")

@@ -5,6 +5,8 @@
     n'       = n + (r0 theta)^2            and with it the learning rate of round t
     z'       by the family's line of the table; x_{t+1} is read from (z', n') when it is needed
 
+A model that forgets discounts z and n of all features first, so the margin is read from what is left.
+
 The result of a batch is, bit for bit, that of its examples one by one: nothing is carried between them but
 the state, and every sum has one order.
 """
@@ -26,9 +28,16 @@ from model_core.learning.coordinates import (
     scratch_for,
 )
 from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.state import CHANGED, SEEN, ModelState
+from model_core.learning.state import CHANGED, SEEN, Discount, ModelState, fold_rows, fold_stored
 from model_core.learning.step import read_margin, step
-from model_core.learning.update import Coefficients, coefficients, psi_in_force
+from model_core.learning.update import (
+    NEVER,
+    Coefficients,
+    coefficients,
+    discounted,
+    psi_in_force,
+    units_of,
+)
 
 
 class Learned(NamedTuple):
@@ -51,23 +60,28 @@ def predict_batch(
 
 def margins_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
     """Predict with given coefficients: looking them up takes a sixth of the time of one small prediction."""
-    return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, False)
+    scale = state.discount.scale
+    return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, False)
 
 
 def probabilities_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
     """Probabilities float64[r]: the sigmoids of margins_with."""
-    return _predict(state.rows, c, state.t, batch.row_ptr, batch.hashes, batch.values, True)
+    scale = state.discount.scale
+    return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, True)
 
 
 def learn_batch(
     state: ModelState, hyper: Hyperparameters, bias: bool, offset: float, batch: ExampleBatch
 ) -> Learned:
-    """Play one round per example, in order, and change the state in place."""
+    """Play one round per example, in order, and change the state in place.
+
+    For a model that forgets by seconds, no time passes before an example without a time.
+    """
     c = coefficients(hyper, bias, offset)
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
     untouched = state.features_seen if c.dense else 0
     state.make_room_for_changes(batch.hashes.size + 1 + untouched)
-    state.changes, features_seen = _learn(
+    state.changes, features_seen, scale, folds, time = _learn(
         state.rows,
         state.marks,
         state.changed,
@@ -75,13 +89,16 @@ def learn_batch(
         state.features_seen,
         c,
         state.t,
+        state.discount,
         batch.row_ptr,
         batch.hashes,
         batch.values,
         batch.labels,
         batch.weights,
+        batch.event_times,
         *learned,
     )
+    state.discount = Discount(scale, folds, time)
     state.now_seen(features_seen)
     state.t += len(batch)
     return learned
@@ -97,6 +114,8 @@ def warm_up() -> None:
     predict_batch(state, hyper, True, 0.0, batch)
     state.weights(state.take_changed()[0], hyper)
     state.nonzero(hyper)
+    state.forget_until(Discount(0.5, 1))
+    fold_stored(np.zeros((1, 2)), np.ones(1, np.int64))
     sigmoids(margins)
     log_losses(margins, batch.labels)
 
@@ -106,6 +125,7 @@ def _predict(
     rows: NDArray[np.float64],
     c: Coefficients,
     t: int,
+    scale: float,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
@@ -114,11 +134,11 @@ def _predict(
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
     out = np.empty(row_ptr.size - 1)
-    psi = psi_in_force(c, t)
+    psi, units = psi_in_force(c, t), units_of(scale)
     for i in range(out.size):
         prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, c, s)
-        margin = read_margin(rows, c, psi, s, k)
+        margin = read_margin(rows, c, psi, units, s, k)
         out[i] = sigmoid(margin) if as_probability else margin
     return out
 
@@ -132,33 +152,43 @@ def _learn(
     features_seen: int,
     c: Coefficients,
     t: int,
+    discount: Discount,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
     labels: NDArray[np.uint8],
     weights: NDArray[np.float64],
+    event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
     skipped: NDArray[np.uint8],
-) -> tuple[int, int]:
+) -> tuple[int, int, float, int, int]:
+    """Returns changes and features_seen, then the fields of the discount."""
     features = Features(row_ptr, hashes, values)
     size = rows.shape[0] - 1
     s = scratch_for(row_ptr, size if c.dense else 0)
-    psi = psi_in_force(c, t)
+    scale, folds, time = discount.scale, discount.folds, discount.time
+    psi, units = psi_in_force(c, t), units_of(scale)
     for i in range(margins.size):
         t += 1
         prefetch_example(features, i + 1, rows)
         k = gather(features, i, size, c, s)
         if c.dense:
             k = gather_untouched(marks, i, s, k)
-        margins[i] = read_margin(rows, c, psi, s, k)
+        if c.forgets != NEVER:
+            scale, due, time = discounted(c, scale, time, event_times[i] if event_times.size else -1)
+            units = units_of(scale)
+            if due:
+                fold_rows(rows, marks, due)
+                folds += due
+        margins[i] = read_margin(rows, c, psi, units, s, k)
         psi_next = psi_in_force(c, t)
         weight = weights[i] if weights.size else 1.0
-        if step(c, t, psi_next, s, k, margins[i], labels[i], weight):
+        if step(c, t, psi_next, units, s, k, margins[i], labels[i], weight):
             changes, features_seen = _store(rows, marks, changed, changes, features_seen, s, k)
         else:
             skipped[i] = 1
         psi = psi_next
-    return changes, features_seen
+    return changes, features_seen, scale, folds, time
 
 
 @njit(cache=True, error_model="numpy")

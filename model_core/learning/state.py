@@ -4,20 +4,26 @@ import contextlib
 import hashlib
 import mmap
 import sys
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from model_core.errors import FormatError
+from model_core.examples.records import NO_TIME
 from model_core.kernels.compiled import kernel, prefetch_row
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.update import (
+    FOLD,
     Coefficients,
     Psi,
+    Units,
     coefficients,
     curvature,
     prox,
     psi_in_force,
+    units_of,
     without_penalty,
 )
 
@@ -30,6 +36,44 @@ FULL_FROM = 1024
 
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1, for which Python has no name
 
+_FOLD_OF_Z, _FOLD_OF_N = 2.0**-FOLD, 2.0 ** (-2 * FOLD)
+_SMALLEST_NORMAL = 2.0**-1022
+_MOST_FOLDS = 12  # after which every float64 is 0
+
+
+class Discount(NamedTuple):
+    """What a model that forgets has beside rows and t.
+
+    scale: E, the product of all discounts: a row (z', n') means z = E z', n = E^2 n'.  folds: how many times
+    2^-FOLD of that product was moved into the rows.  time: of the newest example, in milliseconds since the
+    epoch; NO_TIME before the first, and where the model does not forget by seconds.
+    """
+
+    scale: float = 1.0
+    folds: int = 0
+    time: int = NO_TIME
+
+    def text(self) -> str:
+        """The form that is stored, exact to the last bit; empty where nothing was ever forgotten."""
+        return f"{self.scale.hex()} {self.folds} {self.time}" if self != NOTHING_FORGOTTEN else ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Discount":
+        """Raises FormatError."""
+        if not text:
+            return NOTHING_FORGOTTEN
+        try:
+            scale, folds, time = text.split(" ")
+            found = cls(float.fromhex(scale), int(folds), int(time))
+        except ValueError as wrong:
+            raise FormatError(f"{text!r} is not the discount of a model") from wrong
+        if not (0.0 < found.scale <= 1.0 and found.folds >= 0):
+            raise FormatError(f"{text!r} is not the discount of a model")
+        return found
+
+
+NOTHING_FORGOTTEN = Discount()
+
 
 class ModelState:
     """The arrays of a model of 2**bits slots.
@@ -37,6 +81,7 @@ class ModelState:
     rows float64[2**bits + 1, 2]: z and n of every slot, in one cache line.  The last row is the bias.
         z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
         n: the sum of squared gradients, which sets the learning rate.
+        Both are in the units of `discount`.
     marks uint8[2**bits + 1]: SEEN, the feature occurred, with a value; CHANGED since take_changed.
     t: completed rounds.
     features_seen: slots marked SEEN, without the bias.
@@ -49,6 +94,7 @@ class ModelState:
         self.rows: NDArray[np.float64] = self._memory.rows
         self.marks: NDArray[np.uint8] = self._memory.marks
         self.t = 0
+        self.discount = NOTHING_FORGOTTEN
         self.features_seen = 0
         self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
         self.changes = 0
@@ -72,6 +118,12 @@ class ModelState:
         self.now_seen(
             self.features_seen + _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
         )
+
+    def forget_until(self, discount: Discount) -> None:
+        """Take over a later discount; rows are folded as often as those of the state that it comes from."""
+        if discount.folds > self.discount.folds:
+            fold_rows(self.rows, self.marks, discount.folds - self.discount.folds)
+        self.discount = discount
 
     def now_seen(self, features: int) -> None:
         """Note how many slots are marked SEEN."""
@@ -104,20 +156,21 @@ class ModelState:
 
     def readings(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
         """float64[2, k]: weight and curvature Q_{1:t}, the inverse learning rate, of these slots."""
-        return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t)
+        return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t, self.discount.scale)
 
     def nonzero(self, hyper: Hyperparameters) -> int:
         """Count the features with a non-zero weight after t rounds, without the bias.  Reads every row."""
-        return _count_nonzero(self.rows, self.marks, coefficients(hyper, False, 0.0), self.t)
+        c = coefficients(hyper, False, 0.0)
+        return _count_nonzero(self.rows, self.marks, c, self.t, self.discount.scale)
 
     def density(self, hyper: Hyperparameters) -> float:
         """nonzero / features_seen; 0 before the first feature."""
         return self.nonzero(hyper) / self.features_seen if self.features_seen else 0.0
 
     def digest(self) -> str:
-        """Hex digest of t and of the seen slots with their z and n: equal states, equal digests."""
+        """Hex digest of t, discount and the seen slots with their z and n: equal states, equal digests."""
         slots = self.seen_slots()
-        content = hashlib.sha256(self.t.to_bytes(8, "little"))
+        content = hashlib.sha256(self.t.to_bytes(8, "little") + self.discount.text().encode())
         content.update(slots.astype("<u4").tobytes())
         content.update(self.rows[slots].astype("<f8").tobytes())
         return content.hexdigest()
@@ -198,30 +251,60 @@ def _take_out(
         marks[slot] &= SEEN
 
 
+@njit(cache=True)
+def _folded(value: float, power: float, folds: int) -> float:
+    """value power^folds, or 0 where that is subnormal: so it does not matter how many folds come at once."""
+    for _ in range(min(folds, _MOST_FOLDS)):
+        value *= power
+    return value if abs(value) >= _SMALLEST_NORMAL else 0.0
+
+
+@njit(nogil=True, cache=True)
+def fold_rows(rows: NDArray[np.float64], marks: NDArray[np.uint8], folds: int) -> None:
+    """Multiply z and n of every slot that was seen with what left the scale in so many folds."""
+    for slot in range(marks.size):
+        if marks[slot] & SEEN:
+            rows[slot, 0] = _folded(rows[slot, 0], _FOLD_OF_Z, folds)
+            rows[slot, 1] = _folded(rows[slot, 1], _FOLD_OF_N, folds)
+
+
+@njit(nogil=True, cache=True)
+def fold_stored(rows: NDArray[np.float64], folds: NDArray[np.int64]) -> None:
+    """The same for rows float64[k, 2] that were stored before so many folds each, int64[k]."""
+    for j in range(folds.size):
+        if folds[j] > 0:
+            rows[j, 0] = _folded(rows[j, 0], _FOLD_OF_Z, folds[j])
+            rows[j, 1] = _folded(rows[j, 1], _FOLD_OF_N, folds[j])
+
+
 @njit(nogil=True, cache=True)
 def _readings(
-    rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int
+    rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int, scale: float
 ) -> NDArray[np.float64]:
     out = np.empty((2, slots.size))
+    units = units_of(scale)
     penalised = psi_in_force(c, t)
     free = without_penalty(penalised)
     for j in range(slots.size):
         psi = free if slots[j] == rows.shape[0] - 1 else penalised
-        out[0, j] = _weight(rows[slots[j]], c, psi)
-        out[1, j] = curvature(c, psi, rows[slots[j], 1])
+        out[0, j] = _weight(rows[slots[j]], c, psi, units)
+        out[1, j] = curvature(c, psi, rows[slots[j], 1] * units.n)
     return out
 
 
 @njit(nogil=True, cache=True)
-def _count_nonzero(rows: NDArray[np.float64], marks: NDArray[np.uint8], c: Coefficients, t: int) -> int:
+def _count_nonzero(
+    rows: NDArray[np.float64], marks: NDArray[np.uint8], c: Coefficients, t: int, scale: float
+) -> int:
+    units = units_of(scale)
     psi = psi_in_force(c, t)
     count = 0
     for slot in range(marks.size - 1):
-        if marks[slot] & SEEN and _weight(rows[slot], c, psi) != 0.0:
+        if marks[slot] & SEEN and _weight(rows[slot], c, psi, units) != 0.0:
             count += 1
     return count
 
 
 @njit(cache=True)
-def _weight(row: NDArray[np.float64], c: Coefficients, psi: Psi) -> float:
-    return prox(row[0], curvature(c, psi, row[1]), psi)
+def _weight(row: NDArray[np.float64], c: Coefficients, psi: Psi, units: Units) -> float:
+    return prox(row[0] * units.z, curvature(c, psi, row[1] * units.n), psi)

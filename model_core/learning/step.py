@@ -20,6 +20,7 @@ from model_core.learning.coordinates import Scratch
 from model_core.learning.update import (
     Coefficients,
     Psi,
+    Units,
     curvature,
     keeps_gradients,
     linear,
@@ -35,12 +36,16 @@ _MOST_STEPS = 2200
 
 
 @njit(cache=True, error_model="numpy")
-def read_margin(rows: NDArray[np.float64], c: Coefficients, psi: Psi, s: Scratch, k: int) -> float:
+def read_margin(
+    rows: NDArray[np.float64], c: Coefficients, psi: Psi, units: Units, s: Scratch, k: int
+) -> float:
     """The margin; leaves state, curvature and weight of every coordinate in s."""
     for j in range(k):
         s.z[j] = rows[s.slots[j], 0]
         s.n[j] = rows[s.slots[j], 1]
     for j in range(k):
+        s.z[j] *= units.z
+        s.n[j] *= units.n
         s.q[j] = curvature(c, psi, s.n[j])
         s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
     margin = c.offset
@@ -51,9 +56,19 @@ def read_margin(rows: NDArray[np.float64], c: Coefficients, psi: Psi, s: Scratch
 
 @njit(cache=True, error_model="numpy")
 def step(
-    c: Coefficients, t: int, psi_next: Psi, s: Scratch, k: int, margin: float, label: int, weight: float
+    c: Coefficients,
+    t: int,
+    psi_next: Psi,
+    units: Units,
+    s: Scratch,
+    k: int,
+    margin: float,
+    label: int,
+    weight: float,
 ) -> bool:
-    """Round t for the coordinates in s: fills s.z_new and s.n_new, and says whether all of it is finite."""
+    """Round t for the coordinates in s: fills s.z_new and s.n_new, in the units of rows, and says whether all
+    of it is finite.
+    """
     psi = psi_of_round(c, t)
     r = weight * residual(margin, label)
     for j in range(k):
@@ -66,7 +81,8 @@ def step(
         r = implicit_residual(c, psi, s, k, label, weight)
     finite = weight >= 0.0 and abs(margin) < math.inf
     for j in range(k):
-        s.z_new[j] += r * s.theta[j]
+        s.z_new[j] = (s.z_new[j] + r * s.theta[j]) * units.to_z
+        s.n_new[j] *= units.to_n
         finite &= abs(s.z_new[j]) < math.inf and s.n_new[j] < math.inf
     if not keeps_gradients(c.family):
         for j in range(k):

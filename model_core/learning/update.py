@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from numba import njit
 
+from model_core.kernels.numerics import exp, power_of_two
 from model_core.learning.hyperparameters import (
     AdaptiveRate,
     GammaRate,
+    HalfLife,
     Hyperparameters,
     Rate,
     moves_untouched_weights,
@@ -27,6 +29,14 @@ from model_core.learning.schedules import ScheduleTerms, alpha_at, alpha_sum
 
 FTRL, RDA, COMID, AOGD = range(4)
 _FAMILIES = {"ftrl": FTRL, "rda": RDA, "comid": COMID, "aogd": AOGD}
+
+NEVER, BY_EXAMPLES, BY_SECONDS = range(3)
+FOLD = 200
+"""The power of two by which a fold changes the rows: scale is between 2^-FOLD and 1."""
+
+_LN2 = 0.6931471805599453
+_SMALLEST_SCALE = 2.0**-FOLD
+_ALL_FORGOTTEN = 16.0 * FOLD  # half-lives after which no float64 is left above the subnormals
 
 
 class Coefficients(NamedTuple):
@@ -39,6 +49,8 @@ class Coefficients(NamedTuple):
     with growth = 0 (adaptive, gamma), beta = 0 (gamma) or inverse_alpha = 0 (scalar).
     box is inf where there is none.  bias: is there a bias feature; it bears no penalty and no box.
     offset: a constant of the margin.  dense: every coordinate takes part in every round.
+    forgets: NEVER, BY_EXAMPLES or BY_SECONDS.  discount: of one round, if by examples; half_lives: in one
+    millisecond, if by seconds.
     """
 
     family: int
@@ -54,6 +66,9 @@ class Coefficients(NamedTuple):
     bias: bool
     offset: float
     dense: bool
+    forgets: int
+    discount: float
+    half_lives: float
     schedule: ScheduleTerms
 
 
@@ -71,8 +86,18 @@ def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficie
         bool(bias),
         float(offset),
         moves_untouched_weights(hyper),
+        *_forgetting_terms(hyper.forgetting),
         hyper.schedule.terms(),
     )
+
+
+def _forgetting_terms(half_life: HalfLife | None) -> tuple[int, float, float]:
+    """forgets, discount, half_lives."""
+    if half_life is None:
+        return NEVER, 1.0, 0.0
+    if half_life.unit == "examples":
+        return BY_EXAMPLES, float(exp(-_LN2 / half_life.length)), 0.0
+    return BY_SECONDS, 1.0, 1.0 / (1000.0 * half_life.length)
 
 
 def _rate_terms(rate: Rate) -> tuple[float, float, float, float]:
@@ -165,3 +190,50 @@ def prox(z: float, q: float, psi: Psi) -> float:
 def state_of_point(x: float, q: float, psi: Psi) -> float:
     """The z that prox(z, q, psi) turns into x."""
     return -math.copysign((q + psi.l2 + psi.psi_l2) * abs(x) + psi.L, x) if x != 0.0 else 0.0
+
+
+class Units(NamedTuple):
+    """The units of rows under a scale E, the product of all discounts: a row holds z / E and n / E^2.
+
+    A discount then changes E alone, not every row.  Without forgetting E = 1, and nothing changes a bit.
+    z, n: what the numbers of a row are multiplied by; to_z, to_n: their inverses.
+    """
+
+    z: float
+    n: float
+    to_z: float
+    to_n: float
+
+
+@njit(cache=True, error_model="numpy")
+def units_of(scale: float) -> Units:
+    """Return the units of rows under this scale."""
+    inverse = 1.0 / scale
+    return Units(scale, scale * scale, inverse, inverse * inverse)
+
+
+@njit(cache=True)
+def discounted(c: Coefficients, scale: float, time: int, now: int) -> tuple[float, int, int]:
+    """Discount all evidence before a round at `now` (ms, -1 for unknown); `time`: the newest before, or -1.
+
+    Returns the scale, how many times rows are to be folded, and the newest time.  A fold moves 2^-FOLD out of
+    the scale and into the rows: a power of two changes only exponents, so it is exact whenever it happens.
+    """
+    half_lives = 0.0
+    if c.forgets == BY_EXAMPLES:
+        scale *= c.discount
+    elif now > time:
+        if time >= 0:
+            half_lives = min((now - time) * c.half_lives, _ALL_FORGOTTEN)
+        time = now
+    whole, folds = int(half_lives), 0
+    if half_lives > 0.0:
+        scale *= exp(-_LN2 * (half_lives - whole))
+    while whole >= FOLD:
+        whole -= FOLD
+        folds += 1
+    scale *= power_of_two(-whole)
+    while scale < _SMALLEST_SCALE:
+        scale *= power_of_two(FOLD)
+        folds += 1
+    return scale, folds, time

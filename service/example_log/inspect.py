@@ -15,7 +15,7 @@ from service.example_log.ids import packed_id
 from service.example_log.stream import event_digest, examples_of, gap_before
 from service.models.replica import gone_is_unknown, read_meta
 from service.storage.channel import Channel
-from service.storage.records import CHANGED, LOG_START, Commit, LogEntry, LogId, Meta, ModelKeys
+from service.storage.records import LOG_START, Commit, LogEntry, LogId, Meta, ModelKeys, changed_records
 from service.storage.scripts.commit import CommitStatus, commit_learned
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
@@ -114,10 +114,11 @@ def _skipping(meta: Meta, target: LogId, number: int) -> Commit:
         applied=target,
         applied_number=number,
         skipped_total=meta.skipped,
-        changed=np.empty(0, CHANGED),
+        changed=changed_records(np.empty(0, np.uint32), np.empty((0, 2)), meta.discount.folds),
         entries=[],
         margins=np.empty(0),
         skipped=np.empty(0, np.uint8),
+        discount=meta.discount,
     )
 
 

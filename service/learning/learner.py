@@ -348,7 +348,7 @@ class LearningLoop:
                     break
                 raise
             entry = entries.popleft()
-            learned = replica.config.learn(replica.state, batch)
+            learned = replica.config.learn(replica.state, batch, entry.id.milliseconds)
             if entry.id > replica.evaluated:
                 self._evaluation.add(entry, batch, learned)
                 if replica.config.snapshots.auto_rollback is not None:

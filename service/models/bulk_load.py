@@ -74,7 +74,7 @@ async def bulk_load(
     except BaseException:
         await server.discard(filled)
         raise
-    status = await _switch(server, base, generation, state.t, len(slots), keep_evaluation)
+    status = await _switch(server, base, generation, state, len(slots), keep_evaluation)
     if status is Switch.SWITCHED:
         return
     await server.discard(filled)
@@ -90,14 +90,19 @@ async def fill(server: PatientChannel, filled: str, state: ModelState, slots: np
     held = 0
     for start in range(0, len(slots), SLOTS_A_CHUNK):
         chunk = slots[start : start + SLOTS_A_CHUNK]
-        packed = changed_records(chunk, state.rows[chunk]).tobytes()
+        packed = changed_records(chunk, state.rows[chunk], state.discount.folds).tobytes()
         put = partial(fill_state, filled=filled, expires_seconds=UNFINISHED_EXPIRES_SECONDS, changed=packed)
         held = await server.run(put)
     return held
 
 
 async def _switch(
-    server: PatientChannel, base: Replica, generation: int, t: int, slots: int, keep_evaluation: bool
+    server: PatientChannel,
+    base: Replica,
+    generation: int,
+    state: ModelState,
+    slots: int,
+    keep_evaluation: bool,
 ) -> Switch:
     """Raises StateUnavailable if the switch may have happened: the filled key must not be removed then."""
     switch = partial(
@@ -107,7 +112,8 @@ async def _switch(
         token=base.token,
         new_generation=generation,
         new_token=secrets.token_bytes(8),
-        t=t,
+        t=state.t,
+        discount=state.discount.text(),
         slots=slots,
         keep_evaluation=keep_evaluation,
     )

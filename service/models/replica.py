@@ -23,6 +23,7 @@ from service.storage.records import (
     meta_key,
     revision,
     rows_of,
+    stored_rows,
 )
 from service.storage.scripts.models import read_head
 from service.storage.streams import Entry, read_stream
@@ -81,6 +82,7 @@ class Replica:
         """Applies the rows of the next commit. Raises FellBehind if it is not the next."""
         if commit.previous_token != self.token or commit.reset:
             raise FellBehind
+        self.state.forget_until(commit.discount)
         self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
         self.moved_to(position, commit)
 
@@ -171,7 +173,7 @@ async def _start(channel: Channel, model: str) -> Replica:
         raise ModelGone(model)
     config = checked_config(model, meta)
     state = ModelState.empty(config.hashing.bits)
-    state.t = meta.t
+    state.t, state.discount = meta.t, meta.discount
     return Replica(
         keys,
         config,
@@ -193,8 +195,7 @@ async def _scan_into(replica: Replica, channel: Channel) -> None:
     while True:
         cursor, flat = await channel.call("HSCAN", key, cursor, "COUNT", FIELDS_A_SCAN)
         slots = np.frombuffer(b"".join(flat[::2]), dtype="<u4")
-        rows = np.frombuffer(b"".join(flat[1::2]), dtype="<f8").reshape(-1, 2)
-        replica.state.apply_rows(slots, rows)
+        replica.state.apply_rows(slots, stored_rows(flat[1::2], replica.state.discount.folds))
         if cursor == b"0":
             return
 

@@ -247,7 +247,9 @@ class ModelSpecification(TypedDict, total=False):
 
     hyper: Annotated[
         dict[str, Any],
-        Field(description="Family, update, rate, schedule, l1, l2, psi_l2 and box of the online learner."),
+        Field(
+            description="Family, update, rate, schedule, l1, l2, psi_l2, box and forgetting of the learner."
+        ),
     ]
     hashing: Annotated[
         dict[str, Any],

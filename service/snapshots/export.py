@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from model_core.errors import FormatError
 from model_core.hashing.contract import HashContract
-from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights
+from model_core.learning.state import Discount
+from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import CommandFailure, SnapshotMismatch
 from service.snapshots.store.formats import config_of, read_snapshot, revision_of
 from service.snapshots.store.objects import DirectoryStore
@@ -88,10 +89,9 @@ def _write_safetensors(snapshot: Snapshot, file: BinaryIO) -> None:
 
 def _write_npz(snapshot: Snapshot, file: BinaryIO) -> None:
     header = np.frombuffer(snapshot.header.text().encode(), np.uint8)
-    rows = snapshot.rows
-    np.savez_compressed(
-        file, slots=snapshot.slots, z=rows[:, 0], n=rows[:, 1], weights=_weights(snapshot), header=header
-    )
+    scale = Discount.parse(snapshot.header.discount).scale
+    z, n = snapshot.rows[:, 0] * scale, snapshot.rows[:, 1] * (scale * scale)
+    np.savez_compressed(file, slots=snapshot.slots, z=z, n=n, weights=_weights(snapshot), header=header)
 
 
 def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
@@ -125,9 +125,7 @@ def _needs(hashing: HashContract) -> list[str]:
 
 
 def _weights(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:
-    header = snapshot.header
-    hyper = config_of(header).hyper
-    return compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, hyper)
+    return snapshot.weights(config_of(snapshot.header).hyper)
 
 
 def _described(header: SnapshotHeader) -> dict[str, Any]:
@@ -145,8 +143,6 @@ def _described(header: SnapshotHeader) -> dict[str, Any]:
 
 def _weights_at(snapshot: Snapshot, slots: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
     """Return the weights float64[k] at slots uint32[k], 0 for features never seen."""
-    header = snapshot.header
-    own = compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, config_of(header).hyper)
     weights = np.zeros(slots.size)
-    weights[np.searchsorted(slots, snapshot.slots)] = own
+    weights[np.searchsorted(slots, snapshot.slots)] = _weights(snapshot)
     return weights

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from model_core.learning.state import NOTHING_FORGOTTEN, Discount, fold_stored
 from service.errors import InvalidModelName
 
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -151,7 +152,14 @@ CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z"
 and its value (16 bytes). The server's Lua takes these apart in C, a third faster than out of a bare blob.
 """
 
-_SLOT_TAG, _ROW_TAG = 0xA4, 0xB0  # MessagePack's strings of 4 and of 16 bytes
+FOLDED = np.dtype([*CHANGED.descr, ("folds", "<u4")])
+"""The same of a model whose rows were folded (Discount): how often they were when this one was written. Its
+value in ``state`` is 20 bytes. A fold changes no stored row; readers fold those that were written before it.
+"""
+
+_SLOT_TAG, _ROW_TAG, _FOLDED_ROW_TAG = 0xA4, 0xB0, 0xB4  # MessagePack's strings of 4, 16 and 20 bytes
+_ROW_BYTES, _FOLDED_ROW_BYTES = 16, 20
+_FOLDED_ROW = np.dtype([("z", "<f8"), ("n", "<f8"), ("folds", "<u4")])
 
 PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
 """Prefixes of the fields of ``evaluation``, by what they evaluate: predictions just before learning,
@@ -214,6 +222,7 @@ class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
+    ``discount``: of a model that has forgotten something; not stored before.
     """
 
     incarnation: str
@@ -230,6 +239,7 @@ class Meta:
     skipped: int
     evaluated: LogId
     feedback: bytes
+    discount: Discount = NOTHING_FORGOTTEN
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -248,6 +258,7 @@ class Meta:
             skipped=int(fields[b"skipped"]),
             evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
             feedback=fields.get(b"feedback", b""),
+            discount=Discount.parse(fields.get(b"discount", b"").decode()),
         )
 
     @property
@@ -307,8 +318,9 @@ class LearnedEntry(NamedTuple):
 class Commit:
     """One entry of the commits stream.
 
-    ``changed``: the slots that changed with their absolute rows (dtype CHANGED); ``entries``: the log
-    entries it learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order.
+    ``changed``: the slots that changed with their absolute rows (dtype CHANGED, or FOLDED where ``discount``
+    has folds); ``entries``: the log entries it learned, in order; ``margins`` float64 and ``skipped`` uint8:
+    per example of these, in order.
     A reset names a new generation and carries nothing else: readers load again.
     """
 
@@ -324,10 +336,12 @@ class Commit:
     margins: npt.NDArray[np.float64]
     skipped: npt.NDArray[np.uint8]
     reset: bool = False
+    discount: Discount = NOTHING_FORGOTTEN
 
     @classmethod
     def parse(cls, fields: list[bytes]) -> Commit:
         value = mapping_of(fields)
+        discount = Discount.parse(value.get(b"discount", b"").decode())
         return cls(
             previous_token=value[b"previous"],
             token=value[b"token"],
@@ -336,11 +350,12 @@ class Commit:
             applied=LogId.parse(value[b"applied"]),
             applied_number=int(value[b"applied_number"]),
             skipped_total=int(value[b"skipped_total"]),
-            changed=np.frombuffer(value[b"changed"], dtype=CHANGED),
+            changed=np.frombuffer(value[b"changed"], dtype=FOLDED if discount.folds else CHANGED),
             entries=unpack_entries(value[b"entries"]),
             margins=np.frombuffer(value[b"margins"], dtype="<f8"),
             skipped=np.frombuffer(value[b"skipped"], dtype=np.uint8),
             reset=b"reset" in value,
+            discount=discount,
         )
 
 
@@ -355,18 +370,36 @@ def unpack_entries(packed: bytes) -> list[LearnedEntry]:
     ]
 
 
-def changed_records(slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64]) -> npt.NDArray[np.void]:
-    """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED."""
-    changed = np.empty(len(slots), dtype=CHANGED)
-    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _ROW_TAG
+def changed_records(
+    slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64], folds: int = 0
+) -> npt.NDArray[np.void]:
+    """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED or FOLDED."""
+    changed = np.empty(len(slots), dtype=FOLDED if folds else CHANGED)
+    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _FOLDED_ROW_TAG if folds else _ROW_TAG
+    if folds:
+        changed["folds"] = folds
     changed["slot"] = slots
     changed["z"] = rows[:, 0]
     changed["n"] = rows[:, 1]
     return changed
 
 
+def stored_rows(values: Sequence[bytes], folds: int) -> npt.NDArray[np.float64]:
+    """float64[k, 2] (z, n) of values of ``state``, as they are after so many folds. One that was written
+    later, while the state is read, is left as it is: the commit that wrote it is still to be applied.
+    """
+    joined = b"".join(values)
+    if not folds and len(joined) == _ROW_BYTES * len(values):
+        return np.frombuffer(joined, "<f8").reshape(-1, 2)
+    padded = b"".join(value.ljust(_FOLDED_ROW_BYTES, b"\0") for value in values)
+    records = np.frombuffer(padded, _FOLDED_ROW)
+    rows = rows_of(records)
+    fold_stored(rows, folds - records["folds"].astype(np.int64))
+    return rows
+
+
 def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-    """float64[k, 2] (z, n) of records of CHANGED."""
+    """float64[k, 2] (z, n) of records of CHANGED or FOLDED."""
     rows = np.empty((len(changed), 2))
     rows[:, 0] = changed["z"]
     rows[:, 1] = changed["n"]

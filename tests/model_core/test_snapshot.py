@@ -143,5 +143,5 @@ def test_weights_of_the_rows_alone_are_those_of_the_whole_model(bias: bool) -> N
     state = replace(snapshot, header=header(300)).state()
     hyper = Hyperparameters()
     expected = state.weights(slots, hyper)
-    assert np.array_equal(compact_weights(slots, rows, BITS, 100, hyper), expected)
+    assert np.array_equal(compact_weights(slots, rows, BITS, 100, "", hyper), expected)
     assert json.loads(snapshot.header.text())["t"] == 100

@@ -41,7 +41,7 @@ async def learned_from(
     """What a single pass makes of a state and of the log after an entry."""
     after = LogId.parse(after) if isinstance(after, str) else after
     entries = await read_log(system.topology, await stored(system.topology))
-    records = [record for entry in entries if entry.id > after for record in entry.records]
-    if records:
-        config.learn(start, ExampleBatch.from_records(records))
+    for entry in entries:
+        if entry.id > after:
+            config.learn(start, ExampleBatch.from_records(entry.records), entry.id.milliseconds)
     return start

@@ -163,7 +163,7 @@ def evaluation_of_a_pass(entries: Sequence[LogEntry], like: Evaluations, config:
     evaluations.know(like.names)
     for entry in entries:
         batch = ExampleBatch.from_records(entry.records)
-        learned = config.learn(state, batch)
+        learned = config.learn(state, batch, entry.id.milliseconds)
         margins = np.where(learned.skipped, np.nan, learned.margins)
         evaluations.add(margins, batch, entry.id.milliseconds)
     return evaluations
@@ -176,8 +176,8 @@ def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
 def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
     """A single-threaded pass of the numeric core over the log, in one batch."""
     state = ModelState.empty(config.hashing.bits)
-    records = [record for entry in entries for record in entry.records]
-    config.learn(state, ExampleBatch.from_records(records))
+    batches = [ExampleBatch.from_records(entry.records).dated(entry.id.milliseconds) for entry in entries]
+    config.learn(state, ExampleBatch.concatenate(batches))
     return state
 
 

@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
+from model_core.examples.records import NO_TIME
 from model_core.hashing.contract import HashContract, Limits
 from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
-from model_core.learning.update import Coefficients, coefficients
+from model_core.learning.update import BY_SECONDS, Coefficients, coefficients
 from service.errors import CommandFailure, ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings.groups import LimitSettings, ModelSettings
@@ -121,8 +122,20 @@ class ModelConfig:
         """Margins float64[r]; `predict` returns their sigmoids."""
         return margins_with(state, self.coefficients, batch)
 
-    def learn(self, state: ModelState, batch: ExampleBatch) -> Learned:
-        """Learns one round per example, in order; changes the state in place."""
+    def learn(self, state: ModelState, batch: ExampleBatch, log_time: int | None = None) -> Learned:
+        """Learns one round per example, in order; changes the state in place.
+
+        `log_time`: of the log entry, in milliseconds; examples without a time of their own happened then.
+        Raises CommandFailure if the model needs a time that neither has: only a file can lack it.
+        """
+        if self.coefficients.forgets == BY_SECONDS:
+            if log_time is not None:
+                batch = batch.dated(log_time)
+            elif len(batch) and (not batch.event_times.size or batch.event_times.min() == NO_TIME):
+                raise CommandFailure(
+                    "the model forgets by seconds, and the file has examples without an event_time: only"
+                    " JSON lines have times; or let the model forget by half_life_examples"
+                )
         return learn_batch(state, self.hyper, self.hashing.bias, self._offset, batch)
 
     @cached_property

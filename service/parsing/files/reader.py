@@ -114,7 +114,8 @@ def _gathered_chunks(
         valid = [item for item in items if not isinstance(item, LineError)]
         good = [item for item in valid if event_ids.is_new(item[0].event_id)]
         labels, weights = [row.label for row, _ in good], [row.weight for row, _ in good]
-        batch = ExampleBatch.from_encoded([encoded for _, encoded in good], labels, weights)
+        times = [row.event_time_ms for row, _ in good]
+        batch = ExampleBatch.from_encoded([encoded for _, encoded in good], labels, weights, times)
         yield Chunk(batch, errors, source.bytes_read, len(valid) - len(good))
 
 

@@ -38,6 +38,8 @@ async def create_filled(
     """
     await check_free(channel, name)
     meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
+    if discount := state.discount.text():
+        meta["discount"] = discount
     keys = ModelKeys(name, str(meta["incarnation"]))
     server = PatientChannel(channel, PATIENCE_SECONDS)
     filled, slots = keys.state(0), state.seen_slots()

@@ -76,7 +76,7 @@ class Replay:
     async def _learn(self, entries: list[LogEntry]) -> None:
         batches, number = [], self.number
         for entry in entries:
-            batches.append(self._check(entry, number))
+            batches.append(self._check(entry, number).dated(entry.id.milliseconds))
             number += len(batches[-1])
         batch = ExampleBatch.concatenate(batches)
         await asyncio.to_thread(self._config.learn, self.state, batch)

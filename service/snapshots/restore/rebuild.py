@@ -83,7 +83,9 @@ async def rebuild(
 
 
 def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
-    """Describe the first slot in which the states differ, or else their numbers of rounds; "" if equal."""
+    """Describe the first slot in which the states differ, or else their numbers of rounds or discounts; "" if
+    equal.
+    """
     slots = np.union1d(stored.seen_slots(), rebuilt.seen_slots())
     differs = (stored.marks[slots] & 1) != (rebuilt.marks[slots] & 1)
     differs |= (stored.rows[slots].view(np.int64) != rebuilt.rows[slots].view(np.int64)).any(axis=1)
@@ -94,6 +96,8 @@ def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
         return f"{name}: Redis has {_row(stored, slot)}, rebuilt {_row(rebuilt, slot)} ({count} slots differ)"
     if stored.t != rebuilt.t:
         return f"t: Redis has {stored.t}, rebuilt {rebuilt.t}"
+    if stored.discount != rebuilt.discount:
+        return f"discount: Redis has {stored.discount.text()!r}, rebuilt {rebuilt.discount.text()!r}"
     return ""
 
 

@@ -253,6 +253,7 @@ async def _switch(
         new_generation=generation,
         new_token=secrets.token_bytes(8),
         t=replay.state.t,
+        discount=replay.state.discount.text(),
         slots=slots,
         config=restoration.config.canonical(),
         snapshot=restoration.entry.id,

@@ -48,7 +48,8 @@ class SnapshotShortcut:
             log.info("%s is read from Redis: %s", replica.keys.model, failure.detail)
             return False
         # If an operator had examples skipped, a replay of the log leads to another state.
-        if replay.number != replica.applied_number or state.t != replica.state.t:
+        same = (state.t, state.discount) == (replica.state.t, replica.state.discount)
+        if replay.number != replica.applied_number or not same:
             log.info("%s is read from Redis: not all of its log was learned", replica.keys.model)
             return False
         replica.state = state

@@ -13,7 +13,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.kernels.numerics import log_losses
 from model_core.learning.rounds import Learned
-from model_core.snapshot import Snapshot, compact_weights
+from model_core.snapshot import Snapshot
 from service.models.config.sections import AutoRollback
 from service.snapshots.store.formats import config_of
 
@@ -55,7 +55,7 @@ class GoodModel:
         """Extract the weights. Raises SnapshotMismatch."""
         header = snapshot.header
         config = config_of(header)
-        weights = compact_weights(snapshot.slots, snapshot.rows, header.bits, header.t, config.hyper)
+        weights = snapshot.weights(config.hyper)
         is_bias = snapshot.slots == config.hashing.size
         base = config.hashing.prior_offset + float(weights[is_bias].sum())
         kept = (weights != 0.0) & ~is_bias

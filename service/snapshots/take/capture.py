@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from model_core.learning.state import Discount
 from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
 from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
@@ -34,6 +35,7 @@ class Capture:
     applied: LogId
     applied_number: int
     t: int
+    discount: Discount
     skipped: int
     features_seen: int
     slots: npt.NDArray[np.uint32]
@@ -44,7 +46,8 @@ class Capture:
     def snapshot(self, reason: str) -> Snapshot:
         """Build the snapshot. Reads all weights, to count them, so it belongs in a thread."""
         hashing, hyper = self.config.hashing, self.config.hyper
-        weights = compact_weights(self.slots, self.rows, hashing.bits, self.t, hyper)
+        discount = self.discount.text()
+        weights = compact_weights(self.slots, self.rows, hashing.bits, self.t, discount, hyper)
         penalised = weights[: np.searchsorted(self.slots, hashing.size)]
         evaluation = pack_fields(self.evaluation)
         header = SnapshotHeader(
@@ -67,6 +70,7 @@ class Capture:
             reason=reason,
             figures=_figures(self.evaluation),
             mark=mark_of(self.token),
+            discount=discount,
         )
         return Snapshot(header, self.slots, self.rows, evaluation)
 
@@ -84,6 +88,7 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
         replica.applied,
         replica.applied_number,
         state.t,
+        state.discount,
         replica.skipped,
         state.features_seen,
         slots,

@@ -6,7 +6,8 @@
 --       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
---       18 how many fields of the evaluation go, then their names,
+--       18 discount, or '' where nothing was ever forgotten,
+--       19 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
@@ -14,7 +15,7 @@ local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local digest, deleted, first_argument, CHUNK = ARGV[17], tonumber(ARGV[18]), 19, 3000
+local digest, discount, deleted, first_argument, CHUNK = ARGV[17], ARGV[18], tonumber(ARGV[19]), 20, 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
@@ -55,7 +56,13 @@ for start = first_argument + deleted, #ARGV, CHUNK do
 end
 redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
   'commit', number, 'skipped', skipped)
+local forgotten = {}
+if discount ~= '' then
+  forgotten = {'discount', discount}
+  redis.call('HSET', KEYS[1], 'discount', discount)
+end
 local id = redis.call('XADD', KEYS[3], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', skipped,
-  'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags)
+  'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags,
+  unpack(forgotten))
 return {'COMMITTED', id}

@@ -73,7 +73,7 @@ async def commit_learned(
         *(commit.changed.tobytes(), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
-        *(digest, len(deleted)),
+        *(digest, commit.discount.text(), len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )

@@ -118,7 +118,7 @@ async def new_generation(channel: Channel, keys: ModelKeys, token: bytes = b"") 
 
 
 async def fill_state(channel: Channel, filled: str, expires_seconds: int, changed: bytes) -> int:
-    """Puts slots (records of CHANGED) into a key that no process reads yet; returns how many it holds."""
+    """Puts slots (CHANGED or FOLDED) into a key that no process reads yet; returns how many it holds."""
     return int(await _FILL(channel, (filled,), expires_seconds, changed))
 
 
@@ -131,6 +131,7 @@ async def switch_generation(
     new_generation: int,
     new_token: bytes,
     t: int,
+    discount: str,
     slots: int,
     keep_evaluation: bool,
 ) -> Switch:
@@ -142,6 +143,7 @@ async def switch_generation(
             *(keys.commits, keys.evaluation),
         ),
         *(keys.incarnation, generation, token, new_token, new_generation, t, slots, int(not keep_evaluation)),
+        discount,
     )
     return Switch(status)
 
@@ -154,6 +156,7 @@ async def switch_to_restored(
     new_generation: int,
     new_token: bytes,
     t: int,
+    discount: str,
     slots: int,
     config: str,
     snapshot: str,
@@ -172,6 +175,7 @@ async def switch_to_restored(
         *(keys.incarnation, generation, new_token, new_generation, t, slots, config, snapshot),
         *(part for point in (base, learned) for part in (_arguments(point))),
         int(rolled_back),
+        discount,
     )
     outcome = Switch(status)
     return SwitchReply(outcome, rest[0].decode() if outcome is Switch.TRIMMED else "")

@@ -1,9 +1,5 @@
 """The golden vectors of the mathematics: every served combination must reproduce them."""
 
-import json
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,23 +9,13 @@ from model_core.kernels.numerics import residual, sigmoid
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.rounds import learn_batch
 from model_core.learning.state import ModelState
+from tests.support.golden import cases_of, hyper_of
 
 BITS = 6
 
 
-def golden_file() -> Path | None:
-    repository = Path(__file__).resolve().parents[3]
-    named = os.environ.get("FTRL_GOLDEN")
-    beside = [parent / "shared" / "math" / "golden_shared.json" for parent in repository.parents]
-    return next((p for p in ([Path(named)] if named else beside) if p.is_file()), None)
-
-
 def golden_cases() -> list:
-    path = golden_file()
-    if path is None:
-        reason = "no golden_shared.json in FTRL_GOLDEN or beside the repository in shared/math"
-        return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
-    return [pytest.param(case, id=case["name"]) for case in json.loads(path.read_text())["cases"]]
+    return [*cases_of("golden_shared.json"), *cases_of("golden_forgetting.json")]
 
 
 def unit(values) -> float:
@@ -44,14 +30,15 @@ def assert_close(got, want, tol, scale, slack=0.0) -> None:
 
 @pytest.mark.parametrize("case", golden_cases())
 def test_the_golden_case_is_reproduced(case):
-    hyper = Hyperparameters.from_json(case["hyper"])
-    assert hyper.to_json() == case["hyper"]
+    hyper = Hyperparameters.from_json(hyper_of(case))
+    assert hyper.to_json() == hyper_of(case)
     examples, want, tol = case["examples"], case["expect"], case["tol"]
     labels = np.array([e["label"] for e in examples])
     weights = np.array([e["weight"] for e in examples])
     slot_of = {index: slot for slot, index in enumerate(case["expect"]["final"]["indices"])}
     encoded = [([slot_of[i] for i in e["indices"]], e["values"]) for e in examples]
-    batch = ExampleBatch.from_encoded(encoded, labels.tolist(), weights.tolist())
+    times = [None if "time" not in e else round(1000 * e["time"]) for e in examples]
+    batch = ExampleBatch.from_encoded(encoded, labels.tolist(), weights.tolist(), times)
 
     state = ModelState.empty(BITS)
     learned = learn_batch(state, hyper, False, 0.0, batch)
@@ -68,11 +55,14 @@ def test_the_golden_case_is_reproduced(case):
     w = state.weights(slots, hyper)
     assert_close(w, final["w"], tol, unit(final["w"]))
     assert ((w == 0) == (np.array(final["w"]) == 0)).all()
-    assert_close(state.rows[slots, 1], final["n"], tol, unit(final["n"]))
+    scale = state.discount.scale
+    assert_close(state.rows[slots, 1] * scale**2, final["n"], tol, unit(final["n"]))
     if hyper.family in ("ftrl", "rda"):
-        assert_close(state.rows[slots, 0], final["z"], tol, unit(final["z"]))
+        assert_close(state.rows[slots, 0] * scale, final["z"], tol, unit(final["z"]))
 
-    assert state.t == want["t"]
+    assert state.t == want.get("t", len(examples))
+    if not want["metrics"]:
+        return
     assert state.features_seen == want["metrics"]["features_present"]
     assert state.nonzero(hyper) == want["metrics"]["nnz"]
     assert_close(state.density(hyper), want["metrics"]["density"], tol, 1.0)

@@ -68,7 +68,7 @@ def test_the_factor_of_the_scalar_rate_depends_on_the_family(family, factor):
     ("document", "message"),
     [
         ([], "must be an object with box, family"),
-        ({"lambda": 1}, "lambda: unknown; allowed: box, family, l1"),
+        ({"lambda": 1}, "lambda: unknown; allowed: box, family, forgetting, l1"),
         ({"family": "adam"}, "family: must be one of ftrl, rda, comid, aogd"),
         ({"family": ["ftrl"]}, "family: must be one of"),
         ({"update": "exact"}, "update: must be one of first_order, implicit"),

@@ -22,6 +22,7 @@ from service.storage.records import (
     meta_key,
     pack_entries,
     rows_of,
+    stored_rows,
     unpack_entries,
 )
 
@@ -84,6 +85,15 @@ def test_changed_slots_come_back_bit_for_bit(slots: np.ndarray, data: st.DataObj
     changed = np.frombuffer(packed, CHANGED)
     assert changed["slot"].tolist() == slots.tolist()
     assert rows_of(changed).tobytes() == rows.tobytes()
+
+
+def test_a_slot_that_was_folded_says_how_often() -> None:
+    slots, rows = np.array([258], np.uint32), np.array([[1.0, -2.0]])
+    (record,) = changed_records(slots, rows, 3)
+    value = "000000000000f03f00000000000000c003000000"
+    assert record.tobytes() == bytes.fromhex("a402010000" + "b4" + value)
+    assert rows_of(np.array([record])).tolist() == rows.tolist()
+    assert stored_rows([bytes.fromhex(value)], 3).tolist() == rows.tolist()
 
 
 def test_a_changed_slot_is_a_field_and_a_value_in_messagepack() -> None:
