@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from lab.experiments.progress import RaceProgress
-from lab.experiments.score import Figures, Score
+from lab.experiments.score import Difference, Figures, Paired, Score
 from lab.experiments.space import Option
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
@@ -42,23 +45,32 @@ class RacePlan:
     options: ReadOptions
     search: Search = "grid"
     on_error: Literal["skip", "fail"] = "fail"
-    memory: int = 2**31
+    memory: int = 2**32
     jobs: int | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """A candidate's figures; those of its features are taken when it leaves the race or at the end."""
+    """A candidate's figures; those of its features are taken when it leaves the race or at the end.
+
+    is_present: this is the configuration that the others are compared with. is_tried: it is in the space that
+    is searched, too. difference: from the loss of the present configuration.
+    """
 
     option: Option
     figures: Figures
     features_seen: int
     nonzero: int
+    is_present: bool
+    is_tried: bool
+    difference: Difference | None
 
     def to_json(self) -> dict[str, Any]:
         density = self.nonzero / self.features_seen if self.features_seen else 0.0
         features = {"features_seen": self.features_seen, "nonzero": self.nonzero, "density": density}
-        return {"varied": self.option.varied, **self.figures.to_json(), **features}
+        difference = None if self.difference is None else self.difference.to_json()
+        compared = {"is_present": self.is_present, "difference": difference}
+        return {"varied": self.option.varied, **self.figures.to_json(), **features, **compared}
 
 
 class Candidate:
@@ -68,10 +80,13 @@ class Candidate:
     applied later.
     """
 
-    def __init__(self, option: Option) -> None:
+    def __init__(self, option: Option, *, is_present: bool, is_tried: bool) -> None:
         self.option = option
+        self.is_present = is_present
+        self.is_tried = is_tried
         self.contract = replace(option.config.hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
         self.score = Score()
+        self.paired = Paired()
         self._state: ModelState | None = ModelState.empty(option.config.hashing.bits)
         self._features = (0, 0)
 
@@ -80,11 +95,12 @@ class Candidate:
         """Key of the parse: candidates with equal keys share one parse of the file."""
         return self.contract.fingerprint + str(self.contract.strict)
 
-    def learn(self, chunk: Chunk) -> None:
+    def learn(self, chunk: Chunk) -> npt.NDArray[np.float64]:
+        """Learn the examples; return the losses, as Score.add does."""
         assert self._state is not None
         learned = self.option.config.learn(self._state, chunk.batch)
         self._state.take_changed()  # otherwise the list of changes would grow
-        self.score.add(learned.margins, chunk.batch.labels, chunk.batch.weights)
+        return self.score.add(learned.margins, chunk.batch.labels, chunk.batch.weights)
 
     def retire(self) -> None:
         """Leave the race and free the state."""
@@ -92,20 +108,22 @@ class Candidate:
             self._features = self._state.features_seen, self._state.nonzero(self.option.config.hyper)
             self._state = None
 
-    def result(self) -> Result:
+    def result(self, candidates: int) -> Result:
         self.retire()
-        return Result(self.option, self.score.figures(), *self._features)
+        difference = self.paired.difference(candidates)
+        figures = self.score.figures()
+        return Result(self.option, figures, *self._features, self.is_present, self.is_tried, difference)
 
 
-def race(plan: RacePlan, options: Sequence[Option], progress: RaceProgress) -> list[Result]:
+def race(plan: RacePlan, options: Sequence[Option], present: Option, progress: RaceProgress) -> list[Result]:
     """The results, best first: candidates that finished before those that left, each group by log loss.
 
+    present: the configuration that the others are compared with, a candidate too; it never leaves the race.
     Raises CommandFailure and UnreadableFile.
     """
-    _check_memory(plan, options)
+    candidates = _candidates(plan, options, present)
     with interrupts_held():
         warm_up()
-    candidates = [Candidate(option) for option in options]
     contracts = {candidate.parse: candidate.contract for candidate in candidates}
     if plan.file == "-" and len(contracts) > 1:
         raise CommandFailure("standard input can be read once only, so give one way of hashing, or a file")
@@ -126,7 +144,23 @@ def race(plan: RacePlan, options: Sequence[Option], progress: RaceProgress) -> l
         by_parse = (dict(zip(contracts, several, strict=True)) for several in chunks)
         left = _run(plan, candidates, by_parse, size, progress)
     ranked = [*sorted(candidates, key=lambda c: c.score.rank), *reversed(left)]
-    return [candidate.result() for candidate in ranked]
+    return [candidate.result(max(len(ranked) - 1, 1)) for candidate in ranked]
+
+
+def _candidates(plan: RacePlan, options: Sequence[Option], present: Option) -> list[Candidate]:
+    """A candidate for each option, and one for the present configuration. Raises CommandFailure."""
+    compared = present.config.canonical()
+    is_tried = any(option.config.canonical() == compared for option in options)
+    entered = options if is_tried else (*options, present)
+    _check_memory(plan, entered)
+    return [
+        Candidate(
+            option,
+            is_present=option.config.canonical() == compared,
+            is_tried=is_tried or option is not present,
+        )
+        for option in entered
+    ]
 
 
 def _run(
@@ -145,18 +179,31 @@ def _run(
             if rungs and bytes_read >= rungs[0]:
                 rungs.pop(0)
                 left += _drop(racing)
-            list(pool.map(lambda c, chunk_of=chunk_of: c.learn(chunk_of[c.parse]), racing))
+            losses = list(pool.map(lambda c, chunk_of=chunk_of: c.learn(chunk_of[c.parse]), racing))
+            _compare(racing, losses, chunk_of)
             first = chunk_of[racing[0].parse]
             bytes_read = first.bytes_read
             progress.advance(bytes_read, len(first.batch), len(racing), min(c.score.rank for c in racing)[1])
     return left
 
 
+def _compare(
+    racing: Sequence[Candidate], losses: Sequence[npt.NDArray[np.float64]], chunk_of: Mapping[str, Chunk]
+) -> None:
+    """Pair the losses with those of the present configuration, if its contract accepts the same lines."""
+    place = next(i for i, candidate in enumerate(racing) if candidate.is_present)
+    weights = chunk_of[racing[place].parse].batch.weights
+    for candidate, own in zip(racing, losses, strict=True):
+        if own.size == losses[place].size:
+            candidate.paired.add(own, losses[place], weights)
+
+
 def _drop(racing: list[Candidate]) -> list[Candidate]:
-    """Remove and return all but the best third, the worst first."""
+    """Remove and return all but the best third and the present configuration, the worst first."""
     racing.sort(key=lambda c: c.score.rank)
-    dropped = racing[ceil(len(racing) / KEPT) :]
-    del racing[ceil(len(racing) / KEPT) :]
+    kept = ceil(len(racing) / KEPT)
+    dropped = [candidate for candidate in racing[kept:] if not candidate.is_present]
+    racing[kept:] = [candidate for candidate in racing[kept:] if candidate.is_present]
     for candidate in dropped:
         candidate.retire()
     return dropped[::-1]

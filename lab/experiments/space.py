@@ -8,10 +8,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
+from model_core.hashing.contract import HashContract
 from service.models.config.model import ModelConfig
 
-FAMILIES = ("ftrl", "rda")
-ALPHAS = (0.02, 0.05, 0.1, 0.2)
+FAMILIES = ("ftrl",)
+ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+BETAS = (0.1, 1.0)
 L1S = (0.0, 0.5, 2.0)
 
 Varied = dict[str, Any]
@@ -36,7 +38,7 @@ class Space:
     """hyper, hashings: as in the body of PUT /models/{name}; each of `hashings` is tried.
 
     A dimension without values is taken from `hyper` and `hashings`; family, rate and l1, if not given there
-    either, take the values above. alphas apply to the adaptive rate, gammas to the rate gamma.
+    either, take the values above. alphas and betas apply to the adaptive rate, gammas to the rate gamma.
     """
 
     hyper: Mapping[str, Any] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Space:
     families: tuple[str, ...] = ()
     updates: tuple[str, ...] = ()
     alphas: tuple[float, ...] = ()
+    betas: tuple[float, ...] = ()
     gammas: tuple[float, ...] = ()
     l1s: tuple[float, ...] = ()
     l2s: tuple[float, ...] = ()
@@ -65,26 +68,59 @@ class Space:
                 found.setdefault(config.canonical(), Option(config, varied))
         return list(found.values()), left_out
 
+    def present(self, body: Mapping[str, Any]) -> Option:
+        """The configuration that the candidates are compared with: that of `body`, as in PUT /models/{name}.
+
+        The default of `hyper` is that of a new model, the default of `hashing` the first contract that is
+        tried, with the default transform and size if they are among those tried. Raises InvalidInput.
+        """
+        hashing = body.get("hashing")
+        if hashing is None:
+            hashing = dict(self.hashings[0])
+            for name, values in (("bits", self.bits), ("numeric", self.numerics)):
+                default = getattr(HashContract(), name)
+                if values:
+                    hashing[name] = default if default in values else values[0]
+        config = ModelConfig.from_json({"hyper": body.get("hyper", {}), "hashing": hashing})
+        return Option(config, self._varied_of(config, is_tried="hashing" not in body))
+
+    def _varied_of(self, config: ModelConfig, *, is_tried: bool) -> Varied:
+        hyper, hashing = config.hyper.to_json(), config.hashing.to_json()
+        values = hyper | hyper["rate"] | {name: hashing[name] for name in ("bits", "numeric")}
+        values["hashing"] = 0 if is_tried else "present"
+        names = dict.fromkeys(name for varied in self._combinations() for name in varied)
+        return {name: values[name] for name in names if name in values}
+
     def _combinations(self) -> Iterator[Varied]:
         dimensions = self._dimensions()
         for values in product(*dimensions.values()):
-            pairs = zip(dimensions, values, strict=True)
-            yield dict(value if name == "rate" else (name, value) for name, value in pairs)
+            varied: Varied = {}
+            for name, value in zip(dimensions, values, strict=True):
+                varied |= value if name == "rate" else {name: value}
+            yield varied
 
     def _dimensions(self) -> dict[str, tuple[Any, ...]]:
-        """The dimensions with values, by name; the slowest to vary first."""
-        rates = [("alpha", a) for a in self.alphas] + [("gamma", g) for g in self.gammas]
+        """The dimensions with values, by name; the slowest to vary first. A rate is several values."""
         dimensions = {
             "hashing": tuple(range(len(self.hashings))) if len(self.hashings) > 1 else (),
             "numeric": self.numerics,
             "bits": self.bits,
             "family": self.families or self._default("family", FAMILIES),
             "update": self.updates,
-            "rate": tuple(rates) or self._default("rate", tuple(("alpha", a) for a in ALPHAS)),
+            "rate": self._rates(),
             "l1": self.l1s or self._default("l1", L1S),
             "l2": self.l2s,
         }
         return {name: values for name, values in dimensions.items() if values}
+
+    def _rates(self) -> tuple[Varied, ...]:
+        alphas, betas = self.alphas, self.betas
+        if not (alphas or self.gammas or "rate" in self.hyper):
+            alphas, betas = ALPHAS, betas or BETAS
+        adaptive: list[Varied] = [{"alpha": a} for a in alphas] or [{}] * bool(betas)
+        if betas:
+            adaptive = [rate | {"beta": b} for rate in adaptive for b in betas]
+        return (*adaptive, *({"gamma": g} for g in self.gammas))
 
     def _default(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return () if name in self.hyper else values
@@ -93,9 +129,10 @@ class Space:
         hyper, hashing = dict(self.hyper), dict(self.hashings[varied.get("hashing", 0)])
         hyper |= {name: varied[name] for name in ("family", "update", "l1", "l2") if name in varied}
         hashing |= {name: varied[name] for name in ("bits", "numeric") if name in varied}
-        for name, kind in (("alpha", "adaptive"), ("gamma", "gamma")):
-            if name in varied:
-                hyper["rate"] = self._other_fields_of_rate(kind) | {"kind": kind, name: varied[name]}
+        for kind, names in (("adaptive", ("alpha", "beta")), ("gamma", ("gamma",))):
+            fields = {name: varied[name] for name in names if name in varied}
+            if fields:
+                hyper["rate"] = self._other_fields_of_rate(kind) | {"kind": kind} | fields
         return {"hyper": hyper, "hashing": hashing}
 
     def _other_fields_of_rate(self, kind: str) -> dict[str, Any]:

@@ -13,15 +13,26 @@ from rich.table import Table
 
 from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
+from lab.experiments.score import Difference
 from lab.experiments.space import LeftOut, Space
 from service.errors import CommandFailure
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
 
+PRESENT = "present"
+"""The mark of the configuration that the candidates are compared with."""
+_HEADINGS = (
+    *("log loss", f"minus {PRESENT}", "calibration"),
+    *("norm. entropy", "AUC", "density", "rows"),
+)
+_FILE_COLUMNS = 160  # the width of the table, unless it is shown on a terminal
+
 
 @dataclass(frozen=True)
 class Ranking:
-    """results: best first. left_out: combinations that the service refuses. bad_lines: over all parses."""
+    """results: best first; they include the present configuration. left_out: combinations that the service
+    refuses. bad_lines: over all parses.
+    """
 
     results: tuple[Result, ...]
     left_out: tuple[LeftOut, ...]
@@ -30,9 +41,21 @@ class Ranking:
     seconds: float
 
     @property
+    def present(self) -> Result:
+        return next(result for result in self.results if result.is_present)
+
+    @property
+    def recommended(self) -> Result:
+        """The best one if it is better than the present configuration by more than chance, or else that."""
+        best, present = self.results[0], self.present
+        high = None if best.difference is None else best.difference.high
+        is_better = high is not None and high < 0.0
+        return best if is_better or present.figures.skipped > best.figures.skipped else present
+
+    @property
     def body(self) -> dict[str, Any]:
-        """Body of the PUT /models/{name} that creates the best model."""
-        config = self.results[0].option.config
+        """Body of the PUT /models/{name} that creates the recommended model."""
+        config = self.recommended.option.config
         return {"hyper": config.hyper.to_json(), "hashing": config.hashing.to_json()}
 
     @property
@@ -48,16 +71,36 @@ class Ranking:
             "candidates": [result.to_json() for result in self.results],
             "left_out": [{"varied": one.varied, "reason": one.reason} for one in self.left_out],
             "hints": list(self.hints()),
+            "recommended": self.results.index(self.recommended),
+            "verdict": self.verdict(),
             "body": self.body,
             "seconds": round(self.seconds, 3),
         }
 
+    def verdict(self) -> str:
+        """The values to set, or that the present configuration is as good as the best one."""
+        best, present = self.results[0], self.present
+        if best is present:
+            return f"Keep the {PRESENT}: no other candidate has a lower log loss."
+        change = "" if best.difference is None else f"log loss {_interval(best.difference)}"
+        if self.recommended is present:
+            return (
+                f"Keep the {PRESENT}: it is as good as far as {self.rows:,} rows can tell. The best candidate"
+                f" ({self._settings(best)}) has {change}."
+            )
+        return f"Set {self._settings(best)} instead of {self._settings(present)}: {change}."
+
+    def _settings(self, result: Result) -> str:
+        values = {name: result.option.varied.get(name) for name in self.varied}
+        return ", ".join(f"{name} {_text(value)}" for name, value in values.items() if value is not None)
+
     def hints(self) -> Iterator[str]:
         """Hints on dimensions in which the best value is the min or max of those tried."""
-        for name, best in self.results[0].option.varied.items():
-            tried = {r.option.varied[name] for r in self.results if name in r.option.varied}
+        results = [result for result in self.results if result.is_tried]
+        for name, best in results[0].option.varied.items():
+            tried = {r.option.varied[name] for r in results if name in r.option.varied}
             low, high = _LIMITS.get(name, (None, None))
-            if name not in ("alpha", "gamma", "l1", "l2", "bits") or len(tried) < 2:
+            if name not in ("alpha", "beta", "gamma", "l1", "l2", "bits") or len(tried) < 2:
                 continue
             if best == max(tried) and best != high:
                 yield f"the best {name}, {best:g}, is the largest that was tried: try larger ones, too"
@@ -65,14 +108,19 @@ class Ranking:
                 yield f"the best {name}, {best:g}, is the smallest that was tried: try smaller ones, too"
 
 
-def tune(plan: RacePlan, space: Space, progress: bool = True) -> Ranking:
-    """Raises CommandFailure, UnreadableFile, and InvalidInput if a value of the space is invalid."""
+def tune(
+    plan: RacePlan, space: Space, present: Mapping[str, Any] | None = None, *, progress: bool = True
+) -> Ranking:
+    """Run the race; present: the configuration to compare with, as in the body of a PUT.
+
+    Raises CommandFailure, UnreadableFile, and InvalidInput if a value of the space is invalid.
+    """
     options, left_out = space.options()
     if not options:
         raise CommandFailure(f"the service would refuse every candidate: {left_out[0].reason}")
     started = time.perf_counter()
     with RaceProgress(progress) as shown:
-        results = race(plan, options, shown)
+        results = race(plan, options, space.present(present or {}), shown)
     if not shown.rows:
         raise CommandFailure(f"{plan.file} holds no examples")
     return Ranking(
@@ -81,33 +129,55 @@ def tune(plan: RacePlan, space: Space, progress: bool = True) -> Ranking:
 
 
 def print_ranking(ranking: Ranking, max_rows: int) -> None:
-    """Print a table of the best models and the body to standard output."""
+    """Print a table of the best models, the verdict and the body to standard output."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_COLUMNS)
     table = Table(box=None, header_style="", pad_edge=True)
-    for heading in ("", *ranking.varied, "log loss", "norm. entropy", "AUC", "density", "rows"):
+    for heading in ("", *ranking.varied, *_HEADINGS):
         table.add_column(heading, justify="right")
-    for place, result in enumerate(ranking.results[:max_rows], 1):
-        table.add_row(str(place), *_cells(result, ranking.varied))
+    for place, result in enumerate(ranking.results, 1):
+        if place <= max_rows or result.is_present:
+            shown = f"{place} {PRESENT}" if result.is_present else str(place)
+            table.add_row(shown, *_cells(result, ranking.varied))
     console.print(table)
     for line in _remarks(ranking, max_rows):
         console.print(line, highlight=False, soft_wrap=True)
-    console.print("\nThe body of a PUT /models/{name} that makes the first:", highlight=False)
+    console.print(f"\n{ranking.verdict()}", markup=False, highlight=False, soft_wrap=True)
+    console.print("The body of a PUT /models/{name} that creates it:", highlight=False)
     console.print(json.dumps(ranking.body), markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     for name in varied:
-        value = result.option.varied.get(name, "")
-        yield f"{value:g}" if isinstance(value, float) else str(value)
+        yield _text(result.option.varied.get(name, ""))
     figures: Mapping[str, Any] = result.to_json()
-    for name, digits in (("log_loss", 5), ("normalized_entropy", 5), ("auc", 4), ("density", 3)):
-        yield "-" if figures[name] is None else f"{figures[name]:.{digits}f}"
+    yield _number(figures["log_loss"], 5)
+    yield "" if result.is_present or result.difference is None else _interval(result.difference)
+    for name, digits in (("calibration_ratio", 4), ("normalized_entropy", 5), ("auc", 4), ("density", 3)):
+        yield _number(figures[name], digits)
     yield f"{figures['rows']:,}" + (f" ({figures['skipped']:,} skipped)" if figures["skipped"] else "")
 
 
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _interval(difference: Difference) -> str:
+    """The difference and its reach, such as `-0.00380 ± 0.00060`."""
+    if difference.high is None:
+        return f"{difference.mean:+.5f}"
+    return f"{difference.mean:+.5f} ± {difference.high - difference.mean:.5f}"
+
+
 def _remarks(ranking: Ranking, max_rows: int) -> Iterator[str]:
-    if len(ranking.results) > max_rows:
-        yield f"and {len(ranking.results) - max_rows} more (--top shows them)"
+    hidden = sum(not result.is_present for result in ranking.results[max_rows:])
+    if hidden:
+        yield f"and {hidden} more (--top shows them)"
     if ranking.bad_lines:
         yield f"{ranking.bad_lines:,} bad lines were left out"
     if ranking.left_out:

@@ -27,10 +27,13 @@ def tune(
     settings: Settings,
     flags: FileFlags,
     file: Annotated[str, typer.Argument(help="Examples, in any format of `ftrl replay`.")],
-    families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl,rda.")] = "",
+    families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl.")] = "",
     updates: Annotated[str, typer.Option(help="first_order, implicit; default first_order.")] = "",
     alphas: Annotated[
-        str, typer.Option(help="Values of alpha, for the adaptive rate; default 0.02,0.05,0.1,0.2.")
+        str, typer.Option(help="Values of alpha, for the adaptive rate; default 0.02,0.05,0.1,0.2,0.5,1,2.")
+    ] = "",
+    betas: Annotated[
+        str, typer.Option(help="Values of beta; default 0.1,1 where no rate is given, or else 1.")
     ] = "",
     gammas: Annotated[str, typer.Option(help="Values of gamma, for the rate gamma.")] = "",
     l1: Annotated[str, typer.Option(help="Default 0,0.5,2.")] = "",
@@ -43,11 +46,18 @@ def tune(
     hashing: Annotated[
         list[str] | None, typer.Option(help="A hash contract: JSON, or a file of it. Repeat to try several.")
     ] = None,
+    present: Annotated[
+        str | None,
+        typer.Option(
+            help="The configuration to compare with: JSON of a PUT, or a file of it; by default that of the"
+            " model `default`."
+        ),
+    ] = None,
     search: Annotated[
         Literal["grid", "halving"],
         typer.Option(help="grid: all learn the whole file; halving: a third stays after 1/9 and after 1/3."),
     ] = "grid",
-    memory: Annotated[str, typer.Option(help="Max total memory of the candidates.")] = "2GiB",
+    memory: Annotated[str, typer.Option(help="Max total memory of the candidates.")] = "4GiB",
     jobs: Annotated[int | None, typer.Option(min=1, help="Candidates at once; default: processors.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of candidates in the table.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
@@ -55,10 +65,11 @@ def tune(
 ) -> None:
     """Try many models on a log of your own in one pass, and rank them.
 
-    The ranking is by progressive log loss.
+    The ranking is by progressive log loss. Every candidate is compared with the present configuration on the
+    same examples; the intervals hold for all candidates together at 95 %.
 
     Lists are separated by commas; every combination is tried. The result is the body of a PUT
-    /models/{name} that makes the best one.
+    /models/{name} that creates the best one, or the present one if it is as good.
     """
     from lab.experiments.race import RacePlan
     from lab.experiments.space import Space
@@ -70,6 +81,7 @@ def tune(
         _words(families),
         _words(updates),
         _numbers(alphas, float, "--alphas"),
+        _numbers(betas, float, "--betas"),
         _numbers(gammas, float, "--gammas"),
         _numbers(l1, float, "--l1"),
         _numbers(l2, float, "--l2"),
@@ -78,15 +90,25 @@ def tune(
     )
     kind, options = flags.format_of(file), flags.options(settings)
     plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
-    _report(_ranked(plan, space), top, out, as_json)
+    compared = json_or_file(present, "--present") or _default_model(settings)
+    _report(_ranked(plan, space, compared), top, out, as_json)
 
 
-def _ranked(plan: Any, space: Space) -> Ranking:
+def _default_model(settings: Settings) -> dict[str, Any]:
+    """The body of a PUT that creates the model `default`; empty without a setting of its own."""
+    if settings.default_model is None:
+        return {}
+    from service.models.config.model import default_config
+
+    return default_config(settings).to_json()
+
+
+def _ranked(plan: Any, space: Space, present: dict[str, Any]) -> Ranking:
     from lab.experiments.tuning import tune as run
     from model_core.errors import InvalidInput
 
     try:
-        return run(plan, space)
+        return run(plan, space, present)
     except InvalidInput as wrong:
         raise typer.BadParameter(str(wrong)) from None
 

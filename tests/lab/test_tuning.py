@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from lab.experiments.race import BYTES_A_SLOT, RacePlan
-from lab.experiments.score import Score
+from lab.experiments.score import Difference, Paired, Score
 from lab.experiments.space import Space
 from lab.experiments.tuning import Ranking, tune
 from model_core.errors import InvalidInput
+from model_core.learning.hyperparameters import AdaptiveRate, Hyperparameters
 from service.cli.replay.offline import replay_without_loading
 from service.errors import CommandFailure
+from service.models.config.model import ModelConfig
 from service.parsing.files.rows import Format, ReadOptions
 from service.settings import Settings
 from tests.support.commands import FTRL, ServingProcess, environment, run
@@ -27,7 +29,7 @@ from tests.support.replays import plan as replay_plan
 from tests.support.replays import write
 
 HASHING = {"bits": 14, "numeric": "raw"}
-SMALL = Space(hashings=({"bits": 12},), alphas=(0.1, 0.5), l1s=(0.0, 0.5))
+SMALL = Space(hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.1, 0.5), l1s=(0.0, 0.5))
 
 
 def race_plan(path: Path, file_format: Format = "vw", **fields: Any) -> RacePlan:
@@ -35,8 +37,8 @@ def race_plan(path: Path, file_format: Format = "vw", **fields: Any) -> RacePlan
     return RacePlan(str(path), file_format, weighted, **fields)
 
 
-def ranked(plan: RacePlan, space: Space) -> Ranking:
-    return tune(plan, space, progress=False)
+def ranked(plan: RacePlan, space: Space, present: dict[str, Any] | None = None) -> Ranking:
+    return tune(plan, space, present, progress=False)
 
 
 def write_clicks(directory: Path, rows: int = 4000) -> Path:
@@ -56,7 +58,8 @@ def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_pa
     path = write(tmp_path, file_format)
     space = Space(hashings=(HASHING,), families=("ftrl", "rda"), alphas=(0.05, 0.3), l1s=(0.1,))
     ranking = ranked(race_plan(path, file_format), space)
-    assert len(ranking.results) == 4
+    assert [result.is_tried for result in ranking.results].count(True) == 4
+    assert len(ranking.results) == 5
     for result in ranking.results:
         config = {"hyper": result.option.config.hyper.to_json(), "hashing": HASHING}
         alone = replay_without_loading(replace(replay_plan(path, "m"), config=config), Settings())
@@ -97,7 +100,9 @@ def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
         assert (created["hyper"], created["hashing"]) == (body["hyper"], body["hashing"])
         replayed = run("replay", str(path), "--url", process.url, "--model", "tuned", "--json")
         best = json.loads(run(*words, "--hyper", '{"schedule": {"kind": "constant"}}', "--json").stdout)
-        assert json.loads(replayed.stdout)["log_loss"] == pytest.approx(best["candidates"][0]["log_loss"])
+        assert json.loads(replayed.stdout)["log_loss"] == pytest.approx(
+            best["candidates"][best["recommended"]]["log_loss"]
+        )
     finally:
         process.stop()
         process.remove()
@@ -105,12 +110,16 @@ def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
 
 def test_halving_ends_with_the_best_of_those_that_stayed(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
-    space = Space(hashings=({"bits": 12},), alphas=(0.01, 0.05, 0.3), l1s=(0.0, 1.0, 30.0))
-    whole = ranked(race_plan(path), space)
-    halved = ranked(race_plan(path, search="halving"), space)
+    space = Space(
+        hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.01, 0.05, 0.3), l1s=(0.0, 1.0, 30.0)
+    )
+    present = {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.01}, "l1": 30.0}}
+    whole = ranked(race_plan(path), space, present)
+    halved = ranked(race_plan(path, search="halving"), space, present)
     rows = [result.figures.rows for result in halved.results]
     assert len(rows) == 18
-    assert rows.count(4000) == 2
+    assert rows.count(4000) == 4
+    assert halved.present in halved.results[:4], "the present configuration never leaves"
     assert rows == sorted(rows, reverse=True)
     assert len(set(rows)) == 3, "a third stayed at each of two places"
     ends = {repr(r.option.varied): r.figures for r in whole.results}
@@ -128,7 +137,10 @@ def test_jobs_change_nothing(tmp_path: Path) -> None:
 def test_several_ways_of_hashing_learn_the_same_lines(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     both = Space(
-        hashings=({"bits": 12}, {"bits": 12, "crosses": [["ad", "site"]]}), alphas=(0.1,), l1s=(0.5,)
+        hashings=({"bits": 12}, {"bits": 12, "crosses": [["ad", "site"]]}),
+        families=("ftrl", "rda"),
+        alphas=(0.1,),
+        l1s=(0.5,),
     )
     together = ranked(race_plan(path), both)
     assert together.varied == ["hashing", "family"]
@@ -141,7 +153,7 @@ def test_several_ways_of_hashing_learn_the_same_lines(tmp_path: Path) -> None:
 def test_what_is_given_once_for_all_is_not_varied(tmp_path: Path) -> None:
     path = write_clicks(tmp_path, 200)
     space = Space({"family": "rda", "rate": {"kind": "gamma", "gamma": 1.0, "floor": 5.0}, "l1": 0.3})
-    (only,) = ranked(race_plan(path), space).results
+    (only,) = [result for result in ranked(race_plan(path), space).results if result.is_tried]
     hyper = only.option.config.hyper.to_json()
     assert (hyper["family"], hyper["rate"]["floor"], hyper["l1"]) == ("rda", 5.0, 0.3)
     floors = {
@@ -188,6 +200,126 @@ def test_who_skips_examples_is_ranked_last() -> None:
     figures = skipping.figures()
     assert (figures.rows, figures.skipped) == (2, 1)
     assert figures.log_loss == pytest.approx(math.log1p(math.exp(-1)))
+
+
+def write_random(directory: Path, rows: int = 3000) -> Path:
+    """Clicks that no feature explains."""
+    chance = random.Random(3)
+    path = directory / "random.vw"
+    path.write_text("".join(f"{chance.choice((-1, 1))} |f ad=a{chance.randrange(5)}\n" for _ in range(rows)))
+    return path
+
+
+def test_a_difference_is_that_of_the_means_of_blocks() -> None:
+    chance = np.random.default_rng(5)
+    losses, others = chance.exponential(size=(2, 64 * 40))
+    weights = np.repeat(chance.uniform(1.0, 3.0, 40), 64)
+    paired, apart = Paired(), Paired()
+    paired.add(losses * weights, others * weights, weights)
+    for some in (slice(0, 640), slice(640, None)):
+        apart.add((losses * weights)[some], (others * weights)[some], weights[some])
+    found = paired.difference(1)
+    assert found is not None
+    in_parts = apart.difference(1)
+    assert in_parts is not None
+    assert (in_parts.mean, in_parts.high) == pytest.approx((found.mean, found.high))
+    d, w = ((column * weights).reshape(40, 64).sum(axis=1) for column in (losses - others, np.ones(64 * 40)))
+    mean = d.sum() / w.sum()
+    error = math.sqrt(np.sum((d - mean * w) ** 2) * 40 / 39) / w.sum()
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (mean, mean - 1.959964 * error, mean + 1.959964 * error), rel=1e-6
+    )
+
+
+def test_intervals_cover_the_truth_for_all_candidates_together() -> None:
+    chance = np.random.default_rng(11)
+    trials, candidates = 200, 20
+    missed = 0
+    for _ in range(trials):
+        present = chance.normal(size=64 * 30)
+        wrong = False
+        for _ in range(candidates):
+            paired = Paired()
+            paired.add(chance.normal(size=64 * 30), present, np.empty(0))
+            found = paired.difference(candidates)
+            assert found is not None
+            wrong |= not (found.low or 0.0) <= 0.0 <= (found.high or 0.0)
+        missed += wrong
+    assert missed <= 0.12 * trials
+
+
+def test_rows_that_one_of_them_skips_are_not_compared() -> None:
+    paired = Paired()
+    paired.add(np.array([1.0, np.nan, 3.0]), np.array([0.5, 1.0, 2.0]), np.empty(0))
+    assert paired.difference(4) == Difference(0.75, None, None)
+    assert Paired().difference(4) is None
+
+
+def test_a_better_model_is_recommended_with_its_interval(tmp_path: Path) -> None:
+    bad = {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.0001}}}
+    ranking = ranked(race_plan(write_clicks(tmp_path)), SMALL, bad)
+    best = ranking.results[0]
+    assert ranking.recommended is best
+    assert best.difference is not None
+    assert best.difference.high is not None
+    assert best.difference.high < 0.0
+    assert ranking.verdict().startswith(f"Set family {best.option.varied['family']}, alpha ")
+    assert " instead of family ftrl, alpha 0.0001, l1 0.5: log loss -0.1" in ranking.verdict()
+    assert ranking.body["hyper"] == best.option.config.hyper.to_json()
+    assert ranking.present.difference == Difference(0.0, 0.0, 0.0)
+
+
+def test_a_present_configuration_that_is_as_good_is_kept(tmp_path: Path) -> None:
+    ranking = ranked(race_plan(write_random(tmp_path)), replace(SMALL, alphas=(0.1, 0.11)))
+    assert ranking.results[0] is not ranking.present
+    assert ranking.verdict().startswith("Keep the present: it is as good as far as 3,000 rows can tell.")
+    assert ranking.body["hyper"] == Hyperparameters().to_json()
+    best = ranked(race_plan(write_random(tmp_path)), Space(l1s=(0.5,), alphas=(0.1,)))
+    assert best.verdict() == "Keep the present: no other candidate has a lower log loss."
+
+
+def test_the_grid_has_larger_alphas_and_betas_unless_a_rate_is_given() -> None:
+    options, _ = Space().options()
+    assert len(options) == 7 * 2 * 3
+    assert max(o.varied["alpha"] for o in options) == 2.0
+    assert {o.varied["beta"] for o in options} == {0.1, 1.0}
+    assert sum(o.config == ModelConfig() for o in options) == 1
+    one_rate = {"rate": {"kind": "adaptive", "alpha": 0.3, "beta": 0.7}}
+    assert {str(o.varied) for o in Space(one_rate, l1s=(0.0,)).options()[0]} == {
+        "{'family': 'ftrl', 'l1': 0.0}"
+    }
+    both = Space(one_rate, alphas=(0.1, 0.2), betas=(3.0,), gammas=(1.0,), l1s=(0.0,)).options()[0]
+    rates = [o.config.hyper.to_json()["rate"] for o in both]
+    assert rates == [
+        {"kind": "adaptive", "alpha": 0.1, "beta": 3.0},
+        {"kind": "adaptive", "alpha": 0.2, "beta": 3.0},
+        {"kind": "gamma", "gamma": 1.0, "floor": 0.0},
+    ]
+    only_betas = Space(one_rate, betas=(1.0, 2.0), l1s=(0.0,)).options()[0]
+    assert [(o.config.hyper.rate) for o in only_betas] == [AdaptiveRate(0.3, 1.0), AdaptiveRate(0.3, 2.0)]
+
+
+def test_the_present_line_is_shown_below_the_best_ones(tmp_path: Path) -> None:
+    body = tmp_path / "present.json"
+    body.write_text(json.dumps({"hyper": {"rate": {"kind": "adaptive", "alpha": 0.0001}}}))
+    words = ("--bits", "12", "--alphas", "0.05,0.1", "--top", "2", "--present", str(body))
+    result = run("tune", str(write_clicks(tmp_path)), *words)
+    assert result.returncode == 0, result.stderr
+    heading, *rows = result.stdout.splitlines()[:4]
+    assert heading.split()[:5] == ["alpha", "l1", "log", "loss", "minus"]
+    assert "calibration" in heading
+    assert [row.split()[0] for row in rows] == ["1", "2", "7"]
+    assert rows[2].split()[1:4] == ["present", "0.0001", "0.5"]
+    assert "±" in rows[0]
+    assert "and 4 more (--top shows them)" in result.stdout
+
+
+def test_the_model_default_of_the_settings_is_the_present_one(tmp_path: Path) -> None:
+    (tmp_path / "default.json").write_text('{"hyper": {"l1": 0.25}, "hashing": {"bits": 12}}')
+    words = ("tune", str(write_clicks(tmp_path, 300)), "--bits", "12", "--alphas", "0.1", "--json")
+    told = json.loads(run(*words, FTRL_DEFAULT_MODEL=str(tmp_path / "default.json")).stdout)
+    (present,) = [c for c in told["candidates"] if c["is_present"]]
+    assert present["varied"] | {"family": ""} == {"family": "", "bits": 12, "alpha": 0.1, "l1": 0.25}
 
 
 def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> None:
@@ -244,9 +376,9 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
     )
     assert result.returncode == 0, result.stderr
     heading, *rows = result.stdout.splitlines()[:4]
-    assert heading.split()[:3] == ["family", "alpha", "l1"]
+    assert heading.split()[:3] == ["alpha", "beta", "l1"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
-    assert "and 21 more (--top shows them)" in result.stdout
+    assert "and 38 more (--top shows them)" in result.stdout
     assert json.loads(out.read_text()) == json.loads(result.stdout.splitlines()[-1])
 
 
