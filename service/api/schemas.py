@@ -124,6 +124,10 @@ class ModelDescription(Reply):
     )
 
 
+class CloneDescription(ModelDescription):
+    warnings: list[str] = Field(description="What the clone does not have of its source.")
+
+
 class ModelNames(Reply):
     models: list[str]
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from service.api.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
 from service.api.routes.models import described
-from service.api.schemas import ModelDescription, ModelName
+from service.api.schemas import CloneDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
@@ -67,6 +67,11 @@ _CLONE_EXAMPLES: dict[str, Example] = {
         value={"name": "patient", "feedback": {"window_seconds": 7200, "max_bytes": 1 << 30}},
     ),
 }
+_NO_EVENT_IDS = (
+    "The clone does not know the event ids of {source!r}: an update that {source!r} has learned is learned"
+    " again if it is repeated through an alias that was switched to the clone. Switch once no retries are"
+    " pending, or send retries to {source!r} by its own name."
+)
 _AWAY = {"_503": "Redis is away."}
 _PROBLEMS = {
     "_404": "There is no such alias or model.",
@@ -126,7 +131,9 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
         source = checked_name(call.model)
         models, aliases, snapshots = services.models, services.aliases, services.snapshots
         clone = await clone_model(models, aliases, snapshots, source, asked.name, asked.changes)
-        description = await described(clone)
+        description = CloneDescription(
+            **(await described(clone)).model_dump(), warnings=[_NO_EVENT_IDS.format(source=source)]
+        )
         return RawReply(201, description.model_dump_json().encode())
 
     return RawRoute(
@@ -150,8 +157,8 @@ async def _set_alias(
 
 async def _clone(
     name: ModelName, body: Annotated[CloneRequest, Body(openapi_examples=_CLONE_EXAMPLES)]
-) -> ModelDescription:
-    """Make a new model of all that this one has learned. Its log begins empty, and predictions that wait for
-    their labels stay with the model that logged them.
+) -> CloneDescription:
+    """Make a new model of all that this one has learned. Its log begins empty, without the event ids of the
+    source, and predictions that wait for their labels stay with the model that logged them.
     """
     raise NotImplementedError

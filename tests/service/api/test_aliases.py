@@ -32,6 +32,22 @@ def test_an_alias_predicts_and_updates_by_its_model(api: httpx.Client, model: st
     assert api.get("/aliases").json()["aliases"][alias] == predicted["model"]
 
 
+def test_a_clone_warns_that_it_does_not_know_the_event_ids_of_its_source(
+    api: httpx.Client, model: str, alias: str
+) -> None:
+    name = model.rpartition("/")[2]
+    update = EXAMPLE | {"event_id": "e1"}
+    assert api.post(f"/models/{alias}/update", json=update).json()["status"] == "learned"
+    reply = api.post(f"{model}/clone", json={"name": f"clone-{name}"})
+    (warning,) = reply.raise_for_status().json()["warnings"]
+    assert "does not know the event ids" in warning
+    assert repr(name) in warning
+    api.put(f"/aliases/{alias}", json={"model": f"clone-{name}"}).raise_for_status()
+    assert api.post(f"/models/{alias}/update", json=update).json()["status"] == "learned"
+    assert api.post(f"{model}/update", json=update).json()["status"] == "duplicate"
+    api.delete(f"/models/clone-{name}").raise_for_status()
+
+
 def test_an_alias_is_switched_while_requests_go_on_and_drops_none(
     api: httpx.Client, model: str, alias: str
 ) -> None:
