@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ BITS = 16
 SETTLE_SECONDS = 5.0
 LEARN_SECONDS = 300.0
 POLL_SECONDS = 0.5
+REQUESTS_AT_ONCE = 8
+EXAMPLE = {"features": {"ad": "a"}, "label": 1, "event_id": "first"}
+"""It has an id, so that it is learned once however often it is sent."""
 IN_USE = {"FTRL_SNAPSHOT_SECONDS": "0", "FTRL_REDIS_TIMEOUT_SECONDS": "2"}
 
 
@@ -52,11 +56,10 @@ def measure(options: Options) -> list[Result]:
 
 
 def _idle(server: Server, redis_url: str, count: int, seconds: float) -> Idle:
-    names = [f"model-{number}" for number in range(count)]
-    for name in names:
-        _create(f"{server.url}/models/{name}")
-    for name in names:
-        _learn(f"{server.url}/models/{name}/update")
+    models = [f"{server.url}/models/model-{number}" for number in range(count)]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as requests:
+        for step in (_create, _append, _learn):
+            list(requests.map(step, models))
     time.sleep(SETTLE_SECONDS)
     with Redis.from_url(redis_url) as client:
         info = client.info()
@@ -74,14 +77,16 @@ def _idle(server: Server, redis_url: str, count: int, seconds: float) -> Idle:
     )
 
 
-def _create(url: str) -> None:
-    _ask("PUT", url, {"hashing": {"bits": BITS}}, lambda _: True)
+def _create(model: str) -> None:
+    _ask("PUT", model, {"hashing": {"bits": BITS}}, lambda _: True)
 
 
-def _learn(url: str) -> None:
-    """The example has an id, so that it is learned once however often it is sent."""
-    example = {"features": {"ad": "a"}, "label": 1, "event_id": "first"}
-    _ask("POST", url, example, lambda reply: reply["status"] in ("learned", "duplicate"))
+def _append(model: str) -> None:
+    _ask("POST", f"{model}/update?wait=false", EXAMPLE, lambda _: True)
+
+
+def _learn(model: str) -> None:
+    _ask("POST", f"{model}/update", EXAMPLE, lambda reply: reply["status"] in ("learned", "duplicate"))
 
 
 def _ask(method: str, url: str, body: object, done: Callable[[Any], bool]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from service.runtime.tasks import cancel_all
+from service.runtime.tasks import cancel_all, for_ever
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.records import LogId
@@ -125,7 +125,9 @@ class Stream:
 
 
 class _Connection:
-    """Follows up to STREAMS_A_CONNECTION streams, as long as there is one; reads `count` entries of each."""
+    """Follows up to STREAMS_A_CONNECTION streams, and is closed while there is none; reads `count` entries of
+    each.
+    """
 
     def __init__(self, topology: Topology, count: int) -> None:
         self.count = count
@@ -138,8 +140,8 @@ class _Connection:
     def follow(self, key: str, model: str) -> Stream:
         stream = Stream(self, key, model)
         self.streams.append(stream)
-        if self._work is None or self._work.done():
-            self._work = asyncio.create_task(self._run(), name="streams")
+        if self._work is None:
+            self._work = asyncio.create_task(for_ever(self._run), name="streams")
         return stream
 
     def wake(self) -> None:
@@ -148,32 +150,31 @@ class _Connection:
     def remove(self, stream: Stream) -> None:
         if stream in self.streams:
             self.streams.remove(stream)
-        if not self.streams and self._work is not None:
-            self._work.cancel()
+            self.wake()
 
     async def close(self) -> None:
         if self._work is not None:
             await cancel_all([self._work])
+        await self.channel.close()
 
     async def _run(self) -> None:
         backoff = Backoff()
-        try:
-            while True:
-                followed = [stream for stream in self.streams if stream.follows and not stream.is_full]
-                if not followed:
-                    self._changed.clear()
-                    await self._changed.wait()
-                    continue
-                try:
-                    await self._read(followed)
-                    backoff.reset()
-                except (*CONNECTION_FAILURES, ResponseError) as failure:
-                    # An error reply is that of one key: its reader meets it again, the others do not.
-                    for stream in self.streams:
-                        stream.fail(failure)
-                    await backoff.pause()
-        finally:
-            await self.channel.close()
+        while True:
+            followed = [stream for stream in self.streams if stream.follows and not stream.is_full]
+            if not followed:
+                self._changed.clear()
+                if not self.streams:
+                    await self.channel.close()
+                await self._changed.wait()
+                continue
+            try:
+                await self._read(followed)
+                backoff.reset()
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                # An error reply is that of one key: its reader meets it again, the others do not.
+                for stream in self.streams:
+                    stream.fail(failure)
+                await backoff.pause()
 
     async def _read(self, followed: list[Stream]) -> None:
         behind = any(stream.behind for stream in self.streams)

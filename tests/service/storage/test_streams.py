@@ -52,6 +52,9 @@ class Reader:
         while not self.numbers or self.numbers[-1] < number:
             await self.read()
 
+    def close(self) -> None:
+        self._stream.close()
+
     def back_to_start(self) -> None:
         self._position, self.numbers = LOG_START, []
 
@@ -60,6 +63,20 @@ async def add(topology: Topology, key: str, *numbers: int) -> None:
     channel = Channel(topology, shared="requests")
     for number in numbers:
         await channel.call("XADD", key, "*", "n", number)
+
+
+async def test_a_connection_without_streams_is_closed_and_opened_again(
+    topology: Topology, server: ServerProcess
+) -> None:
+    for number in range(3):
+        reader = Reader(topology, f"s{number}")
+        await add(topology, f"s{number}", number)
+        await reader.read_until(number)
+        waiting = asyncio.create_task(reader.read())
+        await until(lambda: clients(server) == 3)
+        waiting.cancel()
+        reader.close()
+        await until(lambda: clients(server) == 2)
 
 
 def clients(server: ServerProcess) -> int:
