@@ -1,16 +1,14 @@
 """Predict with a model exported for serving, without dependencies: `python serving_reader.py FILE FEATURES`.
 
-Supports texts, booleans, lists, nulls, numbers as buckets (the default), and crosses. Anything else that
-the model's hash contract requires is listed in the file's `needs`, and the file is refused. The margin
-equals that of the service bit for bit; the last digit of the probability may differ, because the service
-has its own `exp`.
+Supports all kinds of values, numbers as buckets (the default), and crosses. Anything else that the model's
+hash contract requires is listed in the file's `needs`, and the file is refused. The margin equals that of
+the service bit for bit; the last digit of the probability may differ, because the service has its own `exp`.
 """
 
 import json
 import math
 import struct
 import sys
-from collections import Counter
 from itertools import product
 
 MASK = 0xFFFFFFFF
@@ -44,24 +42,30 @@ def text_of(one):
     return one if isinstance(one, str) else json.dumps(one) if isinstance(one, bool) else bucket(one)
 
 
-def categories(model, features):
+def hashed(model, features):
+    """Yield each text that is hashed, with its value."""
     texts, missing = {}, [""] * (model["missing"] == "indicator")
-    for name, value in features.items():
-        values = value if isinstance(value, list) else missing if value is None else [value]
-        texts[name] = [text_of(one) for one in values]
-        yield from (f"{name}={text}" for text in texts[name])
+    for name, value in features.items() if isinstance(features, dict) else features:
+        for one in value if isinstance(value, list) else missing if value is None else [value]:
+            times = one["times"] if isinstance(one, dict) else 1.0
+            one = one.get("value") if isinstance(one, dict) else one  # noqa: PLW2901
+            texts.setdefault(name, []).append("1" if one is None else text_of(one))
+            yield name if one is None else f"{name}={texts[name][-1]}", times
     for names in model["crosses"]:
         for found in product(*(texts.get(name, []) for name in names)):
             escaped = (text.replace("\\", "\\\\").replace("\x1f", "\\\x1f") for text in found)
-            yield "^".join(names) + "=" + "\x1f".join(escaped)
+            yield "^".join(names) + "=" + "\x1f".join(escaped), 1.0
 
 
 def margin(model, features):
-    hashes = (murmur3(text.encode(), model["seed"]) for text in categories(model, features))
-    total = model["offset"] + model["bias"]
+    values, total = {}, model["offset"] + model["bias"]
+    for text, value in hashed(model, features):
+        slot = murmur3(text.encode(), model["seed"]) % 2 ** model["bits"]
+        if value != 0.0:
+            values[slot] = values.get(slot, 0.0) + value
     # In this order and not by sum(), which rounds otherwise.
-    for slot, count in Counter(one % 2 ** model["bits"] for one in hashes).items():
-        total += count * model["weights"].get(slot, 0.0)
+    for slot, value in values.items():
+        total += value * model["weights"].get(slot, 0.0)
     return total
 
 

@@ -1,16 +1,21 @@
 """Features of an example to 32-bit hashes and values, as the hash contract says.
 
-    text, boolean     category `name=text`, value 1             {"site": "a.com"}   -> murmur("site=a.com")
-    list of strings   one category each
-    null              nothing, or the category `name=`
-    number            by the contract a category, a bucket or a value of the feature `name`
-    cross             category `a^b=x<0x1F>y` of every combination of the members' texts
+    text, boolean      category `name=text`, value 1             {"site": "a.com"}   -> murmur("site=a.com")
+    number             by the contract a category, a bucket or a value of the feature `name`
+    list               of texts and numbers: one feature each
+    {"value", "times"} the feature of `value` (a text or a number), its value multiplied by `times`;
+                       without `value`, the feature `name` itself, with the value `times`
+    null               nothing, or the category `name=`
+    cross              category `a^b=x<0x1F>y` of every combination of the members' texts
+
+Features are an object, or a list of [name, value], in which a name may occur again: the order of features is
+that of the sums, so that text formats which repeat a name can be written in JSON to the last bit.
 
 One function encodes for predictions and for updates.  It is the hot path of both, so checks and hashes
 share one loop, and names that were found valid are remembered.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -19,13 +24,24 @@ from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.errors import InvalidInput, Path
 from model_core.hashing.contract import HashContract, Limits, check_name, out_of_bounds, scale_of
-from model_core.hashing.feature_text import Crosses, Scaled, bucket_text, decimal_text, signed_log1p
+from model_core.hashing.feature_text import (
+    Crosses,
+    Scaled,
+    bucket_text,
+    decimal_text,
+    scaled_of,
+    signed_log1p,
+)
 
 __all__ = ["Encoded", "FeatureEncoder", "Limits"]
 
 _REMEMBERED_NAMES = 8192
 _REPORTED_MIXED_NAMES = 1000
 _DEFAULT_LIMITS = Limits()
+
+
+Features = Mapping[str, Any] | list[Any]
+"""An object of names and values, or a list of lists of a name and a value."""
 
 
 class Encoded(NamedTuple):
@@ -100,17 +116,16 @@ class FeatureEncoder:
         self._number_rules: dict[str, _NumberRule] = {}
         self._crosses = Crosses(contract)
 
-    def encode(self, features: Mapping[str, Any], path: Path = ("features",)) -> Encoded:
+    def encode(self, features: Features, path: Path = ("features",)) -> Encoded:
         """Hashes in the order of the features, then those of the crosses."""
-        return self._encode_onto(Draft([], [], []), features.items(), len(features), {}, path)
+        items = _items_of(features, path)
+        return self._encode_onto(Draft([], [], []), items, len(features), {}, path)
 
     def encode_pairs(self, pairs: Sequence[tuple[str, Any]], path: Path = ("features",)) -> Encoded:
-        """The same for formats that may name a feature several times, or write `Scaled` values."""
+        """The same for pairs whose values may be `Scaled`."""
         return self._encode_onto(Draft([], [], []), pairs, len(pairs), {}, path)
 
-    def encode_instances(
-        self, context: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]
-    ) -> list[Encoded]:
+    def encode_instances(self, context: Features, instances: Sequence[Features]) -> list[Encoded]:
         """Each instance together with the shared context; their paths are those of a /predict."""
         shared = self.encode_context(context)
         return [
@@ -118,23 +133,22 @@ class FeatureEncoder:
             for i, features in enumerate(instances)
         ]
 
-    def encode_context(self, features: Mapping[str, Any], path: Path = ("context",)) -> Context:
+    def encode_context(self, features: Features, path: Path = ("context",)) -> Context:
         """Encode features once for any number of encode_within."""
-        draft = Draft([], [], [])
+        items, draft = _items_of(features, path), Draft([], [], [])
         self._check_count(len(features), path)
-        self._add(draft, features.items(), path)
-        return Context(features.keys(), draft, self._crosses.texts(features.items()))
+        self._add(draft, items, path)
+        return Context({name for name, _ in items}, draft, self._crosses.texts(items))
 
-    def encode_within(
-        self, context: Context, features: Mapping[str, Any], path: Path = ("features",)
-    ) -> Encoded:
+    def encode_within(self, context: Context, features: Features, path: Path = ("features",)) -> Encoded:
         """Order: the context's features, the example's own, then the crosses, which may span both."""
-        if not context.names.isdisjoint(features):
-            both = next(name for name in features if name in context.names)
-            raise InvalidInput(
-                (*path, both), "in the context already: send it in one of the two", "duplicate_name"
-            )
-        return self._encode_onto(context.draft.copy(), features.items(), len(features), context.texts, path)
+        items = _items_of(features, path)
+        for name, _ in items:
+            if name in context.names:
+                raise InvalidInput(
+                    (*path, name), "in the context already: send it in one of the two", "duplicate_name"
+                )
+        return self._encode_onto(context.draft.copy(), items, len(features), context.texts, path)
 
     def _encode_onto(
         self,
@@ -174,10 +188,12 @@ class FeatureEncoder:
                     self._add_missing(draft, name, path)
                 elif kind is list:
                     self._add_list(draft, name, value, path)
-                elif kind is Scaled:
+                elif kind is Scaled or kind is dict:
                     self._add_scaled(draft, name, value, path)
                 else:
-                    allowed = "a string, a number, a boolean, null or a list of strings"
+                    allowed = (
+                        "a string, a number, a boolean, null, a list of strings and numbers, or an object"
+                    )
                     raise InvalidInput((*path, str(name)), f"must be {allowed}", "wrong_type")
         except UnicodeEncodeError:
             raise InvalidInput((*path, name), "must be valid Unicode, without lone surrogates") from None
@@ -216,16 +232,23 @@ class FeatureEncoder:
         if self.contract.missing == "indicator":
             draft.hashes.append(self._murmur(prefix.encode(), self.contract.seed))
 
-    def _add_list(self, draft: Draft, name: str, texts: list[Any], path: Path) -> None:
-        prefix = self._prefixes.get(name) or self._admit_text(name, path)
-        self._check_count(len(draft.hashes) + len(texts), path)
-        for i, text in enumerate(texts):
-            if type(text) is not str:
-                detail = "a list holds only strings: send its numbers as strings"
+    def _add_list(self, draft: Draft, name: str, items: list[Any], path: Path) -> None:
+        if not items:
+            _ = self._prefixes.get(name) or self._admit_text(name, path)
+        self._check_count(len(draft.hashes) + len(items), path)
+        for i, item in enumerate(items):
+            kind = type(item)
+            if kind is str:
+                prefix = self._prefixes.get(name) or self._admit_text(name, path)
+                draft.hashes.append(self._murmur((prefix + item).encode(), self.contract.seed))
+            elif kind is float or kind is int:
+                self._add_number(draft, name, item, path)
+            else:
+                detail = "a list holds only strings and numbers"
                 raise InvalidInput((*path, name, i), detail, "wrong_type")
-            draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
 
-    def _add_scaled(self, draft: Draft, name: str, scaled: Scaled, path: Path) -> None:
+    def _add_scaled(self, draft: Draft, name: str, given: Scaled | dict[str, Any], path: Path) -> None:
+        scaled = scaled_of(given, (*path, name)) if isinstance(given, dict) else given
         value, factor = 1.0, scaled.factor
         if scaled.feature is None:
             check_name(name, (*path, name), self.limits.name_bytes)
@@ -294,3 +317,15 @@ class FeatureEncoder:
             limit = self.limits.features_per_example
             detail = f"an example has at most {limit} features, its lists and crosses included"
             raise InvalidInput(path, detail, "too_many")
+
+
+def _items_of(features: Features, path: Path) -> Collection[tuple[str, Any]]:
+    """The pairs of an object, or of a list of [name, value]."""
+    if isinstance(features, Mapping):
+        return features.items()
+    for i, pair in enumerate(features):
+        if type(pair) is not list or len(pair) != 2:
+            raise InvalidInput((*path, i), "must be a list of a name and a value", "wrong_type")
+        if type(pair[0]) is not str:
+            raise InvalidInput((*path, i, 0), "a feature's name must be a string", "wrong_type")
+    return features

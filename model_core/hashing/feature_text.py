@@ -18,13 +18,29 @@ BUCKET_TEXTS = ("0", *(f"+{i}" for i in range(1025)), *(f"-{i}" for i in range(1
 
 
 class Scaled(NamedTuple):
-    """A feature value that only text formats write: what `feature` encodes to, times `factor`.
+    """A feature value with a factor: what `feature` encodes to, times `factor`.
 
-    feature: a text, a number, or None for a bare word, which is the feature `name` itself.
+    feature: a text, a number, or None for the feature `name` itself (a bare word of Vowpal Wabbit text).
     """
 
     feature: str | int | float | None
     factor: float
+
+    def to_json(self) -> dict[str, str | float]:
+        """The object that scaled_of reads."""
+        times: dict[str, str | float] = {"times": self.factor}
+        return times if self.feature is None else {"value": self.feature, **times}
+
+
+def scaled_of(value: Mapping[str, Any], path: Path) -> Scaled:
+    """Read {"value": text or number, "times": number}, or {"times": number}.  Raises InvalidInput."""
+    feature, factor = value.get("value"), value.get("times")
+    is_known = value.keys() <= {"value", "times"}
+    is_feature = type(feature) in (str, int, float) or "value" not in value
+    if not is_known or not is_feature or isinstance(factor, bool) or not isinstance(factor, int | float):
+        detail = 'an object must be {"value": string or number, "times": number}, or {"times": number}'
+        raise InvalidInput(path, detail, "wrong_type")
+    return Scaled(feature, factor)
 
 
 def escaped(text: str) -> str:
@@ -89,12 +105,14 @@ class Crosses:
                 yield prefix + _SEPARATOR.join(combination)
 
     def _texts_of(self, name: str, value: Any) -> Sequence[str]:
+        if isinstance(value, dict):
+            value = scaled_of(value, (name,))
         if isinstance(value, Scaled):
             value = "1" if value.feature is None else value.feature
         if isinstance(value, str):
             return (value,)
         if isinstance(value, list):
-            return value
+            return [text for one in value for text in self._texts_of(name, one)]
         if isinstance(value, bool):
             return ("true" if value else "false",)
         if value is None:

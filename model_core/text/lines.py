@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from model_core.errors import InvalidInput
+from model_core.hashing.columns import is_plain
 from model_core.hashing.contract import HashContract
+from model_core.hashing.encoder import Features
 from model_core.hashing.feature_text import Scaled
 from model_core.kernels.number_text import DECIMAL, INTEGER
 from model_core.text import problems
@@ -60,29 +61,21 @@ def read_libsvm_line(line: bytes, options: TextOptions) -> TextRow | None:
     return TextRow(label, 1.0, [_read_index(word, options) for word in words[first:]])
 
 
-def features_of(pairs: Iterable[tuple[str, Any]], contract: HashContract) -> dict[str, Any]:
-    """Build the JSON object that encodes to the same features.  Raises InvalidInput if there is none."""
-    features: dict[str, Any] = {}
-    for name, value in pairs:
-        plain = _without_scale(name, value, contract) if isinstance(value, Scaled) else value
-        if name not in features:
-            features[name] = plain
-        elif isinstance(plain, str) and isinstance(features[name], str | list):
-            before = features[name]
-            features[name] = [*before, plain] if isinstance(before, list) else [before, plain]
-        else:
-            raise InvalidInput((name,), "stands in the line twice, which JSON can say of texts only")
-    return features
+def features_of(pairs: Iterable[tuple[str, Any]], contract: HashContract) -> Features:
+    """Build the JSON that encodes to the same features in their order: an object if no name is repeated."""
+    plain = [(name, _as_json(value, contract)) for name, value in pairs]
+    features = dict(plain)
+    return features if len(features) == len(plain) else [list(pair) for pair in plain]
 
 
-def _without_scale(name: str, scaled: Scaled, contract: HashContract) -> str | float:
-    feature, factor = scaled
-    if isinstance(feature, str) and factor == 1.0:
-        return feature
-    is_raw = contract.types.get(name) != "category" and contract.transform_of(name) == "raw"
-    if isinstance(feature, str) or not is_raw:
-        raise InvalidInput((name,), "this value cannot be sent as JSON: there, a category has the value 1")
-    return factor if feature is None else feature * factor
+def _as_json(value: Any, contract: HashContract) -> Any:
+    if not isinstance(value, Scaled):
+        return value
+    if isinstance(value.feature, str) and value.factor == 1.0:
+        return value.feature
+    if value.feature is None and contract.numeric == "raw" and is_plain(contract):
+        return value.factor  # the same number, which the JSON kernel reads
+    return value.to_json()
 
 
 def _decoded(line: bytes) -> str:

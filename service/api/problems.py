@@ -32,6 +32,7 @@ _CODES: dict[str, InputCode] = {
     "missing": "required",
     "extra_forbidden": "unknown_field",
     "dict_type": "wrong_type",
+    "features_type": "wrong_type",
     "list_type": "wrong_type",
     "string_type": "wrong_type",
     "float_type": "wrong_type",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model_core.errors import InvalidInput
@@ -21,6 +22,21 @@ def refuse_repeated_names(body: bytes, names: int | None = None) -> None:
         return
     # The numbers do not matter here, and may be too long for Python's integers.
     _search(json.loads(body, object_pairs_hook=_Pairs, parse_int=len, parse_float=len), ())
+
+
+def name_count(
+    request: Mapping[str, Any], fields: Sequence[str], items: Sequence[Mapping[str, Any]] = ()
+) -> int:
+    """Count the names in a request, in those of its fields that may be objects, and in its items.
+
+    Names inside the values of features are left out, so that bodies with such are searched.
+    """
+    own = sum(_own_names(request.get(field)) for field in fields)
+    return len(request) + own + sum(len(item) + _own_names(item.get("features")) for item in items)
+
+
+def _own_names(features: object) -> int:
+    return len(features) if isinstance(features, dict) else 0
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -7,8 +7,8 @@ or wrong, is read by pydantic and FeatureEncoder, which alone define what is val
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -19,7 +19,7 @@ from model_core.json import fields
 from model_core.json.requests import ParsedPredict
 from service.example_log.incoming import NewExample, NewExamples, NewLabel
 from service.models.registry import OpenModel
-from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.event_time import are_plausible
 from service.parsing.examples import many_items, one_item
 from service.parsing.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
@@ -83,7 +83,7 @@ class RequestReader:
     def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
         request: PredictRequest = self._predict_request(body)
         refuse_repeated_names(
-            body, _name_count(request, ("features", "context"), request.get("instances", ()))
+            body, name_count(request, ("features", "context"), request.get("instances", ()))
         )
         if "instances" in request or "context" in request:
             parsed = _many_instances(model.encoder, request, self._settings.max_instances)
@@ -93,7 +93,7 @@ class RequestReader:
 
     async def _read_update(self, model: OpenModel, body: bytes) -> UpdateCall:
         request: UpdateRequest = self._update_request(body)
-        refuse_repeated_names(body, _name_count(request, ("features",), request.get("examples", ())))
+        refuse_repeated_names(body, name_count(request, ("features",), request.get("examples", ())))
         settings = self._settings
         many = "examples" in request
         if many:
@@ -115,14 +115,6 @@ def _without_log(body: bytes) -> tuple[bytes, bool | None]:
     if found is None:
         return body, None
     return body[: found.start()] + b"}", found[1] == b"true"
-
-
-def _name_count(
-    request: Mapping[str, Any], objects: Sequence[str], items: Sequence[Mapping[str, Any]]
-) -> int:
-    """Count the names in a request, in those of its fields that are objects, and in its items."""
-    own = sum(len(request.get(field, ())) for field in objects)
-    return len(request) + own + sum(len(item) + len(item.get("features", ())) for item in items)
 
 
 def _one_instance(encoder: FeatureEncoder, request: PredictRequest) -> ParsedPredict:

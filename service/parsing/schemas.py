@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, Required
 
-from pydantic import ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from model_core.errors import InvalidInput
@@ -89,31 +90,65 @@ def _one_of(*kinds: Fields) -> list[JsonValue]:
     ]
 
 
-Features = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
+def _object_or_pairs(features: Any) -> Any:
+    """Refuse other types; the encoder, which reads the pairs, checks them."""
+    if not isinstance(features, dict | list):
+        raise PydanticCustomError("features_type", "must be an object, or a list of pairs of name and value")
+    return features
+
+
+_NAME: JsonValue = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$",
+    **_bounded(maxLength="max_name_bytes"),
+}
+_NUMBER: JsonValue = {"type": "number", **_bounded(minimum="min_value", maximum="max_value")}
+_VALUE: JsonValue = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "boolean"},
+        _NUMBER,
+        {"type": "array", "items": {"anyOf": [{"type": "string"}, _NUMBER]}},
+        {"type": "null"},
         {
             "type": "object",
+            "properties": {"value": {"anyOf": [{"type": "string"}, _NUMBER]}, "times": _NUMBER},
+            "required": ["times"],
+            "additionalProperties": False,
+        },
+    ]
+}
+Features = Annotated[
+    Any,
+    AfterValidator(_object_or_pairs),
+    WithJsonSchema(
+        {
             "description": (
-                "Names and values. A text, a boolean or a list of texts is a category; a number goes through"
-                " the model's numeric transform; null is a missing value. Names have no `=` and no control"
-                " characters; their length counts in bytes of UTF-8."
+                "Names and values, as an object or as a list of pairs, which may repeat a name. A text or a"
+                " boolean is a category; a number goes through the model's numeric transform; a list of"
+                " texts and numbers is a feature each; null is a missing value; an object multiplies the"
+                " value of its feature. Names have no `=` and no control characters; their length counts in"
+                " bytes of UTF-8."
             ),
-            "propertyNames": {
-                "minLength": 1,
-                "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$",
-                **_bounded(maxLength="max_name_bytes"),
-            },
-            "additionalProperties": {
-                "anyOf": [
-                    {"type": "string"},
-                    {"type": "boolean"},
-                    {"type": "number", **_bounded(minimum="min_value", maximum="max_value")},
-                    {"type": "array", "items": {"type": "string"}},
-                    {"type": "null"},
-                ]
-            },
-            **_bounded(maxProperties="max_features"),
+            "anyOf": [
+                {
+                    "type": "object",
+                    "propertyNames": _NAME,
+                    "additionalProperties": _VALUE,
+                    **_bounded(maxProperties="max_features"),
+                },
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "array",
+                        "prefixItems": [_NAME, _VALUE],
+                        "minItems": 2,
+                        "maxItems": 2,
+                    },
+                    **_bounded(maxItems="max_features"),
+                },
+            ],
             "examples": [{"ad": "a17", "site": "news", "hour": 14}],
         }
     ),

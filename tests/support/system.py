@@ -147,6 +147,19 @@ async def stored(topology: Topology, model: str = "clicks") -> Replica:
         return await load_replica(channel, model)
 
 
+def stored_now(redis_url: str, model: str) -> Replica:
+    """The stored model, for tests without a loop of their own."""
+
+    async def read() -> Replica:
+        topology = connect(Settings(redis_url=redis_url), redis_url)
+        try:
+            return await stored(topology, model)
+        finally:
+            await topology.close()
+
+    return asyncio.run(read())
+
+
 async def stored_evaluation(topology: Topology, replica: Replica) -> Evaluations:
     """The evaluation as Redis holds it, read without a learner."""
     async with _OneErrand(topology) as channel:

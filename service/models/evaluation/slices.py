@@ -25,7 +25,8 @@ _MAX_REMEMBERED_BYTES = 256  # of one text; a list may be as long as a body
 _HASH = struct.Struct("<I")
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
-_VALUE = rb"(" + _TEXT + rb"|\[\s*(?:" + _TEXT + rb"\s*,?\s*)*\]|[-+.\w]+)"
+_SCALAR = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
+_VALUE = rb"(%b|\[\s*+(?:%b\s*+,?+\s*+)*+\]|\{\s*+(?:%b\s*+[:,]?+\s*+)*+\})" % (_SCALAR, _SCALAR, _SCALAR)
 
 
 class SliceName(NamedTuple):
@@ -64,7 +65,7 @@ class SliceFinder:
         self._encoder = encoder
         self._slices = slices
         self._patterns = [
-            re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + rb"\s*:\s*" + _VALUE)
+            re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + rb"\s*[:,]\s*" + _VALUE)
             for name in slices
         ]
         self._logged: set[int] = set()
@@ -105,7 +106,10 @@ class SliceFinder:
         """The hash of each category and its value as text; nothing for numeric values."""
         try:
             value = from_json(text)
-            for one in value if isinstance(value, list) else [value]:
+            for given in value if isinstance(value, list) else [value]:
+                if isinstance(given, dict) and "value" not in given:
+                    continue  # the feature itself
+                one = given["value"] if isinstance(given, dict) else given
                 encoded = self._encoder.encode({feature: one})
                 if encoded.values is None and not self._is_measured(feature, one):
                     yield from ((category, self._shown(feature, one)) for category in encoded.hashes)

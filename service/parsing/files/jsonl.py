@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from model_core.errors import InvalidInput, render_path
 from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.text.problems import NOT_UTF8, LineError, TextOptions, explain
-from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.examples import one_example
 from service.parsing.files.rows import Row
 from service.parsing.files.source import TextSource
@@ -25,7 +25,7 @@ def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row
             continue
         try:
             request = _REQUEST.validate_json(line)
-            refuse_repeated_names(line, len(request) + len(request.get("features", ())))
+            refuse_repeated_names(line, name_count(request, ("features",)))
             example = one_example(encoder, request, encoder.limits.weight)
         except ValidationError as invalid:
             if not _is_utf8(line):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from model_core.hashing.contract import Limits
+from model_core.hashing.encoder import Features
 from model_core.text.problems import Labels, Namespaces, TextOptions
 from service.parsing.files.source import TextSource
 
@@ -18,7 +19,7 @@ class Row(NamedTuple):
     """An example as in an update request; `features` are those of its JSON."""
 
     line_number: int
-    features: dict[str, Any]
+    features: Features
     label: int
     weight: float = 1.0
     event_id: str | None = None

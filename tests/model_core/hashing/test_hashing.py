@@ -28,7 +28,7 @@ def encoder(**contract: Any) -> FeatureEncoder:
     return FeatureEncoder(HashContract.from_json(contract))
 
 
-def encode(features: dict[str, Any], **contract: Any) -> Encoded:
+def encode(features: Any, **contract: Any) -> Encoded:
     return encoder(**contract).encode(features)
 
 
@@ -224,16 +224,70 @@ def test_lone_surrogates_in_values_are_refused(features: dict[str, Any]) -> None
     assert "surrogates" in refused.detail
 
 
-@pytest.mark.parametrize("value", [{"x": 1}, ("x",), b"x", object()])
+@pytest.mark.parametrize("value", [("x",), b"x", object()])
 def test_other_types_are_refused_with_what_is_allowed(value: object) -> None:
     refused = refusal({"a": value})
     assert refused.path == ("features", "a")
     assert "list of strings" in refused.detail
 
 
-@pytest.mark.parametrize("item", [1, None, True, ["x"], 2.5])
-def test_a_list_of_anything_but_strings_is_refused_at_its_item(item: object) -> None:
+@pytest.mark.parametrize("item", [None, True, ["x"], {"times": 1}])
+def test_a_list_of_anything_but_strings_and_numbers_is_refused_at_its_item(item: object) -> None:
     assert refusal({"a": ["x", item]}).path == ("features", "a", 1)
+
+
+@pytest.mark.parametrize("numeric", ["bucket", "raw", "log", {"scale": 2.0}])
+def test_a_list_encodes_as_its_items_one_by_one(numeric: Any) -> None:
+    contract = HashContract(numeric=numeric, crosses=(("a", "b"),))
+    items = [3, "x", 2.5, "x", 3]
+    one_by_one = FeatureEncoder(contract).encode([*(["a", item] for item in items), ["b", "y"]])
+    assert FeatureEncoder(contract).encode({"a": items, "b": "y"}) == one_by_one
+    assert len(one_by_one.hashes) == 11
+
+
+def test_an_object_multiplies_the_value_of_its_feature() -> None:
+    features = {"C1": {"value": "x", "times": 2}, "age": {"value": 3, "times": 0.5}, "rare": {"times": 4}}
+    assert encode(features, numeric="raw") == ([h("C1=x"), h("age"), h("rare")], [2.0, 1.5, 4.0])
+    assert encode(features) == ([h("C1=x"), h("age=+2"), h("rare")], [2.0, 0.5, 4.0])
+    assert encode({"rare": {"times": 1}}) == ([h("rare")], None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"x": 1},
+        {"value": "x"},
+        {"times": "2"},
+        {"times": True},
+        {"value": None, "times": 1},
+        {"value": [1], "times": 1},
+        {"value": "x", "times": 1, "by": 2},
+    ],
+)
+def test_other_objects_are_refused_with_the_form_that_is_read(value: object) -> None:
+    refused = refusal({"a": value})
+    assert (refused.path, refused.code) == (("features", "a"), "wrong_type")
+    assert '{"value": string or number, "times": number}' in refused.detail
+
+
+def test_pairs_may_repeat_a_name_and_keep_their_order() -> None:
+    pairs = [["a", "x"], ["b", 3], ["a", "y"], ["b", 3]]
+    assert encode(pairs, numeric="raw") == ([h("a=x"), h("b"), h("a=y"), h("b")], [1.0, 3.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("pair", "path"),
+    [("ab", (0,)), (["a"], (0,)), (["a", 1, 2], (0,)), ([1, "a"], (0, 0)), (["a", None, None], (0,))],
+)
+def test_anything_but_a_pair_of_name_and_value_is_refused(pair: object, path: tuple[int, ...]) -> None:
+    assert refusal([pair]).path == ("features", *path)
+
+
+def test_pairs_share_no_name_with_the_context() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        encoder().encode_instances([["a", "x"], ["a", "y"]], [[["b", "y"]], [["a", "z"]]])
+    assert caught.value.path == ("instances", 1, "features", "a")
 
 
 def test_a_cross_is_the_category_of_both_values() -> None:
@@ -366,7 +420,7 @@ def test_a_name_in_context_and_instance_is_refused() -> None:
 
 def test_errors_in_context_and_instances_name_their_place() -> None:
     with pytest.raises(InvalidInput) as caught:
-        encoder().encode_instances({"a": [1]}, [])
+        encoder().encode_instances({"a": [None]}, [])
     assert caught.value.path == ("context", "a", 0)
     with pytest.raises(InvalidInput) as caught:
         encoder().encode_instances({}, [{}, {"n": math.nan}])

@@ -1,11 +1,12 @@
 """Vowpal Wabbit and libsvm text: the rules one by one, and the kernels against the line-by-line way."""
 
+import json
 from typing import Any
 
 import mmh3
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from model_core.errors import InvalidInput
@@ -486,31 +487,36 @@ def test_chunks_cut_anywhere_give_what_the_whole_gives(lines: list[str], cut: in
     assert first.errors + rest.errors == whole.errors
 
 
-def test_repeated_texts_become_a_list_and_bare_words_raw_numbers() -> None:
-    row = read_vw_line(b"1 |f a=x b a=y c:2 a=z d=x:1", OPTIONS)
-    assert row is not None
-    assert features_of(row.pairs, RAW) == {"a": ["x", "y", "z"], "b": 1.0, "c": 2, "d": "x"}
-    row = read_vw_line(b"1 |f:2 b c:3", OPTIONS)
-    assert row is not None
-    assert features_of(row.pairs, RAW) == {"b": 2.0, "c": 6.0}
-
-
 @pytest.mark.parametrize(
-    ("line", "numeric", "name"),
+    ("line", "numeric", "features"),
     [
-        (b"1 | a=x:2", "raw", "a"),
-        (b"1 | rare", "bucket", "rare"),
-        (b"1 |f:2 c:3", "log", "c"),
-        (b"1 | a:1 a:2", "raw", "a"),
-        (b"1 | a:1 a=x", "raw", "a"),
+        (b"1 |f a=x b c:2 d=x:1", "raw", {"a": "x", "b": 1.0, "c": 2, "d": "x"}),
+        (b"1 |f:2 b", "raw", {"b": 2.0}),
+        (b"1 | a=x:2", "raw", {"a": {"value": "x", "times": 2}}),
+        (b"1 | rare", "bucket", {"rare": {"times": 1.0}}),
+        (b"1 |f:2 c:3", "log", {"c": {"value": 3, "times": 2}}),
+        (b"1 | a:1 b a:2 a=x", "raw", [["a", 1], ["b", 1.0], ["a", 2], ["a", "x"]]),
+        (b"1 | rare rare", "bucket", [["rare", {"times": 1.0}], ["rare", {"times": 1.0}]]),
     ],
 )
-def test_features_without_a_json_form_are_refused_by_name(line: bytes, numeric: Any, name: str) -> None:
+def test_a_line_has_the_json_that_says_the_same(line: bytes, numeric: Any, features: Any) -> None:
     row = read_vw_line(line, OPTIONS)
     assert row is not None
-    with pytest.raises(InvalidInput) as caught:
-        features_of(row.pairs, HashContract(numeric=numeric))
-    assert caught.value.path == (name,)
+    assert features_of(row.pairs, HashContract(numeric=numeric)) == features
+
+
+@given(VW_LINES, CONTRACTS)
+def test_the_json_of_any_line_encodes_as_the_line_does(line: str, contract: HashContract) -> None:
+    try:
+        row = read_vw_line(line.encode(), OPTIONS)
+        assume(row is not None)
+        assert row is not None
+        encoded = FeatureEncoder(contract).encode_pairs(row.pairs)
+    except (LineProblem, InvalidInput):
+        assume(False)
+        return
+    read = json.loads(json.dumps(features_of(row.pairs, contract)))
+    assert FeatureEncoder(contract).encode(read) == encoded
 
 
 def test_line_readers_skip_blank_lines_and_raise_for_bad_ones() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import signal
@@ -19,19 +18,17 @@ from service.cli.replay.offline import replay_offline, replay_without_loading
 from service.cli.replay.summary import ReplayPlan, ReplaySummary
 from service.errors import CommandFailure, ModelConflict
 from service.models.config.model import ModelConfig
-from service.models.replica import Replica
 from service.parsing.files.rows import Format
 from service.parsing.files.source import UnreadableFile
 from service.settings import Settings
 from service.storage.health import UnfitServer
-from service.storage.topology import connect
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.commands import run
 from tests.support.processes import ServiceProcess
 from tests.support.replays import CONFIG, ROWS, OpenReplay, assert_same_figures, plan, write
 from tests.support.servers import ServerProcess
 from tests.support.shared_data import shared_file
-from tests.support.system import stored
+from tests.support.system import stored_now
 from tests.support.waiting import wait_until
 
 FORMATS: list[Format] = ["vw", "libsvm", "csv", "tsv", "jsonl"]
@@ -87,20 +84,9 @@ def learning(service: ServiceProcess, plan: ReplayPlan) -> ReplayPlan:
     return plan
 
 
-def state_of(server: ServerProcess, model: str) -> Replica:
-    async def look() -> Replica:
-        topology = connect(Settings(redis_url=server.url), server.url)
-        try:
-            return await stored(topology, model)
-        finally:
-            await topology.close()
-
-    return asyncio.run(look())
-
-
 def assert_same_state(server: ServerProcess, one: str, other: str, rows: int) -> None:
-    wait_until(lambda: [state_of(server, model).state.t for model in (one, other)] == [rows, rows])
-    states = [state_of(server, model).state for model in (one, other)]
+    wait_until(lambda: [stored_now(server.url, model).state.t for model in (one, other)] == [rows, rows])
+    states = [stored_now(server.url, model).state for model in (one, other)]
     assert states[0].features_seen > 0
     assert states[0].digest() == states[1].digest()
 
@@ -179,7 +165,11 @@ def test_an_unknown_model_is_created_with_the_defaults_both_ways(
     path = write(tmp_path, "tsv", rows=10)
     replay_over_http(replace(plan(path, "new-http"), config={}), service.url)
     replay_offline(replace(plan(path, "new-offline"), config={}), settings)
-    assert state_of(server, "new-http").config == state_of(server, "new-offline").config == ModelConfig()
+    assert (
+        stored_now(server.url, "new-http").config
+        == stored_now(server.url, "new-offline").config
+        == ModelConfig()
+    )
     assert_same_state(server, "new-http", "new-offline", 10)
 
 
@@ -189,7 +179,7 @@ def test_the_model_default_is_made_as_the_service_would_make_it(
     (tmp_path / "default.json").write_text(json.dumps(CONFIG))
     settings = make_settings(valkey, default_model=tmp_path / "default.json")
     replay_offline(replace(plan(write(tmp_path, "vw", rows=10), "default"), config={}), settings)
-    assert state_of(valkey, "default").config == ModelConfig.from_json(CONFIG)
+    assert stored_now(valkey.url, "default").config == ModelConfig.from_json(CONFIG)
 
 
 def test_a_server_that_may_evict_the_model_is_refused(
@@ -216,11 +206,11 @@ def test_offline_a_bad_line_leaves_the_model_as_it_was(
 ) -> None:
     path = write(tmp_path, "vw", rows=10)
     ways["offline"](plan(path, "bad-offline"))
-    before = state_of(server, "bad-offline")
+    before = stored_now(server.url, "bad-offline")
     path.write_text(path.read_text() + "2 |f a\n")
     with pytest.raises(CommandFailure, match=f"^{path}:11: .*--on-error skip"):
         ways["offline"](plan(path, "bad-offline"))
-    assert state_of(server, "bad-offline").revision == before.revision
+    assert stored_now(server.url, "bad-offline").revision == before.revision
 
 
 def test_over_http_all_lines_before_a_bad_one_are_learned(
@@ -269,7 +259,7 @@ def test_an_empty_file_has_no_figures_and_changes_nothing(
     offline = ways["offline"](plan(path, "empty"))
     assert (offline.rows, offline.log_loss, offline.auc, offline.load_seconds) == (0, None, None, None)
     assert_same_figures(ways["http"](plan(path, "empty")).to_json(), offline.to_json())
-    assert state_of(server, "empty").commit == 0
+    assert stored_now(server.url, "empty").commit == 0
 
 
 def test_the_last_line_needs_no_newline(

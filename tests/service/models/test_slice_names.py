@@ -17,22 +17,30 @@ from service.models.evaluation.slices import MAX_TEXT_BYTES, SliceFinder, SliceN
 NAMES = ("device", 'odd "name"\\', "größe")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-values = st.one_of(texts, st.booleans(), st.integers(-1000, 1000), st.lists(texts, max_size=3))
+numbers = st.integers(-1000, 1000)
+scaled = st.fixed_dictionaries({"value": texts | numbers, "times": numbers})
+values = st.one_of(texts, st.booleans(), numbers, st.lists(texts | numbers, max_size=3), scaled)
 
 
 def finder(contract: HashContract | None = None, slices: tuple[str, ...] = NAMES) -> SliceFinder:
     return SliceFinder(FeatureEncoder(contract or HashContract()), slices)
 
 
-def body(features: dict[str, Any], **options: Any) -> bytes:
+def body(features: Any, **options: Any) -> bytes:
     return json.dumps({"examples": [{"features": features, "label": 1}]}, **options).encode()
 
 
-@given(st.dictionaries(st.sampled_from([*NAMES, "other"]), values), st.booleans(), st.sampled_from([None, 2]))
+@given(
+    st.dictionaries(st.sampled_from([*NAMES, "other"]), values),
+    st.booleans(),
+    st.sampled_from([None, 2]),
+    st.booleans(),
+)
 def test_every_category_of_a_sliced_feature_is_found(
-    features: dict[str, Any], escaped: bool, indent: int | None
+    features: dict[str, Any], escaped: bool, indent: int | None, as_pairs: bool
 ) -> None:
-    found = finder().found_in(body(features, ensure_ascii=escaped, indent=indent))
+    sent: Any = [[name, value] for name, value in features.items()] if as_pairs else features
+    found = finder().found_in(body(sent, ensure_ascii=escaped, indent=indent))
     encoder = FeatureEncoder(HashContract())
     expected = {
         category: NAMES.index(name)
@@ -50,6 +58,10 @@ def test_every_category_of_a_sliced_feature_is_found(
         (True, ["true"]),
         (5, [bucket_text(5)]),
         (["a", "b]"], ["a", "b]"]),
+        (["a", 5], ["a", bucket_text(5)]),
+        ({"value": "a}", "times": 2}, ["a}"]),
+        ({"times": 2, "value": "a"}, ["a"]),
+        ({"times": 2}, []),
         ("ü\n", ["ü\n"]),
     ],
 )

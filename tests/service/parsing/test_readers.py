@@ -93,10 +93,9 @@ def test_vw_rows_are_the_features_of_their_json() -> None:
 
 
 def test_a_row_that_cannot_be_sent_is_an_error() -> None:
-    rows = rows_of(b"1 | a:1e7\n1 | a=x:2\n1 | a:1\n", "vw")
-    assert [type(row) for row in rows] == [LineError, LineError, Row]
+    rows = rows_of(b"1 | a:1e7\n1 | a=x:2\n", "vw")
+    assert [type(row) for row in rows] == [LineError, Row]
     assert "1e+06" in rows[0].reason
-    assert "JSON" in rows[1].reason
 
 
 def test_an_empty_file_has_no_examples() -> None:
@@ -224,7 +223,7 @@ def test_json_lines_are_bodies_of_update_requests() -> None:
         ("[]", "object"),
         ('{"features": {}}', "label"),
         ('{"label": 1}', "features"),
-        ('{"features": {"a": [1]}, "label": 1}', "features.a[0]"),
+        ('{"features": {"a": [null]}, "label": 1}', "features.a[0]"),
         ('{"features": {"a": NaN}, "label": 1}', "features.a"),
         ('{"features": {}, "label": 1, "wait": true}', "wait"),
         ('{"features": {}, "label": 1, "weight": "2"}', "weight"),
@@ -377,7 +376,9 @@ def test_a_reader_can_be_abandoned_half_way(tmp_path: Path) -> None:
 
 def criteo_as_vw(rows: Iterator[Row]) -> bytes:
     return b"".join(
-        "{} |f {}\n".format(2 * row.label - 1, " ".join(f"{n}={v}" for n, v in row.features.items())).encode()
+        "{} |f {}\n".format(
+            2 * row.label - 1, " ".join(f"{n}={v}" for n, v in dict(row.features).items())
+        ).encode()
         for row in rows
     )
 

@@ -84,9 +84,11 @@ def test_a_changed_limit_changes_the_published_schema() -> None:
     before, after = published(), published(**OTHER)
     assert before != after
     features = after["Instance"]["properties"]["features"]
-    assert features["maxProperties"] == 7
-    assert features["propertyNames"]["maxLength"] == 9
-    number = features["additionalProperties"]["anyOf"][2]
+    as_object, as_pairs = features["anyOf"]
+    assert (as_object["maxProperties"], as_pairs["maxItems"]) == (7, 7)
+    assert as_object["propertyNames"]["maxLength"] == 9
+    assert as_pairs["items"]["prefixItems"] == [as_object["propertyNames"], as_object["additionalProperties"]]
+    number = as_object["additionalProperties"]["anyOf"][2]
     assert (number["minimum"], number["maximum"]) == (-20.0, 20.0)
     weight, rate = (after["Example"]["properties"][name]["anyOf"][0] for name in ("weight", "sample_rate"))
     assert (weight["minimum"], weight["maximum"]) == (0, 4.0)

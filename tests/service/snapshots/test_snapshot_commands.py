@@ -139,7 +139,7 @@ CONTRACTS: list[dict[str, Any]] = [
     {
         "hashing": {
             "bits": 16,
-            "crosses": [["ad", "site"], ["tags", "hour"], ["new", "price"]],
+            "crosses": [["ad", "site"], ["tags", "hour"], ["new", "price"], ["visits", "shown", "rare"]],
             "types": {"hour": "number"},
             "missing": "indicator",
             "prior_probability": 0.02,
@@ -163,6 +163,7 @@ def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dic
     margins = config.margins(state, batch).tolist()
     assert len(set(margins)) > 100
     assert [serving_reader.margin(model, one) for one in features] == margins
+    assert [serving_reader.margin(model, [*map(list, one.items())]) for one in features] == margins
     for one, expected in zip(features, config.predict(state, batch).tolist(), strict=True):
         assert math.isclose(serving_reader.predict(model, one), expected, rel_tol=2**-51)
 
@@ -197,6 +198,9 @@ def some_features(rng: random.Random) -> dict[str, Any]:
         "hour": rng.randrange(24),
         "price": rng.choice([0, -3, 2.5, 1e6, -0.1, 7.0]),
         "new": rng.random() < 0.5,
+        "visits": [rng.choice([3, "x", 0.5]) for _ in range(rng.randrange(3))],
+        "shown": {"value": rng.choice(["x", 7]), "times": rng.choice([0, 0.3, -2.5])},
+        "rare": {"times": rng.choice([0.1, 2])},
     }
 
 

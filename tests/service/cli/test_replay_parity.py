@@ -1,0 +1,204 @@
+"""Random files in every format: every way in gives the same state bit for bit, or the same complaint."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.cli.replay.http import replay_over_http
+from service.cli.replay.offline import replay_offline, replay_without_loading
+from service.cli.replay.summary import ReplayPlan, ReplaySummary
+from service.parsing.files.rows import Format, ReadOptions
+from service.settings import Settings
+from tests.support.processes import ServiceProcess
+from tests.support.replays import assert_same_figures
+from tests.support.servers import ServerProcess
+from tests.support.system import stored_now
+from tests.support.waiting import wait_until
+
+CONTRACTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "raw": {"numeric": "raw"},
+    "typed": {
+        "numeric": "log",
+        "types": {"a": "category", "7": "number"},
+        "transforms": {"b": "raw"},
+        "crosses": [["a", "b"], ["7", "c"]],
+        "missing": "indicator",
+    },
+}
+NUMBERS = st.sampled_from(["0", "1", "-1", "2.5", "7.0", "1e3", "-0.1", "007", "1e7", "x", ""])
+TEXTS = st.sampled_from(["x", "y", "7", "7.0", "true", "", "ü", "\\N"])
+NAMES = st.sampled_from(["a", "b", "c", "7", "d", "e"])
+
+WORDS = st.one_of(
+    st.builds("{}={}".format, NAMES, TEXTS),
+    st.builds("{}:{}".format, NAMES, NUMBERS),
+    st.builds("{}={}:{}".format, NAMES, TEXTS, NUMBERS),
+    NAMES,
+)
+VW = st.builds(
+    "{} |{} {} |{} {}\n".format,
+    st.sampled_from(["1", "-1", "1 2.5", "-1 0", "0"]),
+    st.sampled_from(["f", "f:2", "", ":0.1"]),
+    st.lists(WORDS, max_size=6).map(" ".join),
+    st.sampled_from(["g", "g:3"]),
+    st.lists(WORDS, max_size=2).map(" ".join),
+)
+LIBSVM = st.builds(
+    "{} {}\n".format,
+    st.sampled_from(["1", "-1", "1 qid:3", "2"]),
+    st.lists(st.builds("{}:{}".format, st.integers(6, 9), NUMBERS), max_size=6).map(" ".join),
+)
+CELLS = TEXTS | NUMBERS
+SCALARS: st.SearchStrategy[Any] = TEXTS | st.sampled_from([0, 1, -1, 2.5, 7.0, 1e7, True, None])
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=3),
+    st.fixed_dictionaries({"times": SCALARS}, optional={"value": SCALARS}),
+)
+JSON_LINES = st.fixed_dictionaries(
+    {
+        "features": st.dictionaries(NAMES, VALUES, max_size=5)
+        | st.lists(st.tuples(NAMES, VALUES).map(list), max_size=5),
+        "label": st.sampled_from([0, 1, True, 2]),
+    },
+    optional={
+        "weight": st.sampled_from([1, 0.5, -1]),
+        "sample_rate": st.sampled_from([0.25, 0]),
+        "event_id": st.sampled_from(["e1", "e2", ""]),
+        "event_time": st.sampled_from([1.7e9, 14102100]),
+    },
+).map(lambda row: json.dumps(row) + "\n")
+
+
+def table(separator: str) -> st.SearchStrategy[str]:
+    row = st.tuples(st.sampled_from(["0", "1", "2"]), CELLS, CELLS, CELLS).map(separator.join)
+    return row.map(lambda line: line + "\n")
+
+
+LINES: dict[Format, st.SearchStrategy[str]] = {
+    "vw": VW,
+    "libsvm": LIBSVM,
+    "csv": table(","),
+    "tsv": table("\t"),
+    "jsonl": JSON_LINES,
+}
+HEADERS: dict[Format, str] = {"csv": "label,a,b,7\n", "tsv": "label\ta\tb\t7\n"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    server = ServerProcess(appendonly=False).start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
+    try:
+        service.wait_until_ready()
+        yield service
+    finally:
+        service.remove()
+
+
+numbers = count()
+
+
+class Ways:
+    """The ways in, each into a model of its own with the same configuration."""
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        service: ServiceProcess,
+        path: Path,
+        errors: pytest.CaptureFixture[str],
+    ) -> None:
+        self._server = server
+        self._service = service
+        self._path = path
+        self._errors = errors
+        self._settings = Settings(redis_url=server.url)
+
+    def assert_alike(self, file_format: Format, contract: str, text: str) -> None:
+        self._path.write_text(HEADERS.get(file_format, "") + text)
+        config = {"hashing": {"bits": 10, **CONTRACTS[contract]}}
+        number = next(numbers)
+        names = [f"{way}{number}" for way in ("url", "offline")]
+        over_url, offline, dry = (
+            ReplayPlan(str(self._path), file_format, ReadOptions(), name, config, "skip")
+            for name in [*names, "dry"]
+        )
+        self._service.put(f"/models/{names[0]}", config)
+        wait_until(lambda: self._service.metric("ftrl_learner_active", model=names[0]) == 1)
+        self._errors.readouterr()
+        try:
+            found = [
+                (replay_over_http(over_url, self._service.url), complaints(self._errors)),
+                (replay_offline(offline, self._settings), complaints(self._errors)),
+                (replay_without_loading(dry, self._settings), complaints(self._errors)),
+            ]
+            self._assert_same(found, names)
+        finally:
+            for name in names:
+                self._service.delete(f"/models/{name}")
+
+    def _assert_same(self, found: list[tuple[ReplaySummary, list[str]]], names: list[str]) -> None:
+        (first, first_complaints), *others = found
+        for summary, said in others:
+            assert said == first_complaints
+            assert_same_figures(summary.to_json(), first.to_json())
+        wait_until(lambda: stored_now(self._server.url, names[0]).state.t == first.rows)
+        states = [stored_now(self._server.url, name).state for name in names]
+        assert states[0].t == states[1].t
+        assert states[0].digest() == states[1].digest()
+
+
+@pytest.fixture
+def ways(
+    server: ServerProcess, service: ServiceProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Ways:
+    return Ways(server, service, tmp_path / "file", capsys)
+
+
+def complaints(errors: pytest.CaptureFixture[str]) -> list[str]:
+    """The numbers of the bad lines; the reasons are worded for each reader."""
+    return re.findall(r":(\d+): ", errors.readouterr().err)
+
+
+REPEATING: dict[Format, str] = {
+    "vw": "1 |f rare rare\n-1 |f a=x b a=y:2 7:1 7:2\n1 |f:2 a=x b:3 c\n" * 4,
+    "libsvm": "1 7:1 7:1\n-1 7:1 8:2 7:3\n" * 4,
+    "jsonl": '{"features": {"a": [3, "x"], "b": {"times": 2}}, "label": 1}\n' * 4,
+}
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("file_format", REPEATING)
+def test_a_repeated_name_is_learned_alike_by_every_way_in(
+    ways: Ways, file_format: Format, contract: str
+) -> None:
+    ways.assert_alike(file_format, contract, REPEATING[file_format])
+
+
+@pytest.mark.parametrize("file_format", LINES)
+def test_a_random_file_is_learned_alike_by_every_way_in(ways: Ways, file_format: Format) -> None:
+    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(LINES[file_format], min_size=10, max_size=60).map("".join), st.sampled_from(list(CONTRACTS))
+    )
+    def check(text: str, contract: str) -> None:
+        ways.assert_alike(file_format, contract, text)
+
+    check()
