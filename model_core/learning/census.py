@@ -49,14 +49,12 @@ class Census:
 
     @property
     def expected_collision_rate(self) -> float:
-        """The share of features that have no slot of their own, as hashing leads to expect at this load.
+        """The share of features that share their slot with another, as hashing leads to expect at this load.
 
-        n features thrown into m slots fill m (1 - e^(-n/m)) of them, so this load means n = -m ln(1 - load).
+        n features thrown into m slots leave m (1 - 1/m)^n of them free, and 1 - (1 - 1/m)^(n - 1) of the
+        features share a slot.  With f slots in use, free m - f, the latter is (f - 1) / (m - 1).
         """
-        free = 1.0 - self.slot_load
-        if free == 1.0:
-            return 0.0
-        return 1.0 - self.slot_load / -math.log(free) if free > 0.0 else 1.0
+        return max(self.features_seen - 1, 0) / (self.slots - 1)
 
 
 class CensusTaker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,7 +43,8 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[S
     for slices, number in _slices_of(evaluations):
         if (of := slices.slice_of(number)) is None:
             continue
-        feature, value = evaluations.config.slices[of[0]], _value(evaluations, of[1])
+        feature = evaluations.config.slices[of[0]]
+        value = _value(evaluations, of[1], whole.get(feature, {}))
         weighted, plain = _figures(slices, number)
         whole.setdefault(feature, {})[value] = _whole(weighted, plain)
         short.setdefault(feature, {})[value] = _short(weighted)
@@ -92,10 +93,12 @@ def _joined(slices: Mapping[str, Mapping[str, bytes]]) -> bytes:
     return b"{" + b",".join(features) + b"}"
 
 
-def _value(evaluations: Evaluations, category: int | None) -> str:
+def _value(evaluations: Evaluations, category: int | None, taken: Container[str]) -> str:
+    """Return a text of its own for each value, with its hash where the text may be that of others."""
     if category is None:
         return OTHER
     name = evaluations.names.get(category)
     if name is None:
         return f"#{category:08x}"
-    return f'"{OTHER}"' if name.value == OTHER else name.value
+    shown = f'"{OTHER}"' if name.value == OTHER else name.value
+    return f"{shown}#{category:08x}" if name.may_be_cut or shown in taken else shown

@@ -20,6 +20,8 @@ from model_core.hashing.feature_text import bucket_text
 
 MAX_VALUES_PER_FEATURE = 4096
 MAX_TEXT_BYTES = 64
+"""Of a stored text, which is for display: a value is identified by its hash."""
+CUT = "…"
 _MAX_REMEMBERED = 1 << 16
 _MAX_REMEMBERED_BYTES = 256  # of one text; a list may be as long as a body
 _HASH = struct.Struct("<I")
@@ -30,10 +32,17 @@ _VALUE = rb"(%b|\[\s*+(?:%b\s*+,?+\s*+)*+\]|\{\s*+(?:%b\s*+[:,]?+\s*+)*+\})" % (
 
 
 class SliceName(NamedTuple):
-    """A value of the sliced feature of that number, as text, cut to MAX_TEXT_BYTES when it is stored."""
+    """A value of the sliced feature of that number, as text; when it is stored, less than MAX_TEXT_BYTES,
+    or the beginning of a longer one and CUT.
+    """
 
     feature: int
     value: str
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether other values may have this text; texts that were stored before had no mark."""
+        return self.value.endswith(CUT) or len(self.value.encode("utf-8", "replace")) >= MAX_TEXT_BYTES
 
 
 def unpack_names(fields: Iterable[tuple[bytes, bytes]]) -> dict[int, SliceName]:
@@ -51,7 +60,9 @@ def pack_names(names: Mapping[int, SliceName]) -> bytes:
 
 
 def _packed(category: int, name: SliceName) -> bytes:
-    text = name.value.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
+    text = name.value.encode("utf-8", "replace")
+    if len(text) >= MAX_TEXT_BYTES:
+        text = (text[: MAX_TEXT_BYTES - len(CUT.encode())].decode("utf-8", "ignore") + CUT).encode()
     return _HASH.pack(category) + bytes([len(text) + 1, name.feature]) + text
 
 

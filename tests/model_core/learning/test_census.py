@@ -91,14 +91,17 @@ def test_slots_that_are_not_finite_are_counted_and_spoil_nothing():
     assert math.isfinite(census.weight_norm + census.gradient_norm + census.largest_weight)
 
 
-def test_the_collision_rate_is_what_random_hashes_give():
+@pytest.mark.parametrize("features", [1, 200, 4000, 20_000])
+def test_the_collision_rate_is_the_counted_share_of_features_that_share_a_slot(features):
     hyper = Hyperparameters()
     state = ModelState.empty(12)
-    hashes = np.random.default_rng(4).integers(0, 2**32, 4000).tolist()
-    learn_batch(state, hyper, True, 0.0, ExampleBatch.from_encoded([(hashes, None)], [1]))
+    hashes = np.random.default_rng(4).integers(0, 2**32, features, np.uint32)
+    learn_batch(state, hyper, True, 0.0, ExampleBatch.from_encoded([(hashes.tolist(), None)], [1]))
     census = take_census(state, hyper)
-    assert census.slot_load == census.features_seen / 4096
-    assert census.expected_collision_rate == pytest.approx(1 - census.features_seen / 4000, abs=0.02)
+    in_slot = np.bincount(hashes % 4096, minlength=4096)
+    assert census.slot_load == np.count_nonzero(in_slot) / 4096
+    shared = in_slot[in_slot > 1].sum() / features
+    assert census.expected_collision_rate == pytest.approx(shared, abs=0.02)
 
 
 def test_an_empty_and_a_full_state_have_a_census():

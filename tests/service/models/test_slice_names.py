@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.hashing.feature_text import bucket_text
-from service.models.evaluation.slices import MAX_TEXT_BYTES, SliceFinder, SliceName, pack_names
+from service.models.config.sections import EvaluationConfig
+from service.models.evaluation.slice_report import slices_in_pieces
+from service.models.evaluation.slices import (
+    MAX_TEXT_BYTES,
+    SliceFinder,
+    SliceName,
+    pack_names,
+    unpack_names,
+)
+from service.models.evaluation.state import Evaluations
 
 NAMES = ("device", 'odd "name"\\', "größe")
 
@@ -88,6 +100,58 @@ def test_without_sliced_features_nothing_is_looked_for() -> None:
     assert finder(slices=()).found_in(b"not even JSON") == {}
 
 
-def test_long_values_are_cut_between_characters_or_shown_with_a_mark() -> None:
+def test_long_values_are_cut_between_characters_and_marked() -> None:
     packed = pack_names({1: SliceName(2, "x" * 1000)})
-    assert packed == b"\1\0\0\0" + bytes([MAX_TEXT_BYTES + 1, 2]) + b"x" * MAX_TEXT_BYTES
+    text = ("x" * (MAX_TEXT_BYTES - 3) + "…").encode()
+    assert packed == b"\1\0\0\0" + bytes([MAX_TEXT_BYTES + 1, 2]) + text
+    [name] = as_stored({1: SliceName(2, "ü" * 100)}).values()
+    assert name == SliceName(2, "ü" * 30 + "…")
+    whole = SliceName(2, "x" * (MAX_TEXT_BYTES - 1))
+    assert as_stored({1: whole}) == {1: whole}
+    assert (name.may_be_cut, whole.may_be_cut) == (True, False)
+
+
+def test_values_whose_texts_begin_alike_have_lines_of_their_own() -> None:
+    texts = ["x" * 70 + "1", "x" * 70 + "2", "other", '"other"', "#00000001", "short"]
+    examples = report_of_values(as_stored({h: SliceName(0, text) for h, text in enumerate(texts, 1)}))
+    cut = "x" * 61 + "…"
+    assert examples.pop("other") == 7
+    assert examples == {
+        f"{cut}#00000001": 1,
+        f"{cut}#00000002": 2,
+        '"other"': 3,
+        '"other"#00000004': 4,
+        "#00000001": 5,
+        "short": 6,
+    }
+
+
+def test_texts_that_were_stored_without_a_mark_have_lines_of_their_own() -> None:
+    old = b"\0" + b"x" * 64
+    names = unpack_names([(struct.pack("<I", h), old) for h in (1, 2)])
+    examples = report_of_values(names)
+    assert examples == {"other": 3, f"{'x' * 64}#00000001": 1, f"{'x' * 64}#00000002": 2}
+
+
+def as_stored(names: dict[int, SliceName]) -> dict[int, SliceName]:
+    """The names as the service reads them again from the hash that the script fills."""
+    packed, fields = pack_names(names), []
+    while packed:
+        stop = 5 + packed[4]
+        fields.append((packed[:4], packed[5:stop]))
+        packed = packed[stop:]
+    return unpack_names(fields)
+
+
+def report_of_values(names: dict[int, SliceName]) -> dict[str, int]:
+    """The examples of each line, after one of the first value, two of the second, and so on."""
+    evaluations = Evaluations(EvaluationConfig(slices=("device",)))
+    evaluations.know(names)
+    hashes = [[h] for h in names for _ in range(h)] + [[99]] * (len(names) + 1)
+    batch = ExampleBatch.from_encoded([(h, None) for h in hashes])
+    evaluations.add(np.zeros(len(batch)), batch, 1_700_000_000_000)
+    *_, report = slices_in_pieces(evaluations, 1, lambda *_: None)
+    assert report is not None
+    lines = json.loads(report.whole)["device"]
+    assert report.names == {("device", line) for line in lines}
+    return {line: windows["all"]["examples"] for line, windows in lines.items()}
