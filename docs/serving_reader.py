@@ -44,7 +44,8 @@ def text_of(one):
 
 def hashed(model, features):
     """Yield each text that is hashed, with its value."""
-    texts, missing = {}, [""] * (model["missing"] == "indicator")
+    texts: dict[str, list[str]] = {}
+    missing = [""] * (model["missing"] == "indicator")
     for name, value in features.items() if isinstance(features, dict) else features:
         for one in value if isinstance(value, list) else missing if value is None else [value]:
             times = one["times"] if isinstance(one, dict) else 1.0
@@ -58,7 +59,8 @@ def hashed(model, features):
 
 
 def margin(model, features):
-    values, total = {}, model["offset"] + model["bias"]
+    values: dict[int, float] = {}
+    total = model["offset"] + model["bias"]
     for text, value in hashed(model, features):
         slot = murmur3(text.encode(), model["seed"]) % 2 ** model["bits"]
         if value != 0.0:

@@ -48,10 +48,13 @@ def test_a_body_other_than_an_object_is_refused(api: httpx.Client, path: str, te
 @pytest.mark.parametrize(
     ("path", "body", "where"),
     [
-        ("/predict", {"features": []}, "features"),
+        ("/predict", {"features": "a"}, "features"),
+        ("/predict", {"features": [3]}, "features[0]"),
+        ("/predict", {"features": [["a"]]}, "features[0]"),
+        ("/predict", {"features": [[3, "x"]]}, "features[0][0]"),
         ("/predict", {"features": None}, "features"),
         ("/predict", {"features": {"a": {"b": 1}}}, "features.a"),
-        ("/predict", {"features": {"a": ["x", 1]}}, "features.a[1]"),
+        ("/predict", {"features": {"a": ["x", None]}}, "features.a[1]"),
         ("/predict", {"features": {}, "id": 7}, "id"),
         ("/predict", {"instances": {}}, "instances"),
         ("/predict", {"instances": [3]}, "instances[0]"),

@@ -37,13 +37,6 @@ Replay = Callable[[ReplayPlan], ReplaySummary]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    server = ServerProcess(appendonly=False).start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
 def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A service that takes fewer examples at once than a replay sends by itself, and shorter names."""
     directory = tmp_path_factory.mktemp("service")

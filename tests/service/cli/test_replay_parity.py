@@ -96,13 +96,6 @@ HEADERS: dict[Format, str] = {"csv": "label,a,b,7\n", "tsv": "label\ta\tb\t7\n"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    server = ServerProcess(appendonly=False).start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
 def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
     try:
