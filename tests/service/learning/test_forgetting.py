@@ -103,9 +103,7 @@ async def test_an_example_without_a_time_is_of_its_log_entry(system: System) -> 
     assert 0.4 < replica.state.discount.scale < 0.95
 
 
-async def test_rows_that_were_stored_before_a_fold_are_folded_when_they_are_read(
-    system: System, model: OpenModel
-) -> None:
+async def test_rows_stored_before_a_fold_are_folded_when_read(system: System, model: OpenModel) -> None:
     await learn_beyond_a_fold(system, model)
     replica = await stored(system.topology)
     values = [value for _, value in sorted((await system.client.hgetall(replica.keys.state(0))).items())]
