@@ -17,9 +17,7 @@ log = logging.getLogger(__name__)
 _ENTRIES_PER_READ = 100
 
 
-async def drop_repeated(
-    channel: Channel, keys: ModelKeys, retention_seconds: float, after: LogId | None = None
-) -> None:
+async def drop_repeated(channel: Channel, keys: ModelKeys, after: LogId | None = None) -> None:
     """Looks through the log after an entry, by default through all of it.
 
     A server that ran half of an append at its start (see service/storage/torn_tail.py) has such entries, and
@@ -31,7 +29,7 @@ async def drop_repeated(
     while True:
         position, entries = await find_repeated(channel, keys, position, _ENTRIES_PER_READ)
         for entry in entries:
-            if await drop_entry(channel, keys, entry.id, _claimed(entry), round(retention_seconds)):
+            if await drop_entry(channel, keys, entry.id, _claimed(entry)):
                 log.error(
                     "entry %s of the log of %s, with %d examples, was removed: the server has run half of an"
                     " append that was never acknowledged (docs/redis.md)",

@@ -27,7 +27,7 @@ from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, Replica, load_replica
 from service.runtime.tasks import cancel_all, first_to_end
-from service.settings.groups import LearningSettings
+from service.settings.groups import LearnerSettings, LearningSettings
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
@@ -247,7 +247,7 @@ class LearningLoop:
         topology: Topology,
         mirror: Mirror,
         leads: Callable[[], bool],
-        settings: LearningSettings,
+        settings: LearnerSettings,
         health: ServerHealth,
         metrics: Metrics,
         evaluation: LiveEvaluation,
@@ -309,14 +309,13 @@ class LearningLoop:
         to a server that does so, and from what is not learned yet after a refused commit.
         """
         channel, replica = self._mirror.channel, self._mirror.replica
-        retention = self._settings.event_id_retention_seconds
         if self._health.half_transactions and channel.opened != self._checked_connection:
             opened = channel.opened
-            await drop_repeated(channel, replica.keys, retention)
+            await drop_repeated(channel, replica.keys)
             self._checked_connection = opened
             self._log.pause()  # it may have read what was removed
         elif self._was_refused:
-            await drop_repeated(channel, replica.keys, retention, replica.applied)
+            await drop_repeated(channel, replica.keys, replica.applied)
             self._log.pause()
         self._was_refused = False
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +37,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from service.runtime.tasks import cancel_all, retrieve_exception
 from service.settings.groups import RedisSettings
 from service.storage.errors import CONNECTION_FAILURES, NotSent
-from service.storage.topology import Node, Topology, connect, redirection_target
+from service.storage.topology import Clock, Node, Topology, connect, redirection_target
 
 _MORE = object()  # the reply is incomplete so far
 
@@ -197,6 +198,43 @@ async def open_wire(topology: Topology, node: Node | None) -> Wire:
     return wire
 
 
+CONFIRMED_SECONDS = 600.0
+MAX_CORRECTION_SECONDS = 1.0
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the former is that of Linux
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+class SteadyClock:
+    """The wall clock of this process without its jumps: what it is set to counts once it has counted for
+    CONFIRMED_SECONDS. Corrections of less than a second count at once.
+
+    `wall`, `elapsed`: seconds since 1970, and since any moment; the latter also while the machine sleeps.
+    """
+
+    def __init__(
+        self, wall: Callable[[], float] = time.time, elapsed: Callable[[], float] = _since_boot
+    ) -> None:
+        self._wall, self._elapsed = wall, elapsed
+        self._offset = wall() - elapsed()
+        self._since: float | None = None  # when the wall clock was first seen to differ
+
+    def milliseconds(self) -> int:
+        elapsed = self._elapsed()
+        offset = self._wall() - elapsed
+        if abs(offset - self._offset) < MAX_CORRECTION_SECONDS:
+            self._offset, self._since = offset, None
+        elif self._since is None:
+            self._since = elapsed
+        elif elapsed - self._since >= CONFIRMED_SECONDS:
+            self._offset, self._since = offset, None
+        return int(1000 * (elapsed + self._offset))
+
+
+PROCESS_CLOCK = SteadyClock()
+
 MAX_REDIRECTIONS = 5
 
 
@@ -253,6 +291,11 @@ class Channel:
         outage of the server.
         """
         return self._timeout / 2
+
+    @property
+    def clock(self) -> Clock:
+        """What scripts compare the server's clock with."""
+        return self._topology.clock or PROCESS_CLOCK
 
     @property
     def connected(self) -> bool:
@@ -343,11 +386,14 @@ class Script:
         files = resources.files("service.storage").joinpath("lua")
         self.text = b"".join(files.joinpath(f"{part}.lua").read_bytes() for part in (*after, name))
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+        self._needs_time = "clock" in after
 
     async def __call__(
         self, channel: Channel, keys: Sequence[str | bytes], *arguments: str | bytes | int | float
     ) -> Any:
         """Raises what Channel.call raises."""
+        if self._needs_time:
+            arguments = (*arguments, channel.clock.milliseconds())
         try:
             return await channel.call("EVALSHA", self.digest, len(keys), *keys, *arguments)
         except NoScriptError:  # it did not run

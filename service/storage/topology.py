@@ -39,6 +39,11 @@ class Closable(Protocol):
 Belonging = TypeVar("Belonging", bound=Closable)
 
 
+class Clock(Protocol):
+    def milliseconds(self) -> int:
+        """Returns the time since 1970."""
+
+
 class Topology:
     """A single server, looked up by name (DNS) for each connection; the base of the other kinds.
 
@@ -49,6 +54,8 @@ class Topology:
     one_slot_a_call = False
 
     def __init__(self, connection_class: type[AbstractConnection] = Connection, **options: Any) -> None:
+        self.clock: Clock | None = None
+        """In place of that of this process."""
         self._connection_class = connection_class
         self._options = options
         self.limit = ConnectionLimit()

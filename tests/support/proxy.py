@@ -216,7 +216,7 @@ async def read_reply(reader: asyncio.StreamReader) -> bytes:
 
 def _verb(words: Sequence[bytes]) -> str:
     if words[0].upper() in (b"EVALSHA", b"EVAL"):
-        return SCRIPTS[words[1]]
+        return SCRIPTS.get(words[1], "EVAL")
     return words[0].upper().decode()
 
 

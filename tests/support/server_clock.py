@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+
+from service.storage.channel import Channel
+from tests.support.waiting import until
 
 SOURCE = """
 #define _GNU_SOURCE
@@ -63,3 +67,23 @@ class ServerClock:
         written = self._ahead.with_suffix(".new")
         written.write_text(str(seconds))
         written.replace(self._ahead)
+
+    async def jump(self, channel: Channel, seconds: int) -> None:
+        """Returns when scripts have the new time: the server does not read it for every one."""
+        self.jump_to(seconds)
+
+        async def has_jumped() -> bool:
+            told = int(await channel.call("EVAL", "return redis.call('TIME')[1]", 0))
+            return abs(told - time.time() - seconds) <= 20
+
+        await until(has_jumped, "the server's clock has jumped")
+
+
+class CallerClock:
+    """The clock of a process that calls scripts, which a test sets: `topology.clock`."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0
+
+    def milliseconds(self) -> int:
+        return int(1000 * (time.time() + self.ahead_seconds))

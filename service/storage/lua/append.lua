@@ -1,9 +1,9 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
--- After: log_writer, slice_names
+-- After: clock, log_writer, slice_names
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 max examples in the backlog,
---       4 prefix of the event buckets, 5 how long an event id is kept (s), 6 id of the micro-batch (12 bytes),
+--       4 prefix of the event buckets, 5 how long an event id is remembered (s), 6 id of the micro-batch (12 bytes),
 --       7 max bytes and 8 max examples in one log entry,
 --       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 max of them per feature,
 --       11 how many examples, then their records, then for each to which the caller gave an event id:
@@ -13,7 +13,8 @@
 --          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended, {'FULL', backlog}
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
 -- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
--- The bucket keys follow from the server's hour and share the hash tag of KEYS.
+-- Buckets are named by the hour of the model's time in which they began, and share the hash tag of KEYS. The field
+-- `events` of meta lists them, the newest last, so that an append looks into those only that there are: about eight.
 local incarnation, deadline, max_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local max_bytes, max_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -26,20 +27,39 @@ for argument = first_event, #ARGV, 3 do
   event_of[i], repeats_of[i] = ARGV[argument + 1], ARGV[argument + 2]
 end
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'clock',
+  'clock_seen', 'events')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
-local time = redis.call('TIME')
-local seconds = tonumber(time[1])
-local hour = math.floor(seconds / 3600)
-local oldest = math.floor((seconds - retention) / 3600)
+local clock = clock_of(meta[5], meta[6])
+local HOUR, BUCKETS, SPARE = 3600, 8, 7 * 24 * 3600
+local seconds = math.floor(clock.time / 1000000)
+local hour, oldest = math.floor(seconds / HOUR), math.floor((seconds - retention) / HOUR)
+local width = math.max(1, math.floor(retention / HOUR / BUCKETS)) -- hours that a bucket takes ids
 
--- Claims of these ids, newest bucket first; false where there is none. The next hour has some where the
--- clock was set back.
+local hours = {} -- in which the buckets began
+if meta[7] then
+  for began in string.gmatch(meta[7], '%d+') do hours[#hours + 1] = tonumber(began) end
+else -- of a version that had one an hour and no list; where the clock was set back, also of the next hour
+  for began = oldest, hour + 1 do
+    if redis.call('EXISTS', buckets .. began) == 1 then hours[#hours + 1] = began end
+  end
+end
+local newest, is_new, dropped = hours[#hours], false, {}
+if not newest or hour - newest >= width then
+  newest, is_new = hour, true
+  hours[#hours + 1] = hour
+  while #hours > 1 and hours[2] < oldest do -- the second began after the last id of the first
+    dropped[#dropped + 1] = buckets .. table.remove(hours, 1)
+  end
+end
+
+-- Claims of these ids, newest bucket first; false where there is none. A process of the version before may have made a
+-- bucket for this hour.
 local function claims(ids)
   local found = {}
-  for bucket = hour + 1, oldest, -1 do
+  local function look_into(bucket)
     for start = 1, #ids, CHUNK do
       local stop = math.min(start + CHUNK - 1, #ids)
       local values = redis.call('HMGET', buckets .. bucket, unpack(ids, start, stop))
@@ -48,6 +68,8 @@ local function claims(ids)
       end
     end
   end
+  if newest ~= hour then look_into(hour) end
+  for k = #hours, 1, -1 do look_into(hours[k]) end
   return found
 end
 
@@ -55,7 +77,7 @@ local receipt = claims({batch_id})[1]
 if receipt then
   return {'APPENDED', receipt}
 end
-if seconds * 1000 + math.floor(tonumber(time[2]) / 1000) > deadline then
+if math.floor(server_clock / 1000) > deadline then
   return {'LATE'}
 end
 local backlog = tonumber(meta[2]) - tonumber(meta[3])
@@ -85,7 +107,8 @@ local slices = redis.call('HLEN', KEYS[3])
 local has_new_slices = slices > tonumber(meta[4] or 0)
 
 local duplicates, new_claims, unplaced, own = {}, {}, {}, {}
-local writer = log_writer(KEYS[2], tonumber(meta[2]), max_bytes, max_examples, function(event, position)
+local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time, max_bytes, max_examples, function(event,
+  position)
   new_claims[#new_claims + 1] = event
   new_claims[#new_claims + 1] = position
   own[event], unplaced[event] = position, nil
@@ -107,11 +130,14 @@ writer.flush()
 receipt = table.concat(writer.entries, ',') .. '|' .. table.concat(duplicates, ',')
 new_claims[#new_claims + 1] = batch_id
 new_claims[#new_claims + 1] = receipt
+if #dropped > 0 then redis.call('UNLINK', unpack(dropped)) end
 for start = 1, #new_claims, CHUNK do
-  redis.call('HSET', buckets .. hour, unpack(new_claims, start, math.min(start + CHUNK - 1, #new_claims)))
+  redis.call('HSET', buckets .. newest, unpack(new_claims, start, math.min(start + CHUNK - 1, #new_claims)))
 end
-redis.call('EXPIRE', buckets .. hour, retention + 3600)
-redis.call('HSET', KEYS[1], 'appended', writer.appended)
+-- Only buckets of a model that is no longer updated expire, and not where the server's clock jumps ahead by days.
+redis.call('EXPIRE', buckets .. newest, retention + width * HOUR + SPARE)
+if is_new or not meta[7] then redis.call('HSET', KEYS[1], 'events', table.concat(hours, ',')) end
+redis.call('HSET', KEYS[1], 'appended', writer.appended, clock_fields(clock))
 if has_new_slices and #writer.entries > 0 then
   redis.call('HSET', KEYS[1], 'slices', slices)
 end

@@ -48,7 +48,8 @@ local function closed_now(what) return STAGE_OF.c[string.sub(what, 1, 1)] .. sin
 local function closed_as(value) return label_of(value), string.sub(value, REVISION) end
 
 local tombstones = {} -- id -> what to remember
-local writer = log_writer(KEYS[2], tonumber(meta[2]), tonumber(ARGV[12]), tonumber(ARGV[13]), function(id, position)
+local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time, tonumber(ARGV[12]), tonumber(ARGV[13]), function(id,
+  position)
   local what = tombstones[id]
   put(id, closed_now(string.sub(what, 1, 1) == 'n' and what or what .. position))
   tombstones[id] = {position = position}
@@ -75,7 +76,7 @@ end
 local function finish()
   writer.flush()
   if writer.appended > tonumber(meta[2]) then
-    redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices)
+    redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices, clock_fields(clock))
   end
   settle()
 end

@@ -1,6 +1,6 @@
 -- Commits what the learner learned, if the model is still what the learner started from.
 --
--- After: log_ids, set_slots
+-- After: clock, log_ids, set_slots
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
@@ -17,7 +17,7 @@ local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], A
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local digest, discount, deleted, first_argument, CHUNK = ARGV[17], ARGV[18], tonumber(ARGV[19]), 20, 3000
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -38,8 +38,8 @@ if #entries > 0 and not holds_what_was_learned() then
   return {'LOST'}
 end
 
-local time = redis.call('TIME')
-local expired = string.format('%.0f-0', math.max(0, time[1] * 1000 - log_milliseconds))
+local clock = clock_of(meta[5], meta[6])
+local expired = string.format('%.0f-0', math.max(0, math.floor(clock.time / 1000) - log_milliseconds))
 if before(log_from, expired) then log_from = expired end
 if before(applied, log_from) then log_from = applied end
 -- Trims come first: on a full server they make room, and a script that has written is not refused memory.
@@ -55,7 +55,7 @@ for start = first_argument + deleted, #ARGV, CHUNK do
   redis.call('HSET', KEYS[5], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
 end
 redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
-  'commit', number, 'skipped', skipped)
+  'commit', number, 'skipped', skipped, clock_fields(clock))
 local forgotten = {}
 if discount ~= '' then
   forgotten = {'discount', discount}

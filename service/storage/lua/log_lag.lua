@@ -1,10 +1,12 @@
 -- Reads how far the learner is behind the log, and whether there is other work for it.
+--
+-- After: clock
 -- KEYS: 1 meta, 2 log, 3 index of pending predictions, 4 snapshot requests
 -- ARGV: none
 -- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
 --           or -1, age in milliseconds of the oldest entry that is not learned, or 0,
 --           1 where any prediction was ever logged or else 0, requests for a snapshot}
-local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number')
+local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number', 'clock', 'clock_seen')
 if not meta[1] then
   return {0, 0, 0, -1, 0, 0, 0}
 end
@@ -17,8 +19,8 @@ if first and first[2][1] == 'n' then
   first_number = tonumber(first[2][2]) or -1
 end
 if waiting then
-  local time = redis.call('TIME')
-  milliseconds = time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(string.match(waiting[1], '%d+'))
+  local now = math.floor(clock_of(meta[4], meta[5]).time / 1000)
+  milliseconds = now - tonumber(string.match(waiting[1], '%d+'))
 end
 return {
   redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds),

@@ -1,4 +1,4 @@
--- Part of the scripts of logged predictions: pending ones, under their ids and listed by when they are due.
+-- Part of the scripts of logged predictions: pending ones, under their ids and listed by when they are due. After: clock
 --
 -- KEYS: 1 meta, 2 log, 3 index (hash: list -> bytes; '#bytes' of all that waits; '=u' and so on: how many wait in
 --       each kind; '#joined' and so on: how many ever), 4 slices, 5 what those of the hashes of what
@@ -41,15 +41,16 @@ local STAGES = 'uxyXYi0123abnl'
 local KINDS  = 'uggggiiiiicccc'
 local HEAVY  = 'XY23' -- those with a weight
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'feedback')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'feedback',
+  'clock', 'clock_seen')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
 if (meta[5] or '') ~= ARGV[14] then
   return {'CHANGED', meta[5] or '', redis.call('HGET', KEYS[1], 'config')}
 end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local clock = clock_of(meta[6], meta[7])
+local now = clock.time / 1000000
 local since_now = struct.pack('<I4', math.floor(now))
 
 local function stage(value) return (string.find(STAGES, string.sub(value, 1, 1), 1, true)) end
@@ -134,8 +135,7 @@ local function add_to_list(name, ids)
   change('#bytes', #ids * LISTED_BYTES)
 end
 
--- Writes the lists and the index; to be called once, at the end.
-local function settle()
+local function settle_index()
   for name, ids in pairs(listed) do add_to_list(name, ids) end
   local fields, changed = {}, {}
   for field in pairs(changes) do fields[#fields + 1] = field end
@@ -147,6 +147,13 @@ local function settle()
     changed[#changed + 1] = tonumber(old[k] or 0) + changes[field]
   end
   redis.call('HSET', KEYS[3], unpack(changed))
+end
+-- Writes the lists, the index and the time; to be called once, at the end.
+local function settle()
+  settle_index()
+  if not clock.old then return end
+  redis.call('HDEL', KEYS[1], '') -- of what is not there: a script that only stores the time is refused no memory then
+  redis.call('HSET', KEYS[1], clock_fields(clock))
 end
 
 -- id -> value of those that are there.

@@ -12,7 +12,7 @@ from service.storage.records import LOG_START, Commit, LogId, ModelKeys, mapping
 
 FOREVER_MS = 2**52
 
-_COMMIT = Script("commit", after=("log_ids", "set_slots"))
+_COMMIT = Script("commit", after=("clock", "log_ids", "set_slots"))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import LogId, ModelKeys
 
-_CLOSING = ("log_writer", "waiting", "closing")
-_LOG = Script("log_predictions", after=("waiting",))
+_CLOSING = ("clock", "log_writer", "waiting", "closing")
+_LOG = Script("log_predictions", after=("clock", "waiting"))
 _EXPOSE = Script("expose", after=_CLOSING)
 _LABEL = Script("label", after=_CLOSING)
 _SWEEP = Script("sweep", after=_CLOSING)

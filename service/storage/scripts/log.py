@@ -9,8 +9,8 @@ from typing import NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import LogEntry, LogId, ModelKeys
 
-_APPEND = Script("append", after=("log_writer", "slice_names"))
-_LAG = Script("log_lag")
+_APPEND = Script("append", after=("clock", "log_writer", "slice_names"))
+_LAG = Script("log_lag", after=("clock",))
 _FIND = Script("find_examples", after=("log_ids",))
 _REPEATED = Script("repeated_entries")
 _DROP = Script("drop_entry")
@@ -125,15 +125,13 @@ async def find_repeated(
     return following.decode(), [LogEntry.parse(entry, fields) for entry, fields in found]
 
 
-async def drop_entry(
-    channel: Channel, keys: ModelKeys, entry: LogId, claimed: Iterable[bytes], retention_seconds: int
-) -> bool:
+async def drop_entry(channel: Channel, keys: ModelKeys, entry: LogId, claimed: Iterable[bytes]) -> bool:
     """Removes an entry with the claims of its examples under these ids; False if it is not there."""
     return bool(
         await _DROP(
             channel,
             (keys.meta, keys.log),
-            *(keys.incarnation, str(entry), keys.events_prefix, retention_seconds),
+            *(keys.incarnation, str(entry), keys.events_prefix),
             *claimed,
         )
     )

@@ -79,7 +79,7 @@ async def delete_model(channel: Channel, keys: ModelKeys) -> bool:
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
                 *(keys.feedback, *keys.impressions),
             ),
-            *(keys.incarnation, keys.state_prefix, keys.due_prefix),
+            *(keys.incarnation, keys.state_prefix, keys.due_prefix, keys.events_prefix),
         )
     )
 

@@ -41,6 +41,7 @@ class Bench:
     """The verbs over one connection; `restart` comes with another configuration."""
 
     def __init__(self, topology: Topology, settings: Any, **config: Any) -> None:
+        self.topology = topology
         self.channel = Channel(topology)
         self._pending = PendingStore(KEYS, FeedbackConfig.from_json(SHORT | config), settings)
 
