@@ -43,9 +43,11 @@ def read_margin(
     for j in range(k):
         s.z[j] = rows[s.slots[j], 0]
         s.n[j] = rows[s.slots[j], 1]
+    if units.z != 1.0:
+        for j in range(k):
+            s.z[j] *= units.z
+            s.n[j] *= units.n
     for j in range(k):
-        s.z[j] *= units.z
-        s.n[j] *= units.n
         s.q[j] = curvature(c, psi, s.n[j])
         s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
     margin = c.offset
