@@ -4,6 +4,7 @@ Two models, or a model and a client, agree on every slot exactly when their cont
 """
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -123,6 +124,10 @@ class HashContract:
             return 0.0
         # Either form keeps the argument of log1p large where p is close to 0 or 1, so that no digit is lost.
         return float(-log1p((1.0 - 2.0 * p) / p) if p < 0.5 else log1p((2.0 * p - 1.0) / (1.0 - p)))
+
+    def declared_names(self) -> set[str]:
+        """Collect the names in types, transforms and crosses."""
+        return {*self.types, *self.transforms, *itertools.chain.from_iterable(self.crosses)}
 
     def transform_of(self, name: str) -> Transform:
         """Return the transform of the numbers of one feature."""

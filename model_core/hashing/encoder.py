@@ -97,6 +97,8 @@ class FeatureEncoder:
     hash_text: what takes the bytes of a feature and the seed to its hash.
     met: called with each name that is not remembered, and whether its value is a number.
     mixed_names: at most 1,000 names, of the last 8,192, seen as text and as a number and declared as neither.
+    unmet_names: names in the contract's types, transforms or crosses that no example or instance has had yet.
+    encoded: how many examples and instances were encoded.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class FeatureEncoder:
         self.contract = contract
         self.limits = limits
         self.mixed_names: set[str] = set()
+        self.unmet_names = contract.declared_names()
+        self.encoded = 0
         self._murmur = hash_text
         self._met = met
         self._prefixes: dict[str, str] = {}
@@ -159,6 +163,7 @@ class FeatureEncoder:
         path: Path,
     ) -> Encoded:
         """Add features and then crosses to what a context has made; `items` is iterated twice."""
+        self.encoded += 1
         self._check_count(count, path)
         self._add(draft, items, path)
         if self.contract.crosses:
@@ -228,6 +233,7 @@ class FeatureEncoder:
         prefix = self._prefixes.get(name)
         if prefix is None:
             check_name(name, (*path, str(name)), self.limits.name_bytes)
+            self.unmet_names.discard(name)
             prefix = name + "="
         if self.contract.missing == "indicator":
             draft.hashes.append(self._murmur(prefix.encode(), self.contract.seed))
@@ -252,6 +258,7 @@ class FeatureEncoder:
         value, factor = 1.0, scaled.factor
         if scaled.feature is None:
             check_name(name, (*path, name), self.limits.name_bytes)
+            self.unmet_names.discard(name)
             draft.hashes.append(self._murmur(name.encode(), self.contract.seed))
         else:
             self._add(draft, ((name, scaled.feature),), path)
@@ -308,6 +315,7 @@ class FeatureEncoder:
     def _note(self, name: str, is_number: bool, other_kind: Mapping[str, object]) -> None:
         if self._met is not None:
             self._met(name, is_number)
+        self.unmet_names.discard(name)
         is_mixed = name in other_kind and name not in self.contract.types
         if is_mixed and len(self.mixed_names) < _REPORTED_MIXED_NAMES:
             self.mixed_names.add(name)

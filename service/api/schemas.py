@@ -122,6 +122,10 @@ class ModelDescription(Reply):
     mixed_names: list[str] = Field(
         description="Undeclared names that came to this process both as text and as a number, at most 1,000."
     )
+    unmet_names: list[str] = Field(
+        description="Names in types, transforms or crosses that no example or instance of this process has"
+        " had, once 1,000 came: they have no effect."
+    )
 
 
 class CloneDescription(ModelDescription):

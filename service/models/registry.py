@@ -46,6 +46,8 @@ from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
+_EXAMPLES_BEFORE_UNMET = 1000
+
 
 class OpenModel:
     """A model that this process predicts with: its mirror, the outcomes of log entries, and its encoders.
@@ -63,6 +65,7 @@ class OpenModel:
         self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
         self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
         self._belongings = contextlib.AsyncExitStack()
+        self._has_warned = False
         self._is_followed = True
         self.loaded(mirror.replica)
         mirror.observe(self)
@@ -88,6 +91,22 @@ class OpenModel:
     def committed(self, commit: Commit, revision: str) -> None:
         self.revision = revision
         self.outcomes.record(commit, revision)
+        if not self._has_warned and (unmet := self.unmet_names):
+            self._has_warned = True
+            log.warning(
+                "no example or instance of model %r that came here had a feature of these names in its types,"
+                " transforms or crosses, which have no effect: %s",
+                self.name,
+                ", ".join(unmet[:20]) + ("" if len(unmet) <= 20 else f" and {len(unmet) - 20} more"),
+            )
+
+    @property
+    def unmet_names(self) -> list[str]:
+        """Names of the hash contract that none of the first 1,000 examples and instances, or later ones, that
+        this process encoded has had; empty before.
+        """
+        is_known = self.encoder.encoded >= _EXAMPLES_BEFORE_UNMET
+        return sorted(self.encoder.unmet_names) if is_known else []
 
     @property
     def config(self) -> ModelConfig:

@@ -182,6 +182,12 @@ class Instruments:
             "model",
             mode=WORST_HIGH,
         )
+        self.unmet_names = self._gauge(
+            "ftrl_unmet_names",
+            "Names in a model's types, transforms or crosses that no example has had, once 1,000 came.",
+            "model",
+            mode=WORST_HIGH,
+        )
         self.mirror_loads = self._counter(
             "ftrl_mirror_loads", "How often a mirror loaded the whole state.", "model"
         )

@@ -253,9 +253,12 @@ class Metrics(QualityMetrics):
         if model in self._fates:
             self._fates[model] = pending.counts
 
-    def mirrored(self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int) -> None:
+    def mirrored(
+        self, model: str, *, age_seconds: float, rounds: int, loads: int, mixed_names: int, unmet_names: int
+    ) -> None:
         self.mirror_age_seconds.labels(model).set(age_seconds)
         self.mixed_names.labels(model).set(mixed_names)
+        self.unmet_names.labels(model).set(unmet_names)
         self.mirror_rounds.labels(model).set(rounds)
         new = loads - self._loads.get(model, 0)
         self.mirror_loads.labels(model).inc(new if new >= 0 else loads)
@@ -272,6 +275,7 @@ class Metrics(QualityMetrics):
                     (self.mirror_age_seconds, WORST_HIGH),
                     (self.mirror_rounds, WORST_LOW),
                     (self.mixed_names, WORST_HIGH),
+                    (self.unmet_names, WORST_HIGH),
                 ):
                     gauge.labels(model).set(absent(mode))
             self._forget(model)

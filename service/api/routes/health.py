@@ -108,4 +108,5 @@ def refresh_health(services: Services, settings: ModelSettings, metrics: Metrics
             rounds=mirror.replica.state.t,
             loads=mirror.loads,
             mixed_names=len(model.encoder.mixed_names),
+            unmet_names=len(model.unmet_names),
         )

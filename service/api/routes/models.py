@@ -135,4 +135,5 @@ async def described(model: OpenModel) -> ModelDescription:
         nonzero=nonzero,
         density=min(nonzero / features_seen, 1.0) if features_seen else 0.0,
         mixed_names=sorted(model.encoder.mixed_names),
+        unmet_names=model.unmet_names,
     )

@@ -376,6 +376,15 @@ def test_names_seen_as_text_and_as_number_are_noted() -> None:
     assert mixing.mixed_names == {"a", "b"}
 
 
+def test_declared_names_that_no_example_has_are_noted() -> None:
+    declaring = encoder(types={"id": "category", "I1-I13": "number"}, crosses=(("a", "b"), ("a", "c")))
+    assert declaring.unmet_names == {"id", "I1-I13", "a", "b", "c"}
+    declaring.encode({"a": "x", "id": 7})
+    declaring.encode_instances({"b": None}, [{"other": "y"}, {}])
+    assert declaring.unmet_names == {"I1-I13", "c"}
+    assert declaring.encoded == 3
+
+
 def test_what_an_encoder_remembers_is_bounded() -> None:
     flooded = encoder(numeric="raw")
     for i in range(40):

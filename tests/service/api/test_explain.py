@@ -110,6 +110,19 @@ def test_the_command_prints_what_the_service_tells(api: httpx.Client, tmp_path: 
     assert "nothing.json: no JSON object" in missing.stderr
 
 
+def test_declared_names_that_never_come_are_reported(api: httpx.Client) -> None:
+    hashing = {"types": {"I1-I13": "number", "hour": "category"}, "crosses": [["hour", "site"]]}
+    assert api.put("/models/unmet", json={"hashing": hashing}).status_code == 201
+    few = [{"features": {"hour": 14, "I1": 2}, "label": 0}] * 999
+    assert api.post("/models/unmet/update", json={"examples": few}).status_code == 200
+    assert api.get("/models/unmet").json()["unmet_names"] == []
+    assert api.post("/models/unmet/update", json=few[0]).status_code == 200
+    assert api.get("/models/unmet").json()["unmet_names"] == ["I1-I13", "site"]
+    assert 'ftrl_unmet_names{model="unmet"} 2.0' in api.get("/metrics").text
+    assert api.post("/models/unmet/predict", json={"features": {"site": "a"}}).status_code == 200
+    assert api.get("/models/unmet").json()["unmet_names"] == ["I1-I13"]
+
+
 def test_names_that_come_as_text_and_as_number_are_reported(api: httpx.Client) -> None:
     assert api.put("/models/mixing", json={}).status_code == 201
     for value in ("14", 14, "15"):

@@ -39,7 +39,7 @@ def test_the_text_equals_that_of_the_library() -> None:
     metrics = Metrics()
     metrics.observe_request("/predict", "POST", 200, 0.003)
     metrics.predicted('a "model"\\with\nall', 3)
-    metrics.mirrored("default", age_seconds=0.1, rounds=10**9, loads=1, mixed_names=0)
+    metrics.mirrored("default", age_seconds=0.1, rounds=10**9, loads=1, mixed_names=0, unmet_names=0)
     metrics.refresh()
 
     def families(text: str) -> list[tuple[str, str, str, list[object]]]:
