@@ -67,6 +67,6 @@ SERVICE: tuple[Family, ...] = ("learning", "requests", "evaluation", "slices", "
 
 
 def warm_up(families: Iterable[Family] = ALL) -> None:
-    """After this no call of these families waits for a compiler."""
+    """Compile or load the kernels of these families, so that no later call waits for a compiler."""
     for family in families:
         _WARM_UPS[family]()
