@@ -75,9 +75,19 @@ SHUFFLED = Protocol(spread(0.3, 1.9, 12), 0.0, 5)
 IN_ORDER = Protocol(spread(0.03, 0.20, 9), 20.0, 0)
 
 
-def protocol_of(dataset: str) -> Protocol:
-    """Protocol of advertising data, which is learned in order of time."""
-    return IN_ORDER if dataset == "criteo" else SHUFFLED
+QUICK_GAMMAS = 3
+
+
+def protocol_of(dataset: str, *, quick: bool = False) -> Protocol:
+    """The protocol of a data set; advertising data is learned in order of time.
+
+    quick: 3 of the values of gamma, the smallest and the largest among them, and at most one shuffle.
+    """
+    protocol = IN_ORDER if dataset == "criteo" else SHUFFLED
+    if not quick:
+        return protocol
+    gammas = spread(protocol.gammas[0], protocol.gammas[-1], QUICK_GAMMAS)
+    return Protocol(gammas, protocol.floor, min(protocol.shuffles, 1))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class ReproductionPlan:
     """data: directory with the files of docs/experiments.md; out: directory of the reports and of `cells`.
 
     only: names of data sets; empty: all data sets of the experiment. jobs: as in Runner.
+    quick: fewer values and shuffles, for figures that are only approximate.
     """
 
     data: Path
@@ -30,6 +31,7 @@ class ReproductionPlan:
     only: tuple[str, ...] = ()
     jobs: int | None = None
     progress: bool = True
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class Report:
 def reproduce_table1(plan: ReproductionPlan) -> Report:
     """Writes table1.md and table1.json. Raises CommandFailure and OSError."""
     require_extra("joblib")
-    chosen, missing = _chosen(plan, names())
+    chosen, missing = _chosen(plan, names(), names())
     runner, cells = _runner(plan), []
-    with runner.progress(sum(map(table1.count_passes, chosen)), plan.progress):
+    with runner.progress(sum(table1.count_passes(name, quick=plan.quick) for name in chosen), plan.progress):
         for dataset in _loaded(plan, chosen):
-            cells += table1.run(runner, dataset)
+            cells += table1.run(runner, dataset, quick=plan.quick)
     figures = table1.report_json(cells) | {"missing": missing}
     return _written(plan, "table1", table1.report_markdown(cells) + _note(missing), figures, runner)
 
@@ -55,15 +57,15 @@ def reproduce_table1(plan: ReproductionPlan) -> Report:
 def reproduce_pareto(plan: ReproductionPlan) -> Report:
     """Writes pareto.md, pareto.json and a plot of each data set. Raises CommandFailure and OSError."""
     require_extra("joblib", "matplotlib")
-    chosen, missing = _chosen(plan, pareto.DATASETS)
+    chosen, missing = _chosen(plan, pareto.DATASETS, names())
     runner = _runner(plan)
     curves: dict[str, list[Cell]] = {}
-    with runner.progress(sum(map(pareto.count_passes, chosen)), plan.progress):
+    with runner.progress(sum(pareto.count_passes(name, quick=plan.quick) for name in chosen), plan.progress):
         for dataset in _loaded(plan, chosen):
-            curves[dataset.name] = pareto.run(runner, dataset)
+            curves[dataset.name] = pareto.run(runner, dataset, quick=plan.quick)
     for name, cells in curves.items():
         for suffix, content in plots.plot_pareto(name, cells).items():
-            write_whole(plan.out / f"pareto-{name}.{suffix}", content)
+            write_whole(plan.out / f"pareto-{name}{'-quick' if plan.quick else ''}.{suffix}", content)
     text = "\n".join(pareto.report_markdown(name, cells) for name, cells in curves.items()) + _note(missing)
     figures = {
         "datasets": [pareto.report_json(name, cells) for name, cells in curves.items()],
@@ -75,10 +77,11 @@ def reproduce_pareto(plan: ReproductionPlan) -> Report:
 def reproduce_weights(plan: ReproductionPlan) -> Report:
     """Writes weights.md and weights.json. Raises CommandFailure and OSError."""
     require_extra("joblib")
-    chosen, _ = _chosen(plan, (weights.DATASET,))
+    chosen, _ = _chosen(plan, (weights.DATASET,), (weights.DATASET,))
     runner = _runner(plan)
-    with runner.progress(weights.count_passes(), plan.progress):
-        comparisons = [c for dataset in _loaded(plan, chosen) for c in weights.run(runner, dataset)]
+    with runner.progress(weights.count_passes(quick=plan.quick), plan.progress):
+        (dataset,) = _loaded(plan, chosen)
+        comparisons = weights.run(runner, dataset, quick=plan.quick)
     figures = {"comparisons": [c.to_json() for c in comparisons]}
     return _written(plan, "weights", weights.report_markdown(comparisons) + "\n", figures, runner)
 
@@ -98,12 +101,14 @@ def _runner(plan: ReproductionPlan) -> Runner:
     return Runner(ResultsDirectory(plan.out / "cells"), plan.jobs)
 
 
-def _chosen(plan: ReproductionPlan, suitable: Sequence[str]) -> tuple[list[str], list[str]]:
+def _chosen(
+    plan: ReproductionPlan, default: Sequence[str], suitable: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """The data sets to be run, and those whose files are missing."""
     for name in plan.only:
         if name not in suitable:
             raise CommandFailure(f"no data set {name!r} here; there are {', '.join(suitable)}")
-    wanted = [name for name in suitable if not plan.only or name in plan.only]
+    wanted = [name for name in suitable if name in (plan.only or default)]
     missing = [name for name in wanted if not present(name, plan.data)]
     if missing and (plan.only or len(missing) == len(wanted)):
         raise CommandFailure(
@@ -130,7 +135,11 @@ def _note(missing: Sequence[str]) -> str:
 def _written(
     plan: ReproductionPlan, name: str, markdown: str, figures: dict[str, Any], runner: Runner
 ) -> Report:
-    figures = figures | {"measured": runner.measured()}
+    """Write the report; a quick one, or one of chosen data sets, has a name of its own."""
+    name = "-".join((name, *dict.fromkeys(plan.only), *(("quick",) if plan.quick else ())))
+    figures = figures | {"quick": plan.quick, "measured": runner.measured()}
+    if plan.quick:
+        markdown += "\nA quick run: fewer values and shuffles, so the figures are approximate.\n"
     write_whole(plan.out / f"{name}.md", markdown.encode())
     write_whole(plan.out / f"{name}.json", (json.dumps(figures, indent=2) + "\n").encode())
     return Report(markdown, figures)

@@ -22,15 +22,15 @@ from lab.experiments.running import Runner
 ALGORITHMS = OF_THE_PAPER + LEFT_OUT
 
 
-def count_passes(dataset: str) -> int:
+def count_passes(dataset: str, *, quick: bool = False) -> int:
     """Number of passes that `run` makes."""
-    protocol = protocol_of(dataset)
+    protocol = protocol_of(dataset, quick=quick)
     return len(ALGORITHMS) * (len(protocol.gammas) + max(protocol.shuffles, 1))
 
 
-def run(runner: Runner, dataset: Dataset) -> list[Cell]:
+def run(runner: Runner, dataset: Dataset, *, quick: bool = False) -> list[Cell]:
     """The cells of a data set, one for each algorithm."""
-    protocol = protocol_of(dataset.name)
+    protocol = protocol_of(dataset.name, quick=quick)
     return run_cells(runner, dataset, protocol, choose_gammas(runner, dataset, protocol, ALGORITHMS))
 
 

@@ -49,17 +49,24 @@ class Comparison:
         }
 
 
-def count_passes() -> int:
-    return len(LARGEST_WEIGHTS) * len(UPDATES) * sum(map(len, SIZES.values()))
+def largest_weights(*, quick: bool = False) -> tuple[float, ...]:
+    """The largest weights that are tried; quick: the smallest and the largest of them."""
+    return (LARGEST_WEIGHTS[0], LARGEST_WEIGHTS[-1]) if quick else LARGEST_WEIGHTS
 
 
-def run(runner: Runner, dataset: Dataset) -> list[Comparison]:
+def count_passes(*, quick: bool = False) -> int:
+    """Number of passes that `run` makes."""
+    return len(largest_weights(quick=quick)) * len(UPDATES) * sum(map(len, SIZES.values()))
+
+
+def run(runner: Runner, dataset: Dataset, *, quick: bool = False) -> list[Comparison]:
     """One pass in the file's order for each kind and size of rate, weight and update; ftrl without L1."""
+    weights = largest_weights(quick=quick)
     passes = {
         (kind, largest, update, size): Pass(
             Hyperparameters("ftrl", update, _rate(kind, size), l1=0.0), None, largest
         )
-        for largest in LARGEST_WEIGHTS
+        for largest in weights
         for kind, sizes in SIZES.items()
         for update in UPDATES
         for size in sizes
@@ -71,7 +78,7 @@ def run(runner: Runner, dataset: Dataset) -> list[Comparison]:
             kind, largest, {u: tuple(losses[kind, largest, u, size] for size in sizes) for u in UPDATES}
         )
         for kind, sizes in SIZES.items()
-        for largest in LARGEST_WEIGHTS
+        for largest in weights
     ]
 
 

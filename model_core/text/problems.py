@@ -54,7 +54,7 @@ def explain(code: int, word: str, options: TextOptions) -> str:
     return {
         NO_BAR: "no '|' before the features",
         NO_LABEL: "no label (a word that touches the first '|' is a tag)",
-        BAD_LABEL: f"the label {shown} is neither 1 nor {negative}",
+        BAD_LABEL: f"the label {shown} is neither 1 nor {negative}{_other_labels(word, options.labels)}",
         BAD_WEIGHT: f"the weight {shown} is not a number from 0 to {limits.weight:g}",
         EXTRA_WORD: f"{shown} follows label and weight: initial predictions are not supported",
         CONTROL_CHARACTER: f"the control character {shown}",
@@ -68,6 +68,15 @@ def explain(code: int, word: str, options: TextOptions) -> str:
         BAD_INDEX: f"{shown}: a feature's index must be a whole number of digits",
         NO_VALUE: f"{shown}: a feature is written index:value",
     }[code]
+
+
+def _other_labels(word: str, labels: Labels) -> str:
+    """Return the flag that reads a label which is the negative one of the other kind."""
+    if labels == "minus_plus" and word in ("0", "0.0"):
+        return ": --labels zero_one reads 0 and 1"
+    if labels == "zero_one" and word in ("-1", "-1.0"):
+        return ": --labels minus_plus reads -1 and 1"
+    return ""
 
 
 def _way_out(word: str) -> str:

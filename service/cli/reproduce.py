@@ -22,6 +22,10 @@ Out = Annotated[
 ]
 Only = Annotated[str, typer.Option(help="Names of data sets, comma-separated; all by default.")]
 Jobs = Annotated[int | None, typer.Option(help="Passes at once; by default one for each processor.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Fewer values and shuffles: approximate figures, several times as fast."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
 
 app = typer.Typer()
@@ -33,10 +37,11 @@ def table1(
     out: Out = Path("reproduction"),
     only: Only = "",
     jobs: Jobs = None,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """AUC and density of every algorithm on every data set, beside the paper's figures."""
-    _run("table1", data, out, only, jobs, as_json)
+    _run("table1", data, out, only, jobs, quick, as_json)
 
 
 @app.command()
@@ -45,23 +50,31 @@ def pareto(
     out: Out = Path("reproduction"),
     only: Only = "",
     jobs: Jobs = None,
+    quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Sparsity against accuracy over a range of lambda, as tables and as plots (PNG and SVG)."""
-    _run("pareto", data, out, only, jobs, as_json)
+    _run("pareto", data, out, only, jobs, quick, as_json)
 
 
 @app.command()
-def weights(data: Data, out: Out = Path("reproduction"), jobs: Jobs = None, as_json: AsJson = False) -> None:
+def weights(
+    data: Data,
+    out: Out = Path("reproduction"),
+    jobs: Jobs = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
     """Implicit against first-order updates, with importance weights from 1 to 1,000."""
-    _run("weights", data, out, "", jobs, as_json)
+    _run("weights", data, out, "", jobs, quick, as_json)
 
 
-def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, as_json: bool) -> None:
+def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, quick: bool, as_json: bool) -> None:
     from lab.experiments.reproduction import EXPERIMENTS, ReproductionPlan
 
     chosen = tuple(filter(None, only.split(",")))
     if jobs is not None and jobs < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--jobs")
-    report = EXPERIMENTS[name](ReproductionPlan(data, out, chosen, -1 if jobs is None else jobs))
+    plan = ReproductionPlan(data, out, chosen, -1 if jobs is None else jobs, quick=quick)
+    report = EXPERIMENTS[name](plan)
     sys.stdout.write(json.dumps(report.figures) + "\n" if as_json else report.markdown)

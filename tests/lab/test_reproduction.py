@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,6 +19,7 @@ from lab.experiments.reproduction import (
     reproduce_table1,
     reproduce_weights,
 )
+from lab.experiments.table1 import count_passes
 from service.errors import CommandFailure
 from tests.support.commands import FTRL, environment, run
 from tests.support.small_data import examples, write_all, write_sentiment
@@ -31,6 +33,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def quiet(data: Path, out: Path, *only: str, jobs: int = 1) -> ReproductionPlan:
     return ReproductionPlan(data, out, only, jobs, progress=False)
+
+
+def quick(data: Path, out: Path, *only: str) -> ReproductionPlan:
+    return replace(quiet(data, out, *only), quick=True)
 
 
 def unmeasured(report: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +61,9 @@ def test_jobs_change_nothing(data: Path, tmp_path: Path) -> None:
     one = reproduce_table1(quiet(data, tmp_path / "one", "books", "criteo"))
     two = reproduce_table1(quiet(data, tmp_path / "two", "books", "criteo", jobs=3))
     assert unmeasured(one.figures) == unmeasured(two.figures)
-    assert (tmp_path / "one" / "table1.md").read_text() == (tmp_path / "two" / "table1.md").read_text()
+    assert (tmp_path / "one" / "table1-books-criteo.md").read_text() == (
+        tmp_path / "two" / "table1-books-criteo.md"
+    ).read_text()
 
 
 @pytest.mark.slow
@@ -118,7 +126,7 @@ def test_the_table_puts_our_figures_beside_the_papers(data: Path, tmp_path: Path
     assert "* |" in rows[0], "made-up reviews do not agree with the paper, and it shows"
     assert "0 of 6 cells" in report.markdown
     assert len({len(row) for row in [heading, *rows]}) == 1
-    written = json.loads((tmp_path / "table1.json").read_text())
+    written = json.loads((tmp_path / "table1-news20-books.json").read_text())
     cell = written["cells"][0]
     assert cell["difference"]["auc"] == pytest.approx(cell["auc"] - cell["paper"]["auc"])
     assert [c["paper"] for c in written["cells"]].count(None) == 2 * 5
@@ -189,3 +197,28 @@ def test_without_the_extra_it_says_what_to_install(data: Path, tmp_path: Path) -
     assert result.stderr.strip() == (
         "ftrl: this needs joblib, which is not installed: pip install 'ftrl-service[experiments]'"
     )
+
+
+def test_a_report_of_one_data_set_leaves_the_whole_one(data: Path, tmp_path: Path) -> None:
+    reproduce_weights(quick(data, tmp_path))
+    (tmp_path / "table1.md").write_text("whole")
+    report = reproduce_table1(quick(data, tmp_path, "books"))
+    assert (tmp_path / "table1.md").read_text() == "whole"
+    assert (tmp_path / "table1-books-quick.md").read_text() == report.markdown
+    assert json.loads((tmp_path / "table1-books-quick.json").read_text())["quick"] is True
+    assert "figures are approximate" in report.markdown
+    assert len(json.loads((tmp_path / "weights-quick.json").read_text())["comparisons"]) == 4
+
+
+def test_the_trade_off_runs_on_any_data_set_that_is_named(data: Path, tmp_path: Path) -> None:
+    report = reproduce_pareto(quick(data, tmp_path, "books"))
+    assert [one["dataset"] for one in report.figures["datasets"]] == ["books"]
+    values = dict.fromkeys(point["lambda_T"] for point in report.figures["datasets"][0]["points"])
+    assert list(values) == [0.0, 0.01, 0.05, 0.2, 1.0]
+    assert (tmp_path / "pareto-books-quick.svg").exists()
+    assert (tmp_path / "pareto-books-quick.md").exists()
+
+
+def test_a_quick_run_makes_fewer_passes(data: Path, tmp_path: Path) -> None:
+    report = reproduce_table1(quick(data, tmp_path, "books"))
+    assert report.figures["measured"]["passes_run"] == count_passes("books", quick=True) == 8 * (3 + 1)

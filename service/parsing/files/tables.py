@@ -42,7 +42,19 @@ def parse_columns(text: str) -> tuple[str, ...]:
             names.append(name)
     for name in names:
         check_name(name, ("columns", name))
+    if (repeated := _repeated(names)) is not None:
+        raise InvalidInput(("columns", repeated), "is there twice: each column needs a name of its own")
     return tuple(names)
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    """The first name that was there before."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def table_rows(
@@ -158,9 +170,11 @@ def _category(text: str) -> str:
 
 def _check_columns(source: str, names: Sequence[str], no_features: set[str]) -> None:
     named = [name for name in names if name]
-    if len(set(named)) < len(named):
-        repeated = next(name for i, name in enumerate(named) if name in named[:i])
-        raise UnreadableFile(f"{source}: two columns are called {repeated!r}")
+    if (repeated := _repeated(named)) is not None:
+        raise UnreadableFile(
+            f"{source}: two columns are called {repeated!r}: rename one, or give the names with --columns if"
+            " the first line is no header"
+        )
     for name in sorted(no_features):
         if name not in names:
             raise UnreadableFile(f"{source}: no column {name!r} among {', '.join(named)}")

@@ -310,7 +310,7 @@ def test_libsvm_lines_may_be_blank_commented_or_without_features() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("0 1:2", "neither 1 nor -1"),
+        ("0 1:2", "neither 1 nor -1: --labels zero_one reads 0 and 1"),
         ("x 1:2", "neither 1 nor -1"),
         ("1:2", "neither"),
         ("1 a:2", "index"),

@@ -200,6 +200,18 @@ def test_useless_columns_are_an_error_of_the_file(data: bytes, says: str) -> Non
     assert says in str(caught.value)
 
 
+def test_a_label_of_the_other_kind_names_the_flag_that_reads_it() -> None:
+    (error,) = rows_of(b"0 1:2\n", "libsvm")
+    assert error.reason == "the label '0' is neither 1 nor -1: --labels zero_one reads 0 and 1"
+    (error,) = rows_of(b"label,a\n-1,x\n", "csv")
+    assert error.reason == "the label '-1' is neither 1 nor 0: --labels minus_plus reads -1 and 1"
+
+
+def test_a_name_that_is_given_to_two_columns_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="is there twice: each column needs a name of its own"):
+        parse_columns("label,I1-I3,I2")
+
+
 def test_ranges_of_columns_are_spelt_out() -> None:
     assert CRITEO[:3] == ("label", "I1", "I2")
     assert (len(CRITEO), CRITEO[-1]) == (40, "C26")
