@@ -37,6 +37,6 @@ READ_APART = frozenset({"log"})
 """Fields that the kernel does not know: they are cut off the body before."""
 
 MAX_ID_LENGTH = 256
-"""The longest `id` and `event_id`, in characters. The kernel counts bytes and leaves more to the other reader."""
+"""The longest `id` and `event_id`, in characters. The kernel counts bytes and leaves more to pydantic."""
 LAST_SECOND = 253402300799
 """The last second that RFC 3339 can write, 9999-12-31T23:59:59Z, since 1970."""
