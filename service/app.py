@@ -35,7 +35,7 @@ from service.api.routes.update import Update, update_routes
 from service.api.security.guard import Guard
 from service.api.security.tokens import TokenFile
 from service.api.server.front_door import BodyReader, FrontDoor, RawRoute
-from service.api.services import Lifecycle, Phase, Services
+from service.api.services import DefaultModel, Lifecycle, Phase, Services
 from service.errors import ServiceError
 from service.example_log.appender import Updates
 from service.feedback.service import Feedback
@@ -168,7 +168,8 @@ def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -
         unknown=UnknownIds(topology),
     )
     learners = Learners(topology, models, settings, health, metrics) if run_learner else None
-    return services, Lifecycle(services, metrics, partial(default_config, settings), embedded, learners)
+    default_model = DefaultModel(partial(default_config, settings), settings.allow_new_default)
+    return services, Lifecycle(services, metrics, default_model, embedded, learners)
 
 
 def lifespan_of(lifecycle: Lifecycle) -> Lifespan:

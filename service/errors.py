@@ -227,6 +227,7 @@ class UpdateUnavailable(Unavailable):
         )
         self.outcome = outcome
         self.event_ids = list(event_ids)
+        self.why = why
 
 
 class UnknownPrediction(NotFound):

@@ -17,14 +17,17 @@ from service.errors import (
     ModelConflict,
     ServerFull,
     StateUnavailable,
+    StoreUnavailable,
     UnknownModel,
 )
 from service.example_log.appender import Updates
 from service.feedback.service import Feedback
 from service.feedback.unknown_ids import UnknownIds
 from service.learning.learners import Learners
+from service.models.alias_store import check_free
 from service.models.aliases import Aliases
 from service.models.config.model import DEFAULT_MODEL, ModelConfig
+from service.models.lost_models import read_loss, way_back
 from service.models.registry import Models
 from service.runtime.kernels import warm_up_unless
 from service.runtime.tasks import RETRY_SECONDS, background, for_ever
@@ -33,6 +36,7 @@ from service.storage.channel import Channel
 from service.storage.embedded import EmbeddedServer
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth, UnfitServer
+from service.storage.records import deleted_key
 from service.storage.topology import Topology
 from service.telemetry.metrics import GAUGE_REFRESH_SECONDS, Metrics
 
@@ -42,11 +46,13 @@ log = logging.getLogger(__name__)
 class Phase:
     """Where a process stands between its start and its stop.
 
-    `prepared`: Redis was found fit, and the model `default` exists or cannot be created.
+    `prepared`: Redis was found fit, and the model `default` exists or must not be created. `obstacle`: why it
+    is not prepared.
     """
 
     def __init__(self) -> None:
         self.prepared = False
+        self.obstacle = "Redis has not answered since the start."
         self.stopping = False
 
     def stop_soon(self) -> None:
@@ -80,6 +86,49 @@ class Services:
                 stack.push_async_callback(service.close)
 
 
+@dataclass(frozen=True)
+class DefaultModel:
+    """The model `default`, which a process creates at its start if there is none: `config` makes its
+    configuration. `despite_loss`: also if Redis seems to have lost it.
+    """
+
+    config: Callable[[], ModelConfig]
+    despite_loss: bool = False
+
+    async def ensure(self, services: Services) -> None:
+        """Raises CommandFailure, StateUnavailable, StoreUnavailable, ServerFull."""
+        models = services.models
+        try:
+            await models.get(DEFAULT_MODEL)
+        except UnknownModel:
+            # Another process created it first, or it is an alias.
+            with contextlib.suppress(ModelConflict, AliasConflict):
+                if self.despite_loss or not await _was_lost(services):
+                    await models.create(DEFAULT_MODEL, self.config())
+        except ContractMismatch as refusal:
+            log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
+
+
+async def _was_lost(services: Services) -> bool:
+    """Tells if the server had a model `default` that no client has deleted, and reports that."""
+    models = services.models
+    async with models.channel() as channel:
+        await check_free(channel, DEFAULT_MODEL)
+        text = await read_loss(channel, DEFAULT_MODEL)
+        if not text and (models.exist or await channel.call("EXISTS", deleted_key(DEFAULT_MODEL))):
+            return False
+        if not text:
+            entries = await asyncio.to_thread(services.snapshots.of(DEFAULT_MODEL).entries)
+            if not entries:
+                return False
+            text = (
+                f"Redis has no model, although the snapshot store has snapshot {entries[-1].id} of the model"
+                f" {DEFAULT_MODEL!r}: it seems to have lost its data. {way_back(DEFAULT_MODEL)}"
+            )
+        await models.lost.report(channel, DEFAULT_MODEL, text)
+    return True
+
+
 class Lifecycle:
     """Starts the embedded server if there is one, prepares Redis, and runs what works in the background.
 
@@ -91,7 +140,7 @@ class Lifecycle:
         self,
         services: Services,
         metrics: Metrics,
-        default_model: Callable[[], ModelConfig],
+        default_model: DefaultModel,
         embedded: EmbeddedServer | None,
         learners: Learners | None,
     ) -> None:
@@ -121,9 +170,11 @@ class Lifecycle:
             try:
                 await self._prepare()
             except (UnfitServer, CommandFailure) as refusal:
+                services.phase.obstacle = str(refusal)
                 log.error("%s", refusal)  # noqa: TRY400  the message says it all
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(services.health.watch), name="health of Redis")
+            group.create_task(for_ever(services.models.watch), name="models")
             group.create_task(for_ever(services.aliases.watch), name="aliases")
             group.create_task(for_ever(services.unknown.watch), name="unknown ids")
             if self._metrics.shared is not None:  # a scrape of one process reports what all have last set
@@ -138,21 +189,19 @@ class Lifecycle:
 
     async def _prepare(self) -> None:
         """Raises UnfitServer, CommandFailure."""
+        models, phase = self._services.models, self._services.phase
         try:
             await self._services.health.check()
-            await self._services.models.repair_index()
-            await self._ensure_default_model()
+            await models.repair_index()
+            await models.refresh()
+            await self._default_model.ensure(self._services)
+            await models.refresh()
+        except StoreUnavailable as failure:
+            phase.obstacle = f"Whether Redis has lost its models is not known: {failure.detail}"
+            log.warning("%s", phase.obstacle)
+            return
         except (*CONNECTION_FAILURES, ResponseError, ServerFull, StateUnavailable) as failure:
+            phase.obstacle = f"Redis has not been ready since the start: {failure}"
             log.warning("Redis is not ready (%s); the service begins as soon as it is", failure)
             return
-        self._services.phase.prepared = True
-
-    async def _ensure_default_model(self) -> None:
-        try:
-            await self._services.models.get(DEFAULT_MODEL)
-        except UnknownModel:
-            # Another process created it first, or it is an alias.
-            with contextlib.suppress(ModelConflict, AliasConflict):
-                await self._services.models.create(DEFAULT_MODEL, self._default_model())
-        except ContractMismatch as refusal:
-            log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
+        phase.prepared = True

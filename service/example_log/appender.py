@@ -198,7 +198,8 @@ class Appender:
             try:
                 places = await self._log.append(micro_batch, records, deadline)
             except UpdateUnavailable as failure:
-                _refuse(requests, micro_batch, failure.outcome, deadline + CLOSE_DEADLINES_SECONDS)
+                latest = deadline + CLOSE_DEADLINES_SECONDS
+                _refuse(requests, micro_batch, failure.outcome, latest, failure.why)
                 if failure.outcome == "not_appended":
                     return [asked for asked in pending if asked.waits]
             else:
@@ -269,6 +270,9 @@ class Updates:
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or re-created; nothing was appended."
             ) from None
+        except (UpdateUnavailable, StateUnavailable):
+            self._health.doubt_writes(model.name)
+            raise
         if model.slices is not None:
             model.slices.mark_logged(examples.slice_names)
         return placed._replace(source=source)

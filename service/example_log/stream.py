@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
-from service.errors import LogFull, UpdateUnavailable
+from service.errors import AppendOutcome, LogFull, UpdateUnavailable
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
 from service.settings.groups import LogSettings
@@ -241,9 +241,8 @@ class ExampleLog:
                 lambda: self._attempt(batch, records, deadline), deadline
             )
         except Unanswered:
-            raise UpdateUnavailable(
-                "unknown" if batch.attempts.may_have_happened else "not_appended", batch.event_ids
-            ) from None
+            outcome: AppendOutcome = "unknown" if batch.attempts.may_have_happened else "not_appended"
+            raise UpdateUnavailable(outcome, batch.event_ids, batch.attempts.why) from None
         return self._remembered(self._places(reply, len(records)), batch.digests)
 
     async def _attempt(self, batch: MicroBatch, records: list[bytes], deadline: float) -> AppendReply:

@@ -147,7 +147,9 @@ class Feedback:
             raise ModelDeleted(model.name) from None
         except _Unanswered as failure:
             may_have_happened = bool(answers) or failure.may_have_happened
-            raise LabelsUnavailable("unknown" if may_have_happened else "not_appended", ids) from None
+            outcome = "unknown" if may_have_happened else "not_appended"
+            self._health.doubt_writes(model.name)
+            raise LabelsUnavailable(outcome, ids, failure.why) from None
         return answers
 
     def of(self, model: OpenModel) -> ModelFeedback:
@@ -171,9 +173,10 @@ class Feedback:
 
 
 class _Unanswered(Exception):
-    def __init__(self, may_have_happened: bool) -> None:
-        super().__init__()
-        self.may_have_happened = may_have_happened
+    def __init__(self, attempts: Attempts) -> None:
+        super().__init__(attempts.why)
+        self.may_have_happened = attempts.may_have_happened
+        self.why = attempts.why
 
 
 async def _together(
@@ -192,7 +195,7 @@ async def _together(
         except Unanswered:
             for asked in together:
                 if asked.request.deadline <= deadline + CLOSE_DEADLINES_SECONDS:
-                    asked.refuse(_Unanswered(attempts.may_have_happened))
+                    asked.refuse(_Unanswered(attempts))
             together = [asked for asked in together if asked.waits]
         else:
             for asked in together:

@@ -18,11 +18,12 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
-from service.errors import ContractMismatch, ModelConflict, ModelDeleted, StateUnavailable
+from service.errors import ContractMismatch, ModelConflict, ModelDeleted, ServerFull, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
 from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
+from service.models.lost_models import LostModels
 from service.models.mirror import Mirror, Outcomes
 from service.models.replica import ModelGone, Replica, Shortcut, gone_is_unknown, read_meta
 from service.runtime.tasks import cancel_all
@@ -47,6 +48,7 @@ from service.storage.topology import Topology
 log = logging.getLogger(__name__)
 
 _EXAMPLES_BEFORE_UNMET = 1000
+MODELS_POLL_SECONDS = 1.0
 
 
 class OpenModel:
@@ -131,6 +133,9 @@ class Models:
         self._topology = topology
         self._shortcut = shortcut
         self._settings = settings
+        self.exist = False
+        """If there was a model in Redis at the last refresh; refreshed while none is open."""
+        self.lost = LostModels()
         self._open: dict[str, asyncio.Task[OpenModel]] = {}
         self._followers: set[asyncio.Task[None]] = set()
 
@@ -166,13 +171,16 @@ class Models:
         """
         async with self.channel() as channel:
             created = await ensure_model(channel, name, config)
+            await self.lost.end(channel, name)
         if created:  # one that is still open was deleted
             self._forget(name, self._open.get(name))
         return await self.get(name), created
 
     async def delete(self, name: str) -> None:
-        """Raises UnknownModel."""
+        """Also of a model that Redis has lost: that is then no longer reported. Raises UnknownModel."""
         async with self.channel() as channel:
+            if await self.lost.end(channel, name):
+                return
             # From the index first: if another process re-creates the model meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
             keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
@@ -201,6 +209,25 @@ class Models:
             if missing:  # a full server refuses SADD even if it changes nothing
                 await channel.call("SADD", MODELS, *missing)
 
+    async def watch(self) -> None:
+        """Refreshes permanently."""
+        while True:
+            await asyncio.sleep(MODELS_POLL_SECONDS)
+            if self.lost.reports or not self.opened():
+                try:
+                    await self.refresh()
+                except (StateUnavailable, ServerFull) as away:
+                    log.debug("the models stay as last read: %s", away.detail)
+
+    async def refresh(self) -> None:
+        """Reads whether there is a model, and what was lost. Raises StateUnavailable, ServerFull."""
+        async with self.channel() as channel:
+            exist = False
+            for name in await channel.call("SMEMBERS", MODELS):
+                exist = exist or bool(await channel.call("EXISTS", meta_key(name.decode())))
+            self.exist = exist
+            await self.lost.refresh(channel)
+
     async def close(self) -> None:
         await cancel_all([*self._open.values(), *self._followers])
 
@@ -220,15 +247,27 @@ class Models:
         return model
 
     async def _follow(self, model: OpenModel, opening: asyncio.Task[Any] | None) -> None:
+        is_gone = False
         try:
             await model.mirror.follow()
         except ModelGone:
-            log.info("model %s was deleted", model.name)
+            is_gone = True
         except ContractMismatch as refusal:
             log.error("%s", refusal.detail)  # noqa: TRY400  a trace adds nothing
         finally:
             self._forget(model.name, opening)
             await model.close()
+        if is_gone:
+            await self._report_gone(model)
+
+    async def _report_gone(self, model: OpenModel) -> None:
+        try:
+            async with self.channel() as channel:
+                if not await self.lost.report_gone(channel, model.mirror.replica):
+                    log.info("model %s was deleted", model.name)
+            await self.refresh()
+        except (StateUnavailable, ServerFull) as away:
+            log.error("model %s is no longer in Redis: %s", model.name, away.detail)  # noqa: TRY400
 
     def _forget(self, name: str, opening: asyncio.Task[Any] | None) -> None:
         if opening is not None and self._open.get(name) is opening:

@@ -317,6 +317,10 @@ class ModelSettings(SettingsGroup):
         None,
         description="JSON file with the configuration of the model `default`, used when it is first created.",
     )
+    allow_new_default: bool = Field(
+        False,
+        description="Create the model `default`, untrained, even if Redis seems to have lost it.",
+    )
 
 
 class LimitSettings(SettingsGroup):

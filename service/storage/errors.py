@@ -22,7 +22,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.errors import LogFull, ServerFull, StateUnavailable
+from service.errors import NO_ANSWER, LogFull, ServerFull, StateUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,15 @@ def was_cut(failure: Exception) -> bool:
 
 
 _TRANSIENT = ("BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF")
-_TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
+_CODES: dict[type[ResponseError], str] = {
+    ReadOnlyError: "READONLY",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    TryAgainError: "TRYAGAIN",
+    OutOfMemoryError: "OOM",
+}
 """redis-py removes the code from the text of the errors that it knows."""
+_TRANSIENT_KINDS = (ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError)
 _MIGRATING = "access a non local key"
 """A script met a key of a slot that is being moved to another node. It had not written anything."""
 
@@ -51,7 +58,19 @@ FULL = "Redis is at its memory limit; raise the server's maxmemory, then try aga
 def is_transient(refusal: ResponseError) -> bool:
     """True if the same call may succeed later, or at another server, as in a failover."""
     text = str(refusal)
-    return isinstance(refusal, _TRANSIENT_KINDS) or text.startswith(_TRANSIENT) or _MIGRATING in text
+    return (
+        isinstance(refusal, _TRANSIENT_KINDS)
+        or text.startswith(_TRANSIENT)
+        or any(f" -{code} " in text for code in _TRANSIENT)  # as scripts of Redis 6 report it
+        or _MIGRATING in text
+    )
+
+
+def words_of(refusal: ResponseError) -> str:
+    """The error as the server sent it, with its code."""
+    code = _CODES.get(type(refusal), "")
+    text = str(refusal).strip()
+    return f"{code} {text}" if code and not text.startswith(code) else text
 
 
 def is_out_of_memory(refusal: ResponseError) -> bool:
@@ -77,10 +96,11 @@ def raise_unless_transient(refusal: ResponseError) -> None:
     Nothing was appended, whichever it is.
     """
     if is_out_of_memory(refusal):
-        raise LogFull("The Redis server is at its memory limit.") from refusal
+        raise LogFull(f"The Redis server is at its memory limit ({words_of(refusal)})") from refusal
     if not is_transient(refusal):
-        log.error("Redis refuses to append: %s", refusal)
-        raise StateUnavailable(f"Redis refuses to append, nothing was appended: {refusal}") from refusal
+        words = words_of(refusal)
+        log.error("Redis refuses to append: %s", words)
+        raise StateUnavailable(f"Redis refuses to append, nothing was appended: {words}") from refusal
 
 
 class Backoff:
@@ -154,10 +174,13 @@ class Expired(Exception):
 
 
 class Attempts:
-    """`may_have_happened`: whether an attempt may have reached the server and may yet succeed, or has."""
+    """`may_have_happened`: whether an attempt may have reached the server and may yet succeed, or has.
+    `why`: why the last attempt failed.
+    """
 
     def __init__(self) -> None:
         self.may_have_happened = False
+        self.why = NO_ANSWER
 
     async def until_answered(self, call: Callable[[], Awaitable[Reply]], deadline: float) -> Reply:
         """Repeats a call that may run twice, until time.monotonic() is `deadline`.
@@ -171,12 +194,16 @@ class Attempts:
                 return await call()
             except Expired:
                 self.may_have_happened = False
-            except (NotSent, BusyLoadingError):
-                pass
+            except BusyLoadingError:
+                self.why = "Redis is loading its data."
+            except NotSent:
+                self.why = NO_ANSWER
             except ResponseError as refusal:
                 raise_unless_transient(refusal)
+                self.why = f"Redis refuses writes: {words_of(refusal).rstrip('.')}."
             except CONNECTION_FAILURES:
                 self.may_have_happened = True
+                self.why = NO_ANSWER
             if backoff.outlasts(deadline):
                 raise Unanswered
             await backoff.pause()

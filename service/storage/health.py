@@ -1,4 +1,4 @@
-"""Monitors the Redis server: if it answers, if it could lose a model, and how full it is."""
+"""Monitors the Redis server: if it answers and accepts writes, how full it is, if it could lose a model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from redis.exceptions import BusyLoadingError, ResponseError
 
 from service.settings.groups import RedisSettings
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES, was_cut
+from service.storage.errors import CONNECTION_FAILURES, was_cut, words_of
 from service.storage.fitness import refusals
+from service.storage.records import probe_key
+from service.storage.scripts.log import try_write
 from service.storage.topology import Node, Topology
 from service.storage.torn_tail import Rewrites, name_of, runs_half_transactions
 
@@ -23,6 +25,8 @@ POLL_SECONDS = 1.0
 FIRST_PROBE_SECONDS, PROBE_SECONDS = 0.025, 0.2
 """While the server is away: the first interval, which doubles up to the second."""
 OLDEST_REDIS = (6, 2)
+PROBED = "-"
+"""Instead of a model's name, in the key (PROBE) at which a write is always tried."""
 WRITES_TO_DISK = ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
 
 
@@ -36,11 +40,12 @@ class UnfitServer(Exception):
 class ServerHealth:
     """What the server last reported: polled once a second, and about seven times while it is away.
 
-    `up`: if it answers.
+    `up`: if it answers. `refusal`: the error with which it refuses writes; empty if it accepts them.
     """
 
     def __init__(self, topology: Topology, settings: RedisSettings) -> None:
         self.up = False
+        self.refusal = ""
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
         self.persists: bool | None = None  # None: not known
@@ -56,6 +61,8 @@ class ServerHealth:
         self._settings = settings
         self._topology = topology
         self._channels: dict[Node | None, Channel] = {}
+        self._writes = Channel(topology)
+        self._probed = {PROBED}  # and models whose appends failed: in a cluster they may be on another node
         self._rewrites = Rewrites()
         self._shows_settings = True
         self._doubted = asyncio.Event()
@@ -129,6 +136,10 @@ class ServerHealth:
         self.up = False
         self._doubted.set()
 
+    def doubt_writes(self, model: str) -> None:
+        """Reports that an append to this model failed: writes are tried there too until one succeeds."""
+        self._probed.add(model)
+
     async def watch(self) -> None:
         """Polls forever."""
         probe = FIRST_PROBE_SECONDS
@@ -186,10 +197,30 @@ class ServerHealth:
         self.shedding = self.used_share > self.share_limit
         self.persists = False if False in persisting else None if None in persisting else True
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
+        self._note_refusal(await self._try_writes())
         self.half_transactions = next((name_of(info) for info in infos if runs_half_transactions(info)), "")
         self.up = True
         for info, channel in zip(infos, channels, strict=True):
             await self._rewrites.request(info, channel)
+
+    async def _try_writes(self) -> str:
+        """Tries writes that change nothing; returns the error of the first that is refused."""
+        channel = self._channels.get(None, self._writes)  # a channel to one node of a cluster stays there
+        for name in sorted(self._probed):
+            try:
+                await try_write(channel, probe_key(name))
+            except ResponseError as refusal:
+                return words_of(refusal)
+            if name != PROBED:
+                self._probed.discard(name)
+        return ""
+
+    def _note_refusal(self, refusal: str) -> None:
+        if refusal and not self.refusal:
+            log.error("Redis refuses writes, and so updates fail: %s", refusal)
+        elif self.refusal and not refusal:
+            log.info("Redis accepts writes again")
+        self.refusal = refusal
 
     async def _master_channels(self) -> list[Channel]:
         nodes = await self._topology.masters()
@@ -213,7 +244,7 @@ class ServerHealth:
         return bool(settings[1])
 
     async def close(self) -> None:
-        for channel in self._channels.values():
+        for channel in (self._writes, *self._channels.values()):
             await channel.close()
 
 

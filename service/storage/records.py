@@ -1,8 +1,8 @@
 """Every name of a model or key and every byte layout of what is stored in Redis, in one place.
 
 Each key of model M carries the hash tag ``{M}``: one model is one cluster slot, so its commits are atomic.
-All but ``meta``, ``learner`` and ``alias`` carry the model's incarnation too, so that nothing of a deleted
-model is ever taken for its successor's.
+All but ``meta``, ``learner``, ``lost``, ``deleted`` and ``alias`` carry the model's incarnation too, so that
+nothing of a deleted model is ever taken for its successor's.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ META_PATTERN = "ftrl:{*}:meta"
 PROBE = "ftrl:{-}:probe"
 """A key that never exists; `-` is no name of a model."""
 
+DELETION_REMEMBERED_SECONDS = 30 * 24 * 3600
+
 WAITING_SHARDS = 8
 
 _WAITING = "waiting-2:"
@@ -65,6 +67,21 @@ def lease_key(model: str) -> str:
 def alias_key(name: str) -> str:
     """Marks the name as that of an alias, and so of no model."""
     return f"ftrl:{{{name}}}:alias"
+
+
+def probe_key(name: str) -> str:
+    """A key that never exists, at which a write that changes nothing is tried."""
+    return f"ftrl:{{{name}}}:probe"
+
+
+def lost_key(model: str) -> str:
+    """Says, as a sentence, that the server has lost the model, until it is created or deleted."""
+    return f"ftrl:{{{model}}}:lost"
+
+
+def deleted_key(model: str) -> str:
+    """The last incarnation that a client deleted, for DELETION_REMEMBERED_SECONDS."""
+    return f"ftrl:{{{model}}}:deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,14 +55,20 @@ def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings,
 
 
 def readiness(services: Services, settings: ModelSettings) -> Readiness:
-    """The oldest mirror counts. Without a loaded one there is nothing to be stale."""
-    health = services.health
-    age = max((model.mirror.age_seconds for model in services.models.opened()), default=None)
+    """The oldest mirror counts. Without a loaded one, a model that Redis can be asked for counts as fresh."""
+    health, models = services.health, services.models
+    age = max((model.mirror.age_seconds for model in models.opened()), default=None)
+    has_model = models.exist if age is None else True
     reasons = []
     if not services.phase.prepared:
-        reasons.append(health.unfit or "Redis has not answered since the start.")
+        reasons.append(health.unfit or services.phase.obstacle)
+    elif not has_model and not models.lost.reports:
+        reasons.append("There is no model: create one with PUT /models/{name}, or restore a snapshot.")
+    reasons.extend(models.lost.reports.values())
     if not health.up:
         reasons.append("Redis does not answer.")
+    elif health.refusal:
+        reasons.append(f"Redis refuses writes: {health.refusal}")
     if health.shedding:
         reasons.append("Redis is nearly full; examples are refused.")
     if health.connection_limit:
@@ -73,11 +79,13 @@ def readiness(services: Services, settings: ModelSettings) -> Readiness:
         reasons.append("Redis persists nothing; a restart of it loses every model.")
     if services.phase.stopping:
         reasons.append("This process is stopping.")
-    updates = health.up and not health.shedding and not health.connection_limit
-    serving = services.phase.prepared and not services.phase.stopping
-    fresh = health.up if age is None else age <= settings.stale_after_seconds
+    updates = health.up and not health.refusal and not health.shedding and not health.connection_limit
+    serving = services.phase.prepared and not services.phase.stopping and has_model
+    fresh = age is None or age <= settings.stale_after_seconds
     return Readiness(
-        predict=("fresh" if fresh else "stale") if serving else "unavailable",
+        predict=("fresh" if fresh else "stale")
+        if serving and (age is not None or health.up)
+        else "unavailable",
         mirror_age_seconds=age,
         update="available" if serving and updates else "unavailable",
         reasons=reasons,

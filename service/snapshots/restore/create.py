@@ -23,7 +23,7 @@ from service.snapshots.store.formats import check_family
 from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.records import MODELS, ModelKeys, meta_key
+from service.storage.records import MODELS, ModelKeys, lost_key, meta_key
 from service.storage.scripts.models import Creation, create_filled_model
 
 
@@ -58,6 +58,7 @@ async def create_filled(
     if created is Creation.CREATED:
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # the index is repaired periodically
             await channel.call("SADD", MODELS, name)
+            await channel.call("DEL", lost_key(name))
         return True
     await server.discard(filled)
     if created is Creation.EXISTS:

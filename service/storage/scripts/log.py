@@ -12,6 +12,7 @@ from service.storage.records import LogEntry, LogId, ModelKeys
 _APPEND = Script("append", after=("clock", "log_writer", "slice_names"))
 _LAG = Script("log_lag", after=("clock",))
 _FIND = Script("find_examples", after=("log_ids",))
+_TRY_WRITE = Script("try_write")
 _REPEATED = Script("repeated_entries")
 _DROP = Script("drop_entry")
 _NOTE_SLICES = Script("note_slices", after=("slice_names",))
@@ -100,6 +101,11 @@ async def append_examples(
     outcome = Append(status)
     receipt = rest[0] if outcome is Append.APPENDED else b""
     return AppendReply(outcome, receipt, int(rest[0]) if outcome is Append.FULL else 0)
+
+
+async def try_write(channel: Channel, key: str) -> None:
+    """Raises the error with which the server refuses appends now. `key`: of nothing; it stays so."""
+    await _TRY_WRITE(channel, (key,))
 
 
 async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:

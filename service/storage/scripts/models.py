@@ -7,7 +7,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import LogId, ModelKeys, alias_key, mapping_of, meta_key
+from service.storage.records import (
+    DELETION_REMEMBERED_SECONDS,
+    LogId,
+    ModelKeys,
+    alias_key,
+    deleted_key,
+    mapping_of,
+    meta_key,
+)
 
 _HEAD = Script("head")
 _SINCE = Script("since")
@@ -80,6 +88,7 @@ async def delete_model(channel: Channel, keys: ModelKeys) -> bool:
                 *(keys.feedback, *keys.impressions),
             ),
             *(keys.incarnation, keys.state_prefix, keys.due_prefix, keys.events_prefix),
+            *(deleted_key(keys.model), DELETION_REMEMBERED_SECONDS),
         )
     )
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import httpx
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.problem_replies import invalid, problem
@@ -176,3 +180,175 @@ def use(api: httpx.Client, model: str) -> None:
 
 def series_of(api: httpx.Client, model: str) -> list[tuple[str, ...]]:
     return [sample for sample in samples(api) if f"model={model}" in sample]
+
+
+class Refusing(NamedTuple):
+    """Makes a server refuse writes with an error of that code, and accept them again."""
+
+    code: str
+    begin: Callable[[redis.Redis, ServerProcess], object]
+    end: Callable[[redis.Redis, ServerProcess], object]
+
+
+def fail_to_save(client: redis.Redis, server: ServerProcess) -> None:
+    (server.directory / "dump.rdb").mkdir()
+    client.config_set("save", "3600 1000000")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+
+def save(client: redis.Redis, server: ServerProcess) -> None:
+    (server.directory / "dump.rdb").rmdir()
+    client.bgsave()
+
+
+REFUSING = [
+    Refusing("MISCONF", fail_to_save, save),
+    Refusing(
+        "NOREPLICAS",
+        lambda client, _: client.config_set("min-replicas-to-write", 1),
+        lambda client, _: client.config_set("min-replicas-to-write", 0),
+    ),
+    Refusing(
+        "READONLY",
+        lambda client, _: client.replicaof("127.0.0.1", "1"),
+        lambda client, _: client.replicaof("NO", "ONE"),
+    ),
+    Refusing(
+        "OOM",
+        lambda client, _: client.config_set("maxmemory", 1000),
+        lambda client, _: client.config_set("maxmemory", 0),
+    ),
+]
+
+
+@pytest.mark.parametrize("refusing", REFUSING, ids=lambda refusing: refusing.code)
+def test_refused_writes_are_named_with_the_servers_own_words(
+    any_server: ServerProcess, start_api, refusing: Refusing
+) -> None:
+    api = start_api(any_server, update_timeout_seconds=0.5, memory_share_limit=1.0).client
+    click = {"features": {"ad": "a"}, "label": 1, "event_id": "e"}
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
+    with any_server.client() as client:
+        refusing.begin(client, any_server)
+        wait_until(lambda: api.get("/readyz?for=update").status_code == 503)
+        report = api.get("/readyz")
+        assert report.status_code == 200
+        assert any(refusing.code in reason for reason in report.json()["reasons"])
+        refused = api.post("/update", json=click).json()
+        if refusing.code == "OOM":
+            assert refused["code"] == "log_full"
+        else:
+            assert (refused["code"], refused["outcome"]) == ("update_unavailable", "not_appended")
+            assert refusing.code in refused["detail"]
+        refusing.end(client, any_server)
+    wait_until(lambda: api.get("/readyz?for=update").status_code == 200)
+    assert api.get("/readyz").json()["reasons"] == []
+    wait_until(lambda: api.post("/update", json=click).json()["status"] in ("learned", "duplicate"))
+
+
+def test_trying_a_write_leaves_nothing_in_redis(fresh_valkey: ServerProcess, start_api) -> None:
+    start_api(fresh_valkey)
+    with fresh_valkey.client() as client:
+        assert not client.keys("*:probe")
+
+
+def test_without_any_model_a_process_is_not_ready(fresh_valkey: ServerProcess, start_api) -> None:
+    api = start_api(fresh_valkey).client
+    api.delete("/models/default")
+    wait_until(lambda: api.get("/readyz").status_code == 503)
+    report = api.get("/readyz").json()
+    assert (report["predict"], report["update"], report["mirror_age_seconds"]) == (
+        "unavailable",
+        "unavailable",
+        None,
+    )
+    (reason,) = report["reasons"]
+    assert "There is no model" in reason
+    assert api.get("/readyz?for=update").status_code == 503
+    other = start_api(fresh_valkey).client
+    wait_until(lambda: other.get("/readyz").status_code == 200)
+    other.delete("/models/default")
+    other.put("/models/ads", json={}).raise_for_status()
+    wait_until(lambda: api.get("/readyz").status_code == 200)
+
+
+def test_a_model_that_is_not_loaded_yet_counts(fresh_valkey: ServerProcess, start_api) -> None:
+    api = start_api(fresh_valkey).client
+    api.put("/models/ads", json={}).raise_for_status()
+    other = start_api(fresh_valkey).client
+    other.delete("/models/default")
+    wait_until(lambda: other.get("/readyz").json()["mirror_age_seconds"] is None)
+    wait_until(lambda: other.get("/readyz").status_code == 200)
+
+
+def lost(api: httpx.Client) -> bool:
+    return any("has lost the model 'default'" in reason for reason in api.get("/readyz").json()["reasons"])
+
+
+def test_a_lost_model_is_not_created_anew(fresh_valkey: ServerProcess, start_api) -> None:
+    first = start_api(fresh_valkey)
+    api = first.client
+    api.post("/update", json={"features": {"ad": "a"}, "label": 1}).raise_for_status()
+    with fresh_valkey.client() as client:
+        client.flushall()
+    wait_until(lambda: lost(api) and api.get("/readyz").status_code == 503)
+    problem(api.post("/predict", json={"features": {}}), 404, "unknown_model")
+    first.stop()
+
+    restarted = start_api(fresh_valkey).client
+    assert lost(restarted)
+    assert restarted.get("/readyz").status_code == 503
+    problem(restarted.post("/predict", json={"features": {}}), 404, "unknown_model")
+    restarted.put("/models/default", json={}).raise_for_status()
+    wait_until(lambda: restarted.get("/readyz").status_code == 200)
+    assert not lost(restarted)
+
+
+def test_a_lost_model_is_created_where_that_is_allowed(fresh_valkey: ServerProcess, start_api) -> None:
+    first = start_api(fresh_valkey)
+    with fresh_valkey.client() as client:
+        client.flushall()
+    wait_until(lambda: lost(first.client))
+    first.stop()
+    api = start_api(fresh_valkey, allow_new_default=True).client
+    assert api.get("/readyz").status_code == 200
+    assert api.post("/predict", json={"features": {}}).status_code == 200
+    assert not lost(api)
+
+
+def test_a_deletion_ends_the_report_of_a_loss(fresh_valkey: ServerProcess, start_api) -> None:
+    api, other = (start_api(fresh_valkey).client for _ in range(2))
+    with fresh_valkey.client() as client:
+        client.flushall()
+    wait_until(lambda: lost(api) and lost(other))
+    assert api.delete("/models/default").status_code == 204
+    wait_until(lambda: not lost(other))
+    problem(api.delete("/models/default"), 404, "unknown_model")
+    assert "There is no model" in api.get("/readyz").json()["reasons"][0]
+
+
+def test_a_deleted_model_is_not_called_lost(fresh_valkey: ServerProcess, start_api) -> None:
+    api, other = (start_api(fresh_valkey).client for _ in range(2))
+    api.delete("/models/default").raise_for_status()
+    wait_until(lambda: other.get("/readyz").status_code == 503)
+    assert not lost(other)
+    restarted = start_api(fresh_valkey).client
+    assert restarted.get("/readyz").status_code == 200
+
+
+def test_snapshots_show_that_a_server_has_lost_its_data(
+    fresh_valkey: ServerProcess, server_factory, start_api
+) -> None:
+    first = start_api(fresh_valkey)
+    first.client.post("/update", json={"features": {"ad": "a"}, "label": 1}).raise_for_status()
+    first.client.post("/models/default/snapshots", json={}).raise_for_status()
+    first.stop()
+    api = start_api(server_factory()).client
+    report = api.get("/readyz")
+    assert report.status_code == 503
+    assert any("the snapshot store has" in reason for reason in report.json()["reasons"])
+    api.post("/models/default/restore", json={"snapshot": "newest", "replay_log": False}).raise_for_status()
+    wait_until(lambda: api.get("/readyz").status_code == 200)
+    assert api.get("/readyz").json()["reasons"] == []
+    assert api.get("/models/default").json()["t"] == 1

@@ -170,7 +170,7 @@ async def test_a_deleted_model_does_not_come_back(system: System, model: OpenMod
     await system.models.delete("clicks")
     with pytest.raises(ModelMoved):
         await load(system.settings, base)
-    assert await system.client.keys("*") == []
+    assert await system.client.keys("*") == [b"ftrl:{clicks}:deleted"]
 
 
 async def test_a_model_recreated_meanwhile_stays_empty(system: System, model: OpenModel) -> None:
