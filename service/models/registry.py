@@ -247,18 +247,16 @@ class Models:
         return model
 
     async def _follow(self, model: OpenModel, opening: asyncio.Task[Any] | None) -> None:
-        is_gone = False
         try:
             await model.mirror.follow()
         except ModelGone:
-            is_gone = True
+            self._forget(model.name, opening)
+            await self._report_gone(model)
         except ContractMismatch as refusal:
             log.error("%s", refusal.detail)  # noqa: TRY400  a trace adds nothing
         finally:
             self._forget(model.name, opening)
             await model.close()
-        if is_gone:
-            await self._report_gone(model)
 
     async def _report_gone(self, model: OpenModel) -> None:
         try:
