@@ -104,6 +104,10 @@ class RestoreReply(BaseModel):
     t: int = Field(description="Completed rounds at the switch.")
     replayed: int = Field(description="Examples that were learned again before the switch.")
     seconds: float
+    revision: str = Field(
+        description="The model's revision after the switch; the process that answers has it, others follow."
+        " Empty if it could not be read."
+    )
 
 
 _parse_restore = TypeAdapter(RestoreRequest).validate_json

@@ -8,16 +8,17 @@ entries from the log again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
-from service.errors import LogIncomplete, RestoreConflict, StateUnavailable, UnknownModel
+from service.errors import LogIncomplete, RestoreConflict, ServiceError, StateUnavailable, UnknownModel
 from service.models.aliases import Aliases
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig, config_at_creation
@@ -29,6 +30,7 @@ from service.snapshots.store.catalogue import BEFORE_RESTORE, Entry, SnapshotSto
 from service.snapshots.store.formats import LogArchive, config_of, restored_config
 from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogId, Meta, ModelKeys
 from service.storage.scripts.models import (
     LogPoint,
@@ -41,6 +43,8 @@ from service.storage.scripts.models import (
 log = logging.getLogger(__name__)
 
 FEW_EXAMPLES = 200
+FOLLOW_SECONDS = 30.0
+FOLLOW_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class RestorePlan:
 @dataclass(frozen=True)
 class Restored:
     """`before`: id of the snapshot of the replaced state, None if there was no model. `t`: rounds at the
-    switch; `replayed`: examples replayed before it; `seconds`: total duration.
+    switch; `replayed`: examples replayed before it; `seconds`: total duration. `revision`: of the model after
+    the switch, empty if it was not read.
     """
 
     model: str
@@ -71,6 +76,7 @@ class Restored:
     t: int
     replayed: int
     seconds: float
+    revision: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,10 +85,27 @@ class Restored:
 async def restore_model(
     models: Models, aliases: Aliases, store: SnapshotStore, plan: RestorePlan
 ) -> Restored:
-    """Restore a snapshot, as `restore` does, unless the name is that of an alias. Raises ServiceError."""
+    """Restore a snapshot, as `restore` does, unless the name is that of an alias, and wait until this process
+    predicts from the new state. Raises ServiceError.
+    """
     await aliases.refuse(plan.model)
     async with models.channel() as channel:
-        return await restore(channel, store, plan)
+        restored = await restore(channel, store, plan)
+        with contextlib.suppress(ServiceError, ModelGone, *CONNECTION_FAILURES):  # it is restored in any case
+            meta = await read_meta(channel, plan.model)
+            restored = replace(restored, revision=meta.revision)
+            async with asyncio.timeout(FOLLOW_SECONDS):
+                await _until_followed(models, plan.model, meta)
+    return restored
+
+
+async def _until_followed(models: Models, name: str, meta: Meta) -> None:
+    """Wait until the mirror has the generation of `meta` or a later one. Raises what Models.get raises."""
+    while True:
+        replica = (await models.get(name)).mirror.replica
+        if replica.keys.incarnation == meta.incarnation and replica.generation >= meta.generation:
+            return
+        await asyncio.sleep(FOLLOW_POLL_SECONDS)
 
 
 async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> Restored:

@@ -77,6 +77,24 @@ def test_a_snapshot_is_restored(api: httpx.Client, model: str) -> None:
     assert (back.json()["t"], back.json()["replayed"]) == (2, 2)
 
 
+def test_after_a_restore_the_process_predicts_from_it(api: httpx.Client, model: str) -> None:
+    def restored(snapshot: str) -> tuple[float, str]:
+        """The prediction right after the reply, and the snapshot of the replaced state."""
+        reply = api.post(f"{model}/restore", json={"snapshot": snapshot, "replay_log": False}).json()
+        probability = api.post(f"{model}/predict", json={"features": {"ad": "a1"}}).json()["probability"]
+        assert api.get(model).json()["revision"] == reply["revision"]
+        return probability, reply["before"]
+
+    untrained = api.post(f"{model}/snapshots").json()["id"]
+    click = {"features": {"ad": "a1", "words": [f"w{k}" for k in range(500)]}, "label": 1}
+    api.post(f"{model}/update", json={"examples": [click] * 100}).raise_for_status()
+    for _ in range(5):
+        probability, trained = restored(untrained)
+        assert probability == 0.5
+        probability, untrained = restored(trained)
+        assert probability > 0.5
+
+
 def test_a_restore_is_refused_for_what_is_wrong_with_it(api: httpx.Client, model: str) -> None:
     api.post(f"{model}/snapshots").raise_for_status()
 
