@@ -27,6 +27,7 @@ _CALLS: tuple[tuple[str | float, ...], ...] = (
     ("HLEN", PROBE),
     ("HMGET", PROBE, "field"),
     ("HSCAN", PROBE, 0),
+    ("LLEN", PROBE),
     ("LPOP", PROBE),
     ("LRANGE", PROBE, 0, 0),
     ("LREM", PROBE, 0, ""),

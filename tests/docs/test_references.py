@@ -90,9 +90,9 @@ def test_every_flag_that_is_named_exists() -> None:
             flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)
         )
         commands.extend(getattr(command, "commands", {}).values())
-    named = set(re.findall(r"`(--[a-z-]+)", everything()))
+    named = set(re.findall(r"`(--[a-z0-9-]+)", everything()))
     for call in re.findall(r"\bftrl (?:serve|api|learn|replay|models|log) [^`\n]+", everything()):
-        named.update(re.findall(r"(?<= )--[a-z-]+", call))
+        named.update(re.findall(r"(?<= )--[a-z0-9-]+", call))
     assert named
     assert named <= known, named - known
 

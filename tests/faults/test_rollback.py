@@ -164,7 +164,9 @@ async def test_an_emptied_server_has_no_models(steered: Steered) -> None:
         url = f"{api.url}{steered.path}/predict"
         assert (await steered.http.post(url, json={"features": {}})).status_code == 404
         assert (await steered.http.get(f"{api.url}/models")).json() == {"models": []}
-        assert (await steered.http.get(f"{api.url}/readyz")).status_code == 200
+        ready = await steered.http.get(f"{api.url}/readyz")
+        assert ready.status_code == 503
+        assert steered.model in ready.text
     await steered.create({"hashing": {"bits": 12}})
     await steered.update_until_learned(steered.near, 20, start=50)
     await assert_everything_agrees(steered, [f"event-{i}" for i in range(50, 70)])

@@ -128,7 +128,7 @@ class ServingProcess(StartedCommand):
 
         def is_ready() -> bool:
             assert self.process.poll() is None, self.log
-            return httpx.get(f"{url}/readyz?for=update", timeout=5).is_success
+            return httpx.get(f"{url}/readyz?for=update", timeout=5, verify=False).is_success
 
         wait_until(is_ready, f"{url} takes updates", seconds)
         return url
@@ -137,13 +137,17 @@ class ServingProcess(StartedCommand):
         return self.post(path, body, "PUT")
 
     def post(self, path: str, body: object, method: str = "POST") -> Any:
-        return httpx.request(method, self.url + path, json=body, timeout=30).raise_for_status().json()
+        return (
+            httpx.request(method, self.url + path, json=body, timeout=30, verify=False)
+            .raise_for_status()
+            .json()
+        )
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=30).raise_for_status().json()
+        return httpx.get(self.url + path, timeout=30, verify=False).raise_for_status().json()
 
     def delete(self, path: str) -> None:
-        httpx.delete(self.url + path, timeout=30).raise_for_status()
+        httpx.delete(self.url + path, timeout=30, verify=False).raise_for_status()
 
     def interrupt(self) -> None:
         """Ctrl-C: SIGINT to the whole process group."""

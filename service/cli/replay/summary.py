@@ -244,7 +244,8 @@ class Tally:
         return curve_of(Predicted(margins, labels, weights))
 
     def _all_weights(self) -> npt.NDArray[np.float64] | None:
-        if not any(weights.size for weights in self._weights):
+        """Return the weights float64[r], or None if all are 1."""
+        if not any((weights != 1.0).any() for weights in self._weights):
             return None
         pairs = zip(self._weights, self._margins, strict=True)
         return np.concatenate([weights if weights.size else np.ones(len(m)) for weights, m in pairs])
