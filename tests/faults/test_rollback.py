@@ -164,9 +164,12 @@ async def test_an_emptied_server_has_no_models(steered: Steered) -> None:
         url = f"{api.url}{steered.path}/predict"
         assert (await steered.http.post(url, json={"features": {}})).status_code == 404
         assert (await steered.http.get(f"{api.url}/models")).json() == {"models": []}
-        ready = await steered.http.get(f"{api.url}/readyz")
-        assert ready.status_code == 503
-        assert steered.model in ready.text
+
+        async def reported() -> bool:
+            ready = await steered.http.get(f"{api.url}/readyz")  # noqa: B023
+            return ready.status_code == 503 and steered.model in ready.text
+
+        await until(reported, "readiness reports the lost model")
     await steered.create({"hashing": {"bits": 12}})
     await steered.update_until_learned(steered.near, 20, start=50)
     await assert_everything_agrees(steered, [f"event-{i}" for i in range(50, 70)])

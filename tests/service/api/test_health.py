@@ -349,6 +349,6 @@ def test_snapshots_show_that_a_server_has_lost_its_data(
     assert report.status_code == 503
     assert any("the snapshot store has" in reason for reason in report.json()["reasons"])
     api.post("/models/default/restore", json={"snapshot": "newest", "replay_log": False}).raise_for_status()
-    wait_until(lambda: api.get("/readyz").status_code == 200)
-    assert api.get("/readyz").json()["reasons"] == []
+    wait_until(lambda: api.get("/readyz").json()["reasons"] == [])
+    assert api.get("/readyz").status_code == 200
     assert api.get("/models/default").json()["t"] == 1
