@@ -113,7 +113,10 @@ class EmbeddedServer:
 
     def _has_users(self) -> bool:
         """Return whether a process uses the server. With the start lock held, so that none begins to."""
-        free = try_lock(self.home / "users.lock")
+        return self._is_held("users.lock")
+
+    def _is_held(self, lock: str) -> bool:
+        free = try_lock(self.home / lock)
         if free is None:
             return True
         free.close()
@@ -249,11 +252,7 @@ class EmbeddedServer:
 
     def _dead(self) -> bool:
         """True if no server holds its lock. With the start lock held."""
-        free = try_lock(self.home / "server.lock")
-        if free is None:
-            return False
-        free.close()
-        return True
+        return not self._is_held("server.lock")
 
     def _shut_down(self) -> None:
         try:
