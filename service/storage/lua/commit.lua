@@ -22,7 +22,8 @@ if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
 -- A server may still have our token although it has lost the learned entries, has others under their ids (a failover),
--- or has an entry of an append of which it ran only half (torn_tail.py), whose number the next append has as well.
+-- or has an entry of an append of which it ran only half (torn_tail.py), whose number the next append has as well. What
+-- is refused here is what repeated_entries.lua finds: refusing more, the learner would try one entry permanently.
 local function holds_what_was_learned()
   local found = redis.call('XRANGE', KEYS[4], applied, '+', 'COUNT', 2)
   local last, following = found[1], found[2]
@@ -32,7 +33,7 @@ local function holds_what_was_learned()
   local after = tonumber(applied_number)
   if redis.sha1hex(table.concat(records)) ~= digest or tonumber(fields[2]) + #records ~= after then return false end
   if not following then return tonumber(meta[4]) >= after end
-  return following[2][1] ~= 'n' or (tonumber(following[2][2]) or after) >= after
+  return following[2][1] ~= 'n' or (tonumber(following[2][2]) or after) > tonumber(fields[2])
 end
 if #entries > 0 and not holds_what_was_learned() then
   return {'LOST'}

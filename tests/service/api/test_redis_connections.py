@@ -27,11 +27,13 @@ def test_many_models_are_learned_over_a_few_connections(server_factory, start_ap
 
 
 def is_learned(api: httpx.Client, model: str) -> bool:
+    """A retry after a timeout on a busy machine is a duplicate."""
     return updated(api, model) in ("learned", "duplicate")
 
 
-def updated(api: httpx.Client, model: str) -> str:
-    status: str = api.post(f"/models/{model}/update", json=EXAMPLE).json()["status"]
+def updated(api: httpx.Client, model: str) -> str | None:
+    """The status of the example; None where the update failed."""
+    status: str | None = api.post(f"/models/{model}/update", json=EXAMPLE).json().get("status")
     return status
 
 

@@ -212,12 +212,16 @@ async def test_a_log_that_lost_its_end_is_shown_and_skipped(
     await assert_dense(system, operator, model, leave_out=[], lost=8)
 
 
+@pytest.mark.parametrize("learned", [True, False])
 async def test_numbers_that_go_back_are_a_gap_too(
-    system: System, model: OpenModel, operator: Operator
+    system: System, model: OpenModel, operator: Operator, learned: bool
 ) -> None:
-    system.learn()
-    await system.update(model, 5)
+    if learned:
+        system.learn()
+    await system.update(model, 5, wait=learned)
     bad = await put_by_hand(system, model, "n", "2", "e", "x")
+    if not learned:
+        system.learn()
     await until_blocked(system)
     gap, unreadable = (await operator.show())[1:]
     assert gap == f"{bad.before()}  GAP: {bad} begins with example 2, although 5 comes next"
