@@ -83,11 +83,12 @@ lock: $(VENV)/.complete ## resolve the locks again; LOCK_OPTIONS=--upgrade takes
 	$(LOCK) pyproject.toml --group build -o requirements.lock
 	$(LOCK) pyproject.toml --group build --extra s3 -c requirements.lock -o requirements-image.lock
 	$(LOCK) pyproject.toml --group build --all-extras -c requirements-image.lock -o requirements-dev.lock
+	$(LOCK) --group clients -o requirements-clients.lock
 
 audit: $(VENV)/.complete ## check the locked packages for known vulnerabilities (queries pypi.org)
 	$(BIN)/python -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock -r requirements-clients.lock
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 to 3.14 with venv is needed (on Debian: apt install python3-venv)" >&2; exit 1; }
@@ -110,5 +111,11 @@ $(VENV)/.packages: requirements-dev.lock $(VENV)/.service
 	@$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.complete: $(VENV)/.runtime $(VENV)/.packages
+# Generators of clients, which tests run: what they depend on does not fit what the service does.
+$(VENV)/.clients: requirements-clients.lock | $(BIN)/python
+	@$(BIN)/python -m venv $(VENV)/clients
+	@$(VENV)/clients/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-clients.lock
+	@touch $@
+
+$(VENV)/.complete: $(VENV)/.runtime $(VENV)/.packages $(VENV)/.clients
 	@touch $@

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from service.api.schemas import PredictReply
-from service.parsing.schemas import PredictRequest
+from service.parsing.schemas import PredictFields
 
 app = FastAPI()
 
@@ -14,7 +14,7 @@ async def livez() -> dict[str, str]:
 
 
 @app.post("/predict")
-async def predict(body: PredictRequest) -> PredictReply:  # noqa: ARG001
+async def predict(body: PredictFields) -> PredictReply:  # noqa: ARG001
     return PredictReply(
         probability=0.031415926535897934, model="default", revision="0123abcd-1-123456-0123abcd"
     )

@@ -21,7 +21,8 @@ from service import __version__
 from service.api.dashboard.feed import Feed
 from service.api.dashboard.routes import add_dashboard
 from service.api.dashboard.sampling import Sampler
-from service.api.openapi import with_problem_media_type
+from service.api.documentation.routes import add_documentation
+from service.api.openapi import TAGS, completed
 from service.api.problems import problem_response
 from service.api.routes.aliases import add_alias_routes
 from service.api.routes.evaluation import add_evaluation_routes
@@ -74,15 +75,23 @@ async def wrong_method(request: Request, _: Exception) -> Response:
 
 
 class Api(FastAPI):
-    """FastAPI, whose document has the limits that are set, and gives problems their own media type."""
+    """FastAPI with a completed document, which has the limits that are set. `tokens`: calls need a token."""
 
-    def __init__(self, limits: Mapping[str, float], **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, limits: Mapping[str, float], *, tokens: bool, **options: Any) -> None:
+        super().__init__(
+            openapi_tags=TAGS,
+            generate_unique_id_function=lambda route: route.name,
+            docs_url=None,
+            redoc_url=None,
+            **options,
+        )
         self._limits = limits
+        self._tokens = tokens
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = with_limits(with_problem_media_type(super().openapi()), self._limits)
+            document = completed(super().openapi(), tokens=self._tokens)
+            self.openapi_schema = with_limits(document, self._limits)
         return self.openapi_schema
 
 
@@ -109,6 +118,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     services, lifecycle = build_services(settings, metrics, run_learner=run_learner)
     api = Api(
         limits_of(settings),
+        tokens=settings.tokens_file is not None,
         title="ftrl-service",
         version=__version__,
         description=DESCRIPTION,
@@ -129,6 +139,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_health_routes(api, services, settings, metrics)
     feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
     add_dashboard(api, services, feed, metrics)
+    add_documentation(api)
     guard = Guard(TokenFile(settings.tokens_file), api.routes) if settings.tokens_file else None
     raw_routes = [route for route in api.routes if isinstance(route, RawRoute)]
     entry = FrontDoor(api, raw_routes, metrics, guard, health_port)

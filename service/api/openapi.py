@@ -1,4 +1,4 @@
-"""Additions to the OpenAPI document: examples of bodies, and problems as replies."""
+"""Additions to the OpenAPI document: tags, tokens, examples of bodies, and problems as replies."""
 
 from __future__ import annotations
 
@@ -7,9 +7,32 @@ from typing import Any
 from fastapi.openapi.models import Example
 
 from service.api.problems import PROBLEM_JSON
+from service.api.reply_examples import REPLY_EXAMPLES
 from service.api.schemas import Problem
+from service.api.security.access import DECLARATION
 
 Responses = dict[int | str, dict[str, Any]]
+
+TAGS = [
+    {"name": "predict", "description": "Click probabilities, and what they are made of."},
+    {"name": "update", "description": "Examples to learn from, and labels of logged predictions."},
+    {"name": "feedback", "description": "Which logged predictions were shown."},
+    {"name": "models", "description": "Models: create, describe, evaluate, change, clone, delete."},
+    {"name": "aliases", "description": "Other names for models, which can be switched."},
+    {"name": "snapshots", "description": "Saved states of a model, and the way back to one."},
+    {"name": "health", "description": "For load balancers, orchestrators and Prometheus."},
+]
+BEARER = "bearer"
+SECURITY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `ftrl token create`. `x-access` of a call is the scope that it needs.",
+}
+TOKEN_PROBLEMS = {
+    "401": "The call needs a token, or the token is unknown.",
+    "403": "The token does not allow this call, or not for this model.",
+}
+PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 _IMPRESSION = {"ad": "a17", "campaign": "c3", "site": "news.example", "hour": 14, "tags": ["sport", "video"]}
 
@@ -130,11 +153,37 @@ UPDATE_PROBLEMS = problems(
 )
 
 
-def with_problem_media_type(document: dict[str, Any]) -> dict[str, Any]:
-    """Give problems their own media type; FastAPI documents every reply as application/json."""
+def completed(document: dict[str, Any], *, tokens: bool) -> dict[str, Any]:
+    """Complete FastAPI's document in place: summaries, tokens, replies. `tokens`: whether calls need one."""
+    document["components"]["securitySchemes"] = {BEARER: SECURITY_SCHEME}
     for operations in document["paths"].values():
         for operation in operations.values():
+            _summarize(operation)
+            if operation[DECLARATION]["token"]:
+                _require_token(operation, tokens=tokens)
             for status, response in operation["responses"].items():
-                if status[0] in "45" and "application/json" in response.get("content", {}):
-                    response["content"] = {PROBLEM_JSON: response["content"]["application/json"]}
+                _complete_reply(operation["operationId"], status, response)
     return document
+
+
+def _summarize(operation: dict[str, Any]) -> None:
+    """Take the summary from the first line of the description, as docstrings have it."""
+    summary, _, rest = operation["description"].partition("\n\n")
+    operation["summary"], operation["description"] = summary.rstrip("."), rest or summary
+
+
+def _require_token(operation: dict[str, Any], *, tokens: bool) -> None:
+    """Where no call needs a token, one may be sent nevertheless: clients are generated with the argument."""
+    operation["security"] = [{BEARER: []}] if tokens else [{BEARER: []}, {}]
+    for status, description in TOKEN_PROBLEMS.items():
+        content = {"application/json": {"schema": PROBLEM_SCHEMA}}
+        operation["responses"][status] = {"description": description, "content": content}
+
+
+def _complete_reply(operation: str, status: str, response: dict[str, Any]) -> None:
+    """Give problems their own media type, as FastAPI documents every reply as JSON, and others an example."""
+    content = response.get("content", {})
+    if content.get("application/json", {}).get("schema") == PROBLEM_SCHEMA:
+        response["content"] = {PROBLEM_JSON: content["application/json"]}
+    elif status.startswith("2") and "application/json" in content:
+        content["application/json"]["examples"] = REPLY_EXAMPLES[operation.removesuffix("_for_model")]

@@ -6,13 +6,25 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypeAliasType
 
 from model_core.errors import InputCode
 from service.example_log.appender import UpdateStatus
 from service.storage.records import MODEL_NAME_PATTERN
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-ModelName = Annotated[str, Path(json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["default"])]
+ModelName = Annotated[
+    str,
+    Path(
+        description="A model, or its alias in calls that read, predict, explain or update.",
+        json_schema_extra={"pattern": MODEL_NAME_PATTERN},
+        examples=["default"],
+    ),
+]
+AliasName = Annotated[
+    str,
+    Path(description="An alias.", json_schema_extra={"pattern": MODEL_NAME_PATTERN}, examples=["live"]),
+]
 ImpressionStatus = Literal["shown", "duplicate", "unknown"]
 
 
@@ -23,63 +35,84 @@ class Reply(BaseModel):
 
 
 class Prediction(Reply):
-    probability: Probability
-    id: str | None = None
+    """The prediction of one instance."""
+
+    probability: Probability = Field(description="Of a click.")
+    id: str | None = Field(None, description="As the request names it.")
     logged: bool | None = Field(
         None, description="Whether it was logged; present unless all predictions of the request were."
     )
 
 
 class PredictReply(Reply):
-    probability: Probability
-    model: str
+    """The prediction of one example."""
+
+    probability: Probability = Field(description="Of a click.")
+    model: str = Field(description="The model that predicted, also if the request names an alias.")
     revision: str = Field(
         description="The state that was read: incarnation, generation, commit number, mark."
     )
-    id: str | None = None
+    id: str | None = Field(None, description="As the request names it, or generated if it was logged.")
     logged: bool | None = Field(None, description="Whether it was logged and awaits its label.")
 
 
 class PredictInstancesReply(Reply):
-    predictions: list[Prediction]
-    model: str
-    revision: str
+    """The predictions of several instances."""
+
+    predictions: list[Prediction] = Field(description="In the order of the instances.")
+    model: str = Field(description="The model that predicted, also if the request names an alias.")
+    revision: str = Field(
+        description="The state that was read: incarnation, generation, commit number, mark."
+    )
     logged: bool | None = Field(None, description="Whether all of them were logged and await their labels.")
 
 
+PredictAnswer = TypeAliasType("PredictAnswer", PredictReply | PredictInstancesReply)
+
+
 class ExplainedFeature(Reply):
+    """A feature of the example, and its part of the prediction."""
+
     name: str = Field(description="The text that was hashed, `name=value`; `bias` if `slot` is null.")
-    hash: int | None
-    slot: int | None
-    value: float
-    weight: float
+    hash: int | None = Field(description="32 bits of which the slot is a part; null of the bias.")
+    slot: int | None = Field(description="Its place among the weights; null of the bias.")
+    value: float = Field(description="1 for a category.")
+    weight: float = Field(description="The weight of its slot.")
     contribution: float = Field(description="Value times weight: its part of the margin.")
     learning_rate: float | None = Field(description="Of its next update; null if it has no bound yet.")
-    z: float
-    n: float
+    z: float = Field(description="The linear coefficient of its state.")
+    n: float = Field(description="The sum of its squared gradients.")
 
 
 class SharedSlot(Reply):
-    slot: int
+    """A slot that features of this example share."""
+
+    slot: int = Field(description="Its number.")
     names: list[str] = Field(description="Features of this example that share the slot.")
-    value: float
-    contribution: float
+    value: float = Field(description="The sum of their values.")
+    contribution: float = Field(description="Their part of the margin together.")
 
 
 class ExplainReply(Reply):
-    probability: Probability
+    """A prediction, taken apart."""
+
+    probability: Probability = Field(description="Of a click.")
     margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
     offset: float = Field(description="The log-odds of the model's prior probability.")
     uncertainty: float | None = Field(
         description="Sum of learning rate times |value|: large if little was learned; null: no bound."
     )
-    features: list[ExplainedFeature]
-    shared_slots: list[SharedSlot]
-    model: str
-    revision: str
+    features: list[ExplainedFeature] = Field(description="All features of the example, and the bias.")
+    shared_slots: list[SharedSlot] = Field(description="Slots that several of them have.")
+    model: str = Field(description="The model that predicted, also if the request names an alias.")
+    revision: str = Field(
+        description="The state that was read: incarnation, generation, commit number, mark."
+    )
 
 
 class UpdateReply(Reply):
+    """What became of one example or label."""
+
     status: UpdateStatus = Field(
         description=(
             "`appended`: durable, not yet learned. `skipped`: would have made the state non-finite. Of"
@@ -88,35 +121,48 @@ class UpdateReply(Reply):
         )
     )
     probability: Probability | None = Field(description="The prediction just before learning.")
-    loss: float | None
-    revision: str | None
+    loss: float | None = Field(description="Log loss of that prediction, in nats.")
+    revision: str | None = Field(description="The state that has learned it.")
     event_id: str | None = Field(None, description="Of an example with features.")
     id: str | None = Field(None, description="Of a label for a logged prediction.")
 
 
 class UpdateExamplesReply(Reply):
-    results: list[UpdateReply]
+    """What became of several examples and labels."""
+
+    results: list[UpdateReply] = Field(description="In the order of the request.")
+
+
+UpdateAnswer = TypeAliasType("UpdateAnswer", UpdateReply | UpdateExamplesReply)
 
 
 class Impression(Reply):
-    id: str
-    status: ImpressionStatus
+    """What became of a reported impression."""
+
+    id: str = Field(description="Of the logged prediction.")
+    status: ImpressionStatus = Field(
+        description="`shown`: its window begins. `duplicate`: it was shown before. `unknown`: none pends."
+    )
 
 
 class ImpressionsReply(Reply):
-    results: list[Impression]
+    """What became of the reported impressions."""
+
+    results: list[Impression] = Field(description="In the order of the request.")
 
 
 class ModelDescription(Reply):
-    name: str
-    hyper: dict[str, Any]
-    hashing: dict[str, Any]
-    evaluation: dict[str, Any]
-    feedback: dict[str, Any]
-    snapshots: dict[str, Any]
+    """A model: its configuration, and how much it has learned."""
+
+    name: str = Field(description="Its name.")
+    hyper: dict[str, Any] = Field(description="Hyperparameters of the learner.")
+    hashing: dict[str, Any] = Field(description="The hash contract.")
+    evaluation: dict[str, Any] = Field(description="Features that are evaluated value by value.")
+    feedback: dict[str, Any] = Field(description="How logged predictions wait for their labels.")
+    snapshots: dict[str, Any] = Field(description="When the model returns to a good snapshot automatically.")
     t: int = Field(description="Completed rounds.")
-    revision: str
-    features_seen: int
+    revision: str = Field(description="The state: incarnation, generation, commit number, mark.")
+    features_seen: int = Field(description="Hashed features that the model has met.")
     nonzero: int = Field(description="Weights other than zero.")
     density: float = Field(description="Share of the features seen whose weight is not zero.")
     mixed_names: list[str] = Field(
@@ -129,35 +175,55 @@ class ModelDescription(Reply):
 
 
 class CloneDescription(ModelDescription):
+    """The model that was created."""
+
     warnings: list[str] = Field(description="What the clone does not have of its source.")
 
 
 class ModelNames(Reply):
-    models: list[str]
+    """The names of all models."""
+
+    models: list[str] = Field(description="In alphabetical order.")
+
+
+class Liveness(Reply):
+    """The process answers."""
+
+    status: Literal["alive"] = Field(description="Always the same.")
 
 
 class Readiness(Reply):
-    predict: Literal["fresh", "stale", "unavailable"]
-    mirror_age_seconds: float | None = Field(description="Null if nothing is loaded yet.")
-    update: Literal["available", "unavailable"]
+    """What the process can do now."""
+
+    predict: Literal["fresh", "stale", "unavailable"] = Field(
+        description="Whether predictions can be made, and whether Redis has confirmed their state lately."
+    )
+    mirror_age_seconds: float | None = Field(
+        description="Time since Redis last confirmed the oldest copy of a model; null if none is loaded."
+    )
+    update: Literal["available", "unavailable"] = Field(description="Whether updates can be accepted.")
     reasons: list[str] = Field(description="Why something is stale or unavailable.")
 
 
 class ErrorItem(BaseModel):
+    """A mistake in a request."""
+
     path: str = Field(description="Part of the body, as `examples[3].label`; empty for the whole.")
     code: InputCode = Field(description="Kind of the mistake, for programs.")
     detail: str = Field(description="What is wrong and what is allowed, for people.")
 
 
 class Problem(BaseModel):
-    """RFC 9457."""
+    """What is wrong and what to do (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
+    type: str = Field(description="A URI for the kind of the error: `urn:ftrl-service:` and the code.")
     code: str = Field(description="Kind of the error, for programs, such as `unknown_model`; it is stable.")
-    title: str
-    status: int
+    title: str = Field(description="The kind of the error, for people.")
+    status: int = Field(description="That of the reply.")
     detail: str = Field(description="What is wrong and what to do, for people; its wording may change.")
-    instance: str
-    errors: list[ErrorItem] | None = None
+    instance: str = Field(description="The path of the request.")
+    errors: list[ErrorItem] | None = Field(
+        None, description="The mistakes in the request, if it is not valid."
+    )

@@ -10,9 +10,9 @@ from model_core.json import fields
 from service.errors import FieldError, Unprocessable, field_error
 from service.example_log.incoming import NewExample, NewLabel
 from service.parsing.event_time import milliseconds_of
-from service.parsing.schemas import Example, UpdateRequest, refuse_unknown
+from service.parsing.schemas import ItemFields, UpdateFields, refuse_unknown
 
-Item = Example | UpdateRequest
+Item = ItemFields | UpdateFields
 """One item: of a list, or the request itself."""
 
 _EXAMPLE = frozenset(fields.EXAMPLE.names)
@@ -26,7 +26,7 @@ _MAX_ERRORS = 100
 _ITEMS_PER_TURN = 256
 
 
-def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample | NewLabel:
+def one_item(encoder: FeatureEncoder, request: UpdateFields, max_weight: float) -> NewExample | NewLabel:
     """Read a request without a list. Raises InvalidInput."""
     if "id" in request:
         return _new_label(request, max_weight, ())
@@ -34,7 +34,7 @@ def one_item(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float)
     return one_example(encoder, request, max_weight)
 
 
-def one_example(encoder: FeatureEncoder, request: UpdateRequest, max_weight: float) -> NewExample:
+def one_example(encoder: FeatureEncoder, request: UpdateFields, max_weight: float) -> NewExample:
     """Read a request that is an example with features. Raises InvalidInput."""
     refuse_unknown(request, _EXAMPLE)
     for name in fields.EXAMPLE.required:
@@ -45,7 +45,7 @@ def one_example(encoder: FeatureEncoder, request: UpdateRequest, max_weight: flo
 
 
 async def many_items(
-    encoder: FeatureEncoder, request: UpdateRequest, max_weight: float, max_examples: int
+    encoder: FeatureEncoder, request: UpdateFields, max_weight: float, max_examples: int
 ) -> list[NewExample | NewLabel]:
     """Read a request with a list, letting other requests run now and then.
 
@@ -73,7 +73,7 @@ async def many_items(
 
 
 def _item_of_list(
-    encoder: FeatureEncoder, item: Example, max_weight: float, path: Path
+    encoder: FeatureEncoder, item: ItemFields, max_weight: float, path: Path
 ) -> NewExample | NewLabel:
     if "id" in item:
         return _new_label(item, max_weight, path)

@@ -22,7 +22,7 @@ from service.models.registry import OpenModel
 from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.event_time import are_plausible
 from service.parsing.examples import many_items, one_item
-from service.parsing.schemas import ImpressionsRequest, PredictRequest, UpdateRequest, refuse_unknown
+from service.parsing.schemas import ImpressionsRequest, PredictFields, UpdateFields, refuse_unknown
 from service.settings.groups import LimitSettings
 
 _IMPRESSIONS = frozenset(fields.IMPRESSIONS.names)
@@ -55,8 +55,8 @@ class RequestReader:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._predict_request = TypeAdapter[PredictRequest](PredictRequest).validator.validate_json
-        self._update_request = TypeAdapter[UpdateRequest](UpdateRequest).validator.validate_json
+        self._predict_request = TypeAdapter[PredictFields](PredictFields).validator.validate_json
+        self._update_request = TypeAdapter[UpdateFields](UpdateFields).validator.validate_json
         self._impressions = TypeAdapter[ImpressionsRequest](ImpressionsRequest).validator.validate_json
 
     def predict(self, model: OpenModel, body: bytes) -> PredictCall:
@@ -81,7 +81,7 @@ class RequestReader:
         return request["ids"]
 
     def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
-        request: PredictRequest = self._predict_request(body)
+        request: PredictFields = self._predict_request(body)
         refuse_repeated_names(
             body, name_count(request, ("features", "context"), request.get("instances", ()))
         )
@@ -92,7 +92,7 @@ class RequestReader:
         return PredictCall(*parsed, request.get("log"))
 
     async def _read_update(self, model: OpenModel, body: bytes) -> UpdateCall:
-        request: UpdateRequest = self._update_request(body)
+        request: UpdateFields = self._update_request(body)
         refuse_repeated_names(body, name_count(request, ("features",), request.get("examples", ())))
         settings = self._settings
         many = "examples" in request
@@ -117,7 +117,7 @@ def _without_log(body: bytes) -> tuple[bytes, bool | None]:
     return body[: found.start()] + b"}", found[1] == b"true"
 
 
-def _one_instance(encoder: FeatureEncoder, request: PredictRequest) -> ParsedPredict:
+def _one_instance(encoder: FeatureEncoder, request: PredictFields) -> ParsedPredict:
     """Raises InvalidInput."""
     refuse_unknown(request, _ONE_INSTANCE)
     if "features" not in request:
@@ -127,7 +127,7 @@ def _one_instance(encoder: FeatureEncoder, request: PredictRequest) -> ParsedPre
     return ParsedPredict(False, batch, [request.get("id")])
 
 
-def _many_instances(encoder: FeatureEncoder, request: PredictRequest, max_instances: int) -> ParsedPredict:
+def _many_instances(encoder: FeatureEncoder, request: PredictFields, max_instances: int) -> ParsedPredict:
     """Raises InvalidInput."""
     refuse_unknown(request, _INSTANCES)
     if "instances" not in request:

@@ -4,6 +4,9 @@ They are typed dictionaries, which pydantic-core fills straight from the bytes o
 only. What depends on settings, or may be wrong many times in one body, is checked afterwards by the code that
 needs the value and only described here: a million wrong items must not become a million errors.
 
+A body of several kinds is published as one schema for each kind, which is what generators of clients can
+read, and parsed with the fields of all kinds, whose errors name fields and not kinds.
+
 The fields are those of `model_core/json/fields.py`. A bound that is a setting is named where it applies
 (`_bounded`), and `with_limits` puts its value into the published document.
 """
@@ -13,22 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, Required
 
-from pydantic import AfterValidator, ConfigDict, FailFast, Field, JsonValue, WithJsonSchema, with_config
+from pydantic import ConfigDict, FailFast, Field, JsonValue, PlainValidator, WithJsonSchema, with_config
 from pydantic_core import PydanticCustomError
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 from model_core.errors import InvalidInput
-from model_core.json.fields import (
-    EXAMPLE,
-    EXAMPLES,
-    EXPLANATION,
-    INSTANCES,
-    LABEL,
-    LAST_SECOND,
-    MAX_ID_LENGTH,
-    ONE_INSTANCE,
-    Fields,
-)
+from model_core.json.fields import EXPLANATION, LAST_SECOND, MAX_ID_LENGTH
 from service.parsing.event_time import FIRST_SECOND
 from service.settings import Settings
 
@@ -78,18 +71,6 @@ def _documented(**schema: list[JsonValue]) -> ConfigDict:
     return ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False, **schema})
 
 
-def _one_of(*kinds: Fields) -> list[JsonValue]:
-    """Bodies of several kinds, each with its required fields and without the fields of the others alone."""
-    every = dict.fromkeys(name for kind in kinds for name in kind.names)
-    return [
-        {
-            "required": list(kind.required),
-            "properties": {name: False for name in every if name not in kind.names},
-        }
-        for kind in kinds
-    ]
-
-
 def _object_or_pairs(features: Any) -> Any:
     """Refuse other types; the encoder, which reads the pairs, checks them."""
     if not isinstance(features, dict | list):
@@ -97,65 +78,72 @@ def _object_or_pairs(features: Any) -> Any:
     return features
 
 
-_NAME: JsonValue = {
-    "type": "string",
+_NAME: dict[str, JsonValue] = {
     "minLength": 1,
     "pattern": "^[^=\\x00-\\x1f\\x7f-\\x9f]+$",
     **_bounded(maxLength="max_name_bytes"),
 }
-_NUMBER: JsonValue = {"type": "number", **_bounded(minimum="min_value", maximum="max_value")}
-_VALUE: JsonValue = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "boolean"},
-        _NUMBER,
-        {"type": "array", "items": {"anyOf": [{"type": "string"}, _NUMBER]}},
-        {"type": "null"},
-        {
-            "type": "object",
-            "properties": {"value": {"anyOf": [{"type": "string"}, _NUMBER]}, "times": _NUMBER},
-            "required": ["times"],
-            "additionalProperties": False,
-        },
+_Name = Annotated[str, Field(json_schema_extra=_NAME)]
+_Number = Annotated[float, Field(json_schema_extra=_bounded(minimum="min_value", maximum="max_value"))]
+
+
+FeatureItem = TypeAliasType(
+    "FeatureItem", Annotated[str | _Number, Field(description="A category or a number.")]
+)
+
+
+@with_config(ConfigDict(extra="forbid"))
+class ScaledFeature(TypedDict):
+    """A feature whose value is multiplied."""
+
+    value: NotRequired[
+        Annotated[FeatureItem, Field(description="What is multiplied; left out, it is the bare name.")]
     ]
-}
-Features = Annotated[
-    Any,
-    AfterValidator(_object_or_pairs),
-    WithJsonSchema(
-        {
-            "description": (
-                "Names and values, as an object or as a list of pairs, which may repeat a name. A text or a"
-                " boolean is a category; a number goes through the model's numeric transform; a list of"
-                " texts and numbers is a feature each; null is a missing value; an object multiplies the"
-                " value of its feature. Names have no `=` and no control characters; their length counts in"
-                " bytes of UTF-8."
+    times: Annotated[_Number, Field(description="The factor.")]
+
+
+FeatureValue = TypeAliasType(
+    "FeatureValue",
+    Annotated[
+        str | bool | _Number | list[FeatureItem] | ScaledFeature | None,
+        Field(
+            description=(
+                "A text or a boolean is a category; a number goes through the model's numeric transform; a"
+                " list of texts and numbers is a feature each; null is a missing value; an object multiplies"
+                " the value of its feature."
+            )
+        ),
+    ],
+)
+Features = TypeAliasType(
+    "Features",
+    Annotated[
+        Annotated[
+            dict[str, FeatureValue],
+            Field(json_schema_extra={"propertyNames": _NAME, **_bounded(maxProperties="max_features")}),
+        ]
+        | Annotated[
+            list[tuple[_Name, FeatureValue]], Field(json_schema_extra=_bounded(maxItems="max_features"))
+        ],
+        Field(
+            description=(
+                "Names and values, as an object or as a list of pairs, which may repeat a name. Names have no"
+                " `=` and no control characters; their length counts in bytes of UTF-8."
             ),
-            "anyOf": [
-                {
-                    "type": "object",
-                    "propertyNames": _NAME,
-                    "additionalProperties": _VALUE,
-                    **_bounded(maxProperties="max_features"),
-                },
-                {
-                    "type": "array",
-                    "items": {
-                        "type": "array",
-                        "prefixItems": [_NAME, _VALUE],
-                        "minItems": 2,
-                        "maxItems": 2,
-                    },
-                    **_bounded(maxItems="max_features"),
-                },
-            ],
-            "examples": [{"ad": "a17", "site": "news", "hour": 14}],
-        }
-    ),
-]
+            examples=[{"ad": "a17", "site": "news", "hour": 14}],
+        ),
+    ],
+)
+"""What the encoder takes, for the document alone."""
+_AnyFeatures = Annotated[Any, PlainValidator(_object_or_pairs, json_schema_input_type=Features)]
 Label = Annotated[
     Any,
-    WithJsonSchema({"enum": [0, 1, True, False], "description": "1 or true is a click, 0 or false is none."}),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer", "minimum": 0, "maximum": 1}, {"type": "boolean"}],
+            "description": "1 or true is a click, 0 or false is none.",
+        }
+    ),
 ]
 EventTime = Annotated[
     Any,
@@ -174,21 +162,33 @@ EventTime = Annotated[
     ),
 ]
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH)]
-Weight = Annotated[
+_Weight = Annotated[
     float,
+    Field(allow_inf_nan=False, json_schema_extra={"minimum": 0, **_bounded(maximum="max_weight")}),
+]
+_SampleRate = Annotated[
+    float,
+    Field(allow_inf_nan=False, json_schema_extra={"maximum": 1, **_bounded(minimum="min_sample_rate")}),
+]
+Weight = Annotated[_Weight | None, Field(description="Importance of the example.")]
+SampleRate = Annotated[
+    _SampleRate | None,
+    Field(description="Share of such examples that is sent at all; its inverse multiplies the weight."),
+]
+
+
+_EventId = Annotated[
+    Identifier | None,
+    Field(description="Your name for the event: of examples that have the same, one is learned."),
+]
+_InstanceId = Annotated[
+    Identifier | None,
     Field(
-        allow_inf_nan=False,
-        description="Importance of the example.",
-        json_schema_extra={"minimum": 0, **_bounded(maximum="max_weight")},
+        description="Your name for the prediction, returned with it and named by its label if it is logged."
     ),
 ]
-SampleRate = Annotated[
-    float,
-    Field(
-        allow_inf_nan=False,
-        description="Share of such examples that is sent at all; its inverse multiplies the weight.",
-        json_schema_extra={"maximum": 1, **_bounded(minimum="min_sample_rate")},
-    ),
+_Log = Annotated[
+    bool, Field(description="Whether to log the predictions, to be learned from once their labels arrive.")
 ]
 
 
@@ -196,65 +196,137 @@ SampleRate = Annotated[
 class Instance(TypedDict):
     """One candidate of a prediction request."""
 
-    features: Features
-    id: NotRequired[Identifier | None]
+    features: _AnyFeatures
+    id: NotRequired[_InstanceId]
 
 
-@with_config(_documented(oneOf=_one_of(ONE_INSTANCE, INSTANCES)))
-class PredictRequest(TypedDict, total=False):
-    """Either one example, or many instances that may share the features of a context."""
+Instances = Annotated[
+    list[Instance],
+    FailFast(),
+    Field(
+        description="The candidates; predictions come in their order.",
+        json_schema_extra=_bounded(maxItems="max_instances"),
+    ),
+]
 
-    features: Features
-    id: Identifier | None
-    log: Annotated[
-        bool,
-        Field(description="Whether to log the predictions, to be learned from once their labels arrive."),
-    ]
-    context: Features
-    instances: Annotated[
-        list[Instance], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_instances"))
-    ]
+
+@with_config(_documented())
+class PredictOneRequest(TypedDict):
+    """One example."""
+
+    features: _AnyFeatures
+    id: NotRequired[_InstanceId]
+    log: NotRequired[_Log]
+
+
+@with_config(_documented())
+class PredictManyRequest(TypedDict):
+    """Instances that may share the features of a context."""
+
+    instances: Instances
+    context: NotRequired[_AnyFeatures]
+    log: NotRequired[_Log]
+
+
+PredictRequest = TypeAliasType("PredictRequest", PredictOneRequest | PredictManyRequest)
+"""Either kind of request, for the document; what is parsed is `PredictFields`."""
+
+
+@with_config(_documented())
+class PredictFields(TypedDict, total=False):
+    """The fields of both kinds of PredictRequest."""
+
+    features: _AnyFeatures
+    id: _InstanceId
+    log: _Log
+    context: _AnyFeatures
+    instances: Instances
 
 
 @with_config(_documented(required=list(EXPLANATION.required)))
 class ExplainRequest(TypedDict, total=False):
     """One example; the features of a context count as its own."""
 
-    features: Features
-    context: Features
+    features: _AnyFeatures
+    context: _AnyFeatures
 
 
-class _ExampleOptions(TypedDict, total=False):
-    weight: Weight | None
-    sample_rate: SampleRate | None
-    event_id: Identifier | None
+class _Weighted(TypedDict, total=False):
+    weight: Weight
+    sample_rate: SampleRate
+
+
+class _Event(_Weighted, total=False):
+    event_id: _EventId
     event_time: EventTime
 
 
-@with_config(_documented(oneOf=_one_of(EXAMPLE, LABEL)))
-class Example(_ExampleOptions, total=False):
-    """An impression and whether it was clicked, or the label of a logged prediction."""
+_PredictionId = Annotated[Identifier, Field(description="The id of the logged prediction.")]
 
-    features: Features
+
+@with_config(_documented())
+class Example(_Event):
+    """An impression and whether it was clicked."""
+
+    features: _AnyFeatures
+    label: Label
+
+
+@with_config(_documented())
+class PredictionLabel(_Weighted):
+    """The label of a logged prediction."""
+
+    id: _PredictionId
+    label: Label
+
+
+@with_config(_documented())
+class UpdateManyRequest(TypedDict):
+    """Examples and labels of logged predictions, which are learned in this order."""
+
+    examples: Annotated[
+        list[Example | PredictionLabel],
+        Field(
+            description="Each is an example, or the label of a logged prediction.",
+            json_schema_extra=_bounded(maxItems="max_examples"),
+        ),
+    ]
+
+
+UpdateRequest = TypeAliasType("UpdateRequest", Example | PredictionLabel | UpdateManyRequest)
+"""Any kind of request, for the document; what is parsed is `UpdateFields`."""
+
+
+@with_config(_documented())
+class ItemFields(_Event, total=False):
+    """The fields of an Example and a PredictionLabel."""
+
+    features: _AnyFeatures
     label: Required[Label]
     id: Identifier
 
 
-@with_config(_documented(oneOf=_one_of(EXAMPLE, LABEL, EXAMPLES)))
-class UpdateRequest(_ExampleOptions, total=False):
-    """Either one example, or the label of a logged prediction, or a list of them in order."""
+@with_config(_documented())
+class UpdateFields(_Event, total=False):
+    """The fields of all kinds of UpdateRequest."""
 
-    features: Features
+    features: _AnyFeatures
     label: Label
     id: Identifier
-    examples: Annotated[list[Example], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_examples"))]
+    examples: Annotated[list[ItemFields], FailFast()]
 
 
 @with_config(_documented())
 class ImpressionsRequest(TypedDict):
     """Logged predictions that were shown."""
 
-    ids: Annotated[list[Identifier], FailFast(), Field(json_schema_extra=_bounded(maxItems="max_examples"))]
+    ids: Annotated[
+        list[Identifier],
+        FailFast(),
+        Field(
+            description="The ids of their predictions.", json_schema_extra=_bounded(maxItems="max_examples")
+        ),
+    ]
 
 
 Feedback = Annotated[

@@ -12,10 +12,10 @@ from model_core.json.requests import ParsedPredict, ParsedUpdate, RequestParser
 from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.event_time import are_plausible
 from service.parsing.examples import one_example
-from service.parsing.schemas import PredictRequest, UpdateRequest, refuse_unknown
+from service.parsing.schemas import PredictFields, UpdateFields, refuse_unknown
 
-PREDICT = TypeAdapter[PredictRequest](PredictRequest)
-UPDATE = TypeAdapter[UpdateRequest](UpdateRequest)
+PREDICT = TypeAdapter[PredictFields](PredictFields)
+UPDATE = TypeAdapter[UpdateFields](UpdateFields)
 
 
 class Read(NamedTuple):

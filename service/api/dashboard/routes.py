@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api.dashboard.assets import Assets
+from service.api.assets import Assets
 from service.api.dashboard.feed import Feed
 from service.api.dashboard.stream import EventStream
 from service.api.security.access import ANYBODY, READ
@@ -17,7 +17,7 @@ from service.telemetry.metrics import Metrics
 
 def add_dashboard(app: FastAPI, services: Services, feed: Feed, metrics: Metrics) -> None:
     """Adds routes for browsers, none of which is in the OpenAPI document."""
-    assets = Assets()
+    assets = Assets("service.api.dashboard")
     metrics.refresh_with(lambda: metrics.live_streams.set(feed.listeners))
 
     async def page(request: Request) -> Response:

@@ -18,9 +18,12 @@ from service.telemetry.metrics import Metrics
 RATE_SECONDS = 5.0
 LATENCY_SECONDS = 60.0
 NOT_COUNTED = frozenset(
-    {"/livez", "/readyz", "/metrics", "/", "/dashboard/{file:path}", "/models/{name}/live"}
+    {
+        *("/livez", "/readyz", "/metrics", "/", "/dashboard/{file:path}", "/models/{name}/live"),
+        *("/docs", "/docs/{file:path}", "/openapi.json"),
+    }
 )
-"""Routes of probes and of the page itself: neither is traffic."""
+"""Routes of probes and of pages: neither is traffic."""
 
 
 @dataclass

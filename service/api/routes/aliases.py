@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from service.api.openapi import AT_ITS_LIMIT, CREATE_PROBLEMS, problems
 from service.api.routes.models import described
-from service.api.schemas import CloneDescription, ModelName
+from service.api.schemas import AliasName, CloneDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
@@ -24,21 +24,29 @@ TAGS: list[str | Enum] = ["aliases"]
 
 
 class AliasRequest(BaseModel):
+    """The model that an alias is to refer to."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str = Field(pattern=MODEL_NAME_PATTERN)
+    model: str = Field(description="The model that the alias is to refer to.", pattern=MODEL_NAME_PATTERN)
 
 
 class Alias(BaseModel):
-    alias: str
-    model: str
+    """Another name for a model."""
+
+    alias: str = Field(description="The name.")
+    model: str = Field(description="The model that it refers to.")
 
 
 class AliasList(BaseModel):
+    """All aliases."""
+
     aliases: dict[str, str] = Field(description="The model of each.")
 
 
 class CloneRequest(BaseModel):
+    """The name of the new model, and what is to differ from its source."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str = Field(description="Of the new model.", pattern=MODEL_NAME_PATTERN)
@@ -83,12 +91,18 @@ _PROBLEMS = {
 def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: LimitSettings) -> None:
     @app.get("/aliases", tags=TAGS, responses=problems(**_AWAY), **READ_ALL.declared)
     async def list_aliases() -> AliasList:
-        """All aliases, and the model of each."""
+        """List the aliases.
+
+        With the model of each.
+        """
         return AliasList(aliases=await services.aliases.all())
 
     @app.get("/aliases/{name}", tags=TAGS, responses=problems(**_PROBLEMS), **READ_ALL.declared)
-    async def describe_alias(name: ModelName) -> Alias:
-        """The model of an alias."""
+    async def describe_alias(name: AliasName) -> Alias:
+        """Describe an alias.
+
+        The model that it refers to.
+        """
         return Alias(alias=name, model=await services.aliases.model_of(checked_name(name)))
 
     @app.delete(
@@ -98,8 +112,11 @@ def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
         responses=problems(**_PROBLEMS | AT_ITS_LIMIT),
         **ADMIN_ALL.declared,
     )
-    async def delete_alias(name: ModelName) -> Response:
-        """Delete an alias, and no model."""
+    async def delete_alias(name: AliasName) -> Response:
+        """Delete an alias.
+
+        The model remains.
+        """
         await services.aliases.remove(checked_name(name))
         return Response(status_code=204)
 
@@ -137,7 +154,7 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
         return RawReply(201, description.model_dump_json().encode())
 
     return RawRoute(
-        *("POST", "/models/{name}/clone", _clone, copy),
+        *("POST", "/models/{name}/clone", _clone_model, copy),
         **raw,
         status_code=201,
         tags=["models"],
@@ -147,18 +164,22 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
 
 
 async def _set_alias(
-    name: ModelName, body: Annotated[AliasRequest, Body(openapi_examples=_ALIAS_EXAMPLES)]
+    name: AliasName, body: Annotated[AliasRequest, Body(openapi_examples=_ALIAS_EXAMPLES)]
 ) -> Alias:
-    """Make a name mean a model, or another model from now on: for predict and update, and within a second in
-    every process.
+    """Set an alias.
+
+    From now on, and within a second in every process, the name refers to this model: for predictions, updates
+    and everything that reads.
     """
     raise NotImplementedError
 
 
-async def _clone(
+async def _clone_model(
     name: ModelName, body: Annotated[CloneRequest, Body(openapi_examples=_CLONE_EXAMPLES)]
 ) -> CloneDescription:
-    """Make a new model of all that this one has learned. Its log begins empty, without the event ids of the
-    source, and predictions that wait for their labels stay with the model that logged them.
+    """Clone a model.
+
+    The new model has learned all that this one has. Its log begins empty, without the event ids of the
+    source, and pending predictions stay with the model that logged them.
     """
     raise NotImplementedError

@@ -20,21 +20,25 @@ WindowName = Literal["15m", "30m", "1h", "24h", "all"]
 
 
 class ReliabilityBucket(Reply):
+    """Predictions of about the same probability, and how many of them were clicked."""
+
     low: float = Field(description="Predictions of this bucket are from here ...")
     high: float = Field(description="... to here.")
-    examples: float
-    mean_prediction: float
-    click_rate: float
+    examples: float = Field(description="Their number, by weight.")
+    mean_prediction: float = Field(description="Mean of the predictions.")
+    click_rate: float = Field(description="Share of clicks.")
 
 
 class PlainFigures(Reply):
     """Null before the window holds 50 clicks, and where a figure is undefined."""
 
-    window: WindowName
-    weighting: Literal["weight", "none"]
+    window: WindowName = Field(description="How far back the examples reach from the newest.")
+    weighting: Literal["weight", "none"] = Field(
+        description="Whether an example counts by its weight, or once."
+    )
     examples: int = Field(description="Their number, regardless of weight.")
-    clicks: int
-    auc: float | None
+    clicks: int = Field(description="The number of clicks, regardless of weight.")
+    auc: float | None = Field(description="Chance that a click was predicted higher than a non-click.")
     auc_error_bound: float | None = Field(description="How far the exact AUC is from `auc` at most.")
     log_loss: float | None = Field(description="Mean, in nats.")
     normalized_entropy: float | None = Field(
@@ -44,27 +48,37 @@ class PlainFigures(Reply):
     calibration_tolerance: float | None = Field(
         description="How far from 1 chance alone may take it (three standard errors), at least 0.05."
     )
-    mean_prediction: float | None
-    base_rate: float | None
+    mean_prediction: float | None = Field(description="Mean of the predictions.")
+    base_rate: float | None = Field(description="Share of clicks.")
 
 
 class SliceFigures(PlainFigures):
-    unweighted: PlainFigures
+    """Figures of the examples with one value of a feature."""
+
+    unweighted: PlainFigures = Field(description="The same, with each example counted once.")
 
 
 class UnweightedFigures(PlainFigures):
-    reliability: list[ReliabilityBucket]
+    """Figures of a window."""
+
+    reliability: list[ReliabilityBucket] = Field(description="By predicted probability, ascending.")
 
 
 class WindowFigures(UnweightedFigures):
-    unweighted: UnweightedFigures
+    """Figures of a window, by weight."""
+
+    unweighted: UnweightedFigures = Field(description="The same, with each example counted once.")
 
 
 class Source(Reply):
-    windows: dict[WindowName, WindowFigures]
+    """Figures of one source of predictions."""
+
+    windows: dict[WindowName, WindowFigures] = Field(description="By window.")
 
 
 class Sources(Reply):
+    """Figures by the source of the predictions."""
+
     progressive: Source = Field(description="Predictions made just before each example was learned.")
     served: Source | None = Field(description="Predictions as they were answered, where labels name them.")
 
@@ -72,30 +86,34 @@ class Sources(Reply):
 class Measures(Reply):
     """Measures of the state, counted over a part of the slots at a time."""
 
-    features_seen: int
-    nonzero: int
-    density: float
-    nonfinite: int
-    slot_load: float
-    expected_collision_rate: float
-    weight_norm: float
-    gradient_norm: float
-    largest_weight: float
+    features_seen: int = Field(description="Hashed features that the model has met.")
+    nonzero: int = Field(description="Features whose weight is not 0.")
+    density: float = Field(description="Share of the features seen whose weight is not 0.")
+    nonfinite: int = Field(description="Slots that are not finite; always 0.")
+    slot_load: float = Field(description="Share of the slots that are in use.")
+    expected_collision_rate: float = Field(
+        description="Share of features expected to share a slot with another."
+    )
+    weight_norm: float = Field(description="Euclidean norm of the weights.")
+    gradient_norm: float = Field(description="Square root of the sum of all squared gradients.")
+    largest_weight: float = Field(description="Greatest magnitude of a weight.")
 
 
 class EvaluationReply(Reply):
-    model: str
-    revision: str
+    """How good the predictions of a model are."""
+
+    model: str = Field(description="The model.")
+    revision: str = Field(description="The state when the figures were taken.")
     t: int = Field(description="Completed rounds when the figures were taken.")
     as_of: str | None = Field(description="Time of the newest example, at which the windows end.")
     slices_t: int | None = Field(
         description="Completed rounds from which on slices were taken; null before this learner reported any."
     )
-    sources: Sources
+    sources: Sources = Field(description="Figures of all examples.")
     slices: dict[str, dict[str, dict[WindowName, SliceFigures]]] = Field(
         description="By feature, value and window; `other` is the rest."
     )
-    measures: Measures | None
+    measures: Measures | None = Field(description="Of the state; null before they were first counted.")
 
 
 def add_evaluation_routes(app: FastAPI, services: Services) -> None:
@@ -106,10 +124,11 @@ def add_evaluation_routes(app: FastAPI, services: Services) -> None:
         response_model=EvaluationReply,
         **READ.declared,
     )
-    async def evaluation(name: ModelName) -> Response:
-        """How good the predictions are, over the whole stream and its last minutes, hours and day.
+    async def get_evaluation(name: ModelName) -> Response:
+        """Report the quality of a model's predictions.
 
-        The learner publishes it once a second while it learns, and slices every five seconds.
+        Over the whole stream and over its last minutes, hours and day. The learner updates it once a second
+        while it learns, and slices every five seconds.
         """
         model = await services.aliases.open(checked_name(name))
         figures = await services.models.figures(model)

@@ -48,17 +48,23 @@ def explain_routes(services: Services, bodies: BodyReader, settings: LimitSettin
     }
     return [
         RawRoute("POST", "/explain", _explain, **options),
-        RawRoute("POST", "/models/{name}/explain", _explain_of, **options),
+        RawRoute("POST", "/models/{name}/explain", _explain_for_model, **options),
     ]
 
 
 async def _explain(body: ExplainBody) -> ExplainReply:
-    """Take a prediction of the model `default` apart: what each feature adds to the log-odds."""
+    """Explain a prediction of the model `default`.
+
+    What each feature adds to the log-odds.
+    """
     raise NotImplementedError
 
 
-async def _explain_of(name: ModelName, body: ExplainBody) -> ExplainReply:
-    """Take a prediction apart: what each feature adds to the log-odds."""
+async def _explain_for_model(name: ModelName, body: ExplainBody) -> ExplainReply:
+    """Explain a prediction.
+
+    What each feature adds to the log-odds.
+    """
     raise NotImplementedError
 
 

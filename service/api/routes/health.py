@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import PlainTextResponse
 
 from service.api.openapi import Responses, problems
-from service.api.schemas import Readiness
+from service.api.schemas import Liveness, Readiness
 from service.api.security.access import ANYBODY, PUBLIC
 from service.api.services import Services
 from service.settings.groups import ModelSettings
@@ -21,23 +21,41 @@ from service.telemetry.metrics import Metrics
 def add_health_routes(app: FastAPI, services: Services, settings: ModelSettings, metrics: Metrics) -> None:
     metrics.refresh_with(functools.partial(refresh_health, services, settings, metrics))
 
-    async def livez() -> dict[str, str]:
-        """The process answers. Does not depend on Redis, so that an outage of Redis restarts no process."""
-        return {"status": "alive"}
+    async def livez() -> Liveness:
+        """Check that the process answers.
+
+        This does not depend on Redis, so that an outage of Redis restarts no process.
+        """
+        return Liveness(status="alive")
 
     async def readyz(
-        response: Response, purpose: Annotated[Literal["predict", "update"], Query(alias="for")] = "predict"
+        response: Response,
+        purpose: Annotated[
+            Literal["predict", "update"], Query(alias="for", description="What is to be possible.")
+        ] = "predict",
     ) -> Readiness:
-        """200 while predictions can be answered, from a stale copy too; `?for=update` while updates can."""
+        """Check that the process can serve.
+
+        200 while predictions can be answered, from a stale copy too; `?for=update` while updates can.
+        """
         report = readiness(services, settings)
         wanted = report.predict if purpose == "predict" else report.update
         if wanted == "unavailable":
             response.status_code = 503
         return report
 
-    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse, **ANYBODY.declared)
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        operation_id="metrics",
+        response_class=PlainTextResponse,
+        **ANYBODY.declared,
+    )
     async def prometheus() -> Response:
-        """Prometheus instruments: of the whole service where several API processes share a port."""
+        """Report metrics.
+
+        In the text format of Prometheus; of all API processes if several share a port.
+        """
         metrics.refresh()
         if metrics.shared is None:  # in a thread it would wait for the interpreter longer than it works
             text = metrics.render()

@@ -55,16 +55,22 @@ def impressions_routes(handler: Impressions, bodies: BodyReader, settings: Limit
         "access": UPDATE,
     }
     return [
-        RawRoute("POST", "/impressions", _impressions, **options),
-        RawRoute("POST", "/models/{name}/impressions", _impressions_of, **options),
+        RawRoute("POST", "/impressions", _report_impressions, **options),
+        RawRoute("POST", "/models/{name}/impressions", _report_impressions_for_model, **options),
     ]
 
 
-async def _impressions(body: ImpressionsBody) -> ImpressionsReply:
-    """Say which logged predictions of the model `default` were really shown: their windows begin."""
+async def _report_impressions(body: ImpressionsBody) -> ImpressionsReply:
+    """Report impressions to the model `default`.
+
+    Which logged predictions were shown: the windows for their labels begin.
+    """
     raise NotImplementedError
 
 
-async def _impressions_of(name: ModelName, body: ImpressionsBody) -> ImpressionsReply:
-    """Say which logged predictions were really shown: their windows begin."""
+async def _report_impressions_for_model(name: ModelName, body: ImpressionsBody) -> ImpressionsReply:
+    """Report impressions.
+
+    Which logged predictions were shown: the windows for their labels begin.
+    """
     raise NotImplementedError

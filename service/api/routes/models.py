@@ -38,12 +38,18 @@ _parse_change = TypeAdapter[ModelChange](ModelChange).validator.validate_json
 def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, settings: LimitSettings) -> None:
     @app.get("/models", tags=TAGS, responses=problems(_503="Redis is away."), **READ_ALL.declared)
     async def list_models() -> ModelNames:
-        """Names of all models."""
+        """List the models.
+
+        Their names, in order.
+        """
         return ModelNames(models=await services.models.names())
 
     @app.get("/models/{name}", tags=TAGS, responses=MODEL_PROBLEMS, **READ.declared)
     async def describe_model(name: ModelName) -> ModelDescription:
-        """A model's configuration and how much it has learned, as this process's copy has it."""
+        """Describe a model.
+
+        Its configuration, and how much it has learned, as this process's copy has it.
+        """
         return await described(await services.aliases.open(checked_name(name)))
 
     @app.delete(
@@ -54,7 +60,10 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
         **ADMIN.declared,
     )
     async def delete_model(name: ModelName) -> Response:
-        """Delete a model and all that it has learned. There is no way back."""
+        """Delete a model.
+
+        All that it has learned is lost, except for its snapshots.
+        """
         await services.aliases.refuse(checked_name(name))
         await services.models.delete(name)
         return Response(status_code=204)
@@ -109,14 +118,20 @@ def _change_route(services: Services, bodies: BodyReader, settings: LimitSetting
 async def _change_model(
     name: ModelName, body: Annotated[ModelChange, Body(openapi_examples=CHANGE_EXAMPLES)]
 ) -> ModelDescription:
-    """Change how a model waits for the labels of its predictions, while it is asked and learns."""
+    """Change a model in place.
+
+    How it waits for the labels of its predictions; it serves and learns meanwhile.
+    """
     raise NotImplementedError
 
 
 async def _create_model(
     name: ModelName, body: Annotated[ModelSpecification, Body(openapi_examples=MODEL_EXAMPLES)]
 ) -> ModelDescription:
-    """Create a model. The same request again changes nothing; a different one is refused."""
+    """Create a model.
+
+    The same request again changes nothing; a different one is refused.
+    """
     raise NotImplementedError
 
 

@@ -10,7 +10,7 @@ from fastapi import Body
 
 from model_core.kernels.numerics import sigmoids
 from service.api.openapi import PREDICT_EXAMPLES, PREDICT_PROBLEMS
-from service.api.schemas import ModelName, PredictInstancesReply, PredictReply
+from service.api.schemas import ModelName, PredictAnswer
 from service.api.security.access import PREDICT
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
@@ -95,15 +95,21 @@ def predict_routes(handler: Predict, bodies: BodyReader, settings: LimitSettings
     }
     return [
         RawRoute("POST", "/predict", _predict, **options),
-        RawRoute("POST", "/models/{name}/predict", _predict_with, **options),
+        RawRoute("POST", "/models/{name}/predict", _predict_for_model, **options),
     ]
 
 
-async def _predict(body: PredictBody) -> PredictReply | PredictInstancesReply:
-    """Click probability of one example, or of many that share a context, by the model `default`."""
+async def _predict(body: PredictBody) -> PredictAnswer:
+    """Predict clicks with the model `default`.
+
+    The click probability of one example, or of many that may share a context.
+    """
     raise NotImplementedError
 
 
-async def _predict_with(name: ModelName, body: PredictBody) -> PredictReply | PredictInstancesReply:
-    """Click probability of one example, or of many that share a context."""
+async def _predict_for_model(name: ModelName, body: PredictBody) -> PredictAnswer:
+    """Predict clicks.
+
+    The click probability of one example, or of many that may share a context.
+    """
     raise NotImplementedError

@@ -38,7 +38,7 @@ REQUEST = "request"
 SnapshotName = Annotated[
     str, Path(description="Its id, a tag (the newest that has it), or `newest`: but for what restores saved.")
 ]
-Tag = Annotated[str | None, Query(json_schema_extra={"pattern": TAG_PATTERN})]
+Tag = Annotated[str | None, Query(description="A name for it.", json_schema_extra={"pattern": TAG_PATTERN})]
 
 _EXAMPLES: dict[str, Example] = {
     "rollback": Example(
@@ -58,18 +58,20 @@ _PROBLEMS = {
 
 
 class SnapshotDescription(BaseModel):
+    """A saved state of a model."""
+
     id: str = Field(description="Sorts by the order of writing.")
-    model: str
-    tags: list[str]
+    model: str = Field(description="The model that it is of.")
+    tags: list[str] = Field(description="Names given to it; a tagged snapshot is never deleted.")
     time: str = Field(description="When the state was copied; RFC 3339, UTC.")
     reason: str = Field(description="Why it was taken: `schedule`, `shutdown`, `request`, ...")
-    revision: str
+    revision: str = Field(description="The state that it is a copy of.")
     applied: str = Field(description="The last log entry that it has learned.")
     applied_number: int = Field(description="Examples of the log that it has learned.")
     t: int = Field(description="Completed rounds.")
-    features_seen: int
+    features_seen: int = Field(description="Hashed features that it has met.")
     nonzero: int = Field(description="Features whose weight is not 0.")
-    density: float
+    density: float = Field(description="Share of the features seen whose weight is not 0.")
     bytes: int = Field(description="Size of its file.")
     fingerprint: str = Field(description="Of the hash contract.")
     config: dict[str, Any] = Field(description="The model's configuration at that time.")
@@ -77,11 +79,15 @@ class SnapshotDescription(BaseModel):
 
 
 class SnapshotList(BaseModel):
+    """The snapshots of a model."""
+
     snapshots: list[SnapshotDescription] = Field(description="Oldest first.")
     damaged: list[str] = Field(description="What is wrong with files that cannot be read.")
 
 
 class RestoreRequest(BaseModel):
+    """The snapshot to restore, and how."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     snapshot: str = Field(
@@ -98,12 +104,14 @@ class RestoreRequest(BaseModel):
 
 
 class RestoreReply(BaseModel):
-    model: str
-    snapshot: str
+    """What was restored."""
+
+    model: str = Field(description="The model.")
+    snapshot: str = Field(description="The id of the snapshot.")
     before: str | None = Field(description="The snapshot of what was replaced; null: there was no model.")
     t: int = Field(description="Completed rounds at the switch.")
     replayed: int = Field(description="Examples that were learned again before the switch.")
-    seconds: float
+    seconds: float = Field(description="Time that it took.")
     revision: str = Field(
         description="The model's revision after the switch; the process that answers has it, others follow."
         " Empty if it could not be read."
@@ -120,7 +128,10 @@ def add_snapshot_routes(
 
     @app.get("/models/{name}/snapshots", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared)
     async def list_snapshots(name: ModelName) -> SnapshotList:
-        """The snapshots of a model, also of one that was deleted."""
+        """List the snapshots of a model.
+
+        Also of one that was deleted.
+        """
         model = await services.aliases.named(checked_name(name))
         found, damaged = await asyncio.to_thread(lambda: list_readable(services.snapshots.of(model)))
         if not found and not damaged:
@@ -131,7 +142,10 @@ def add_snapshot_routes(
         "/models/{name}/snapshots/{snapshot}", tags=TAGS, responses=problems(**_PROBLEMS), **READ.declared
     )
     async def describe_snapshot(name: ModelName, snapshot: SnapshotName) -> SnapshotDescription:
-        """One snapshot."""
+        """Describe a snapshot.
+
+        By its id, a tag or `newest`.
+        """
 
         def find(catalogue: Catalogue) -> SnapshotDescription:
             entry = catalogue.find(snapshot)
@@ -148,9 +162,10 @@ def add_snapshot_routes(
         **ADMIN.declared,
     )
     async def take_snapshot(name: ModelName, tag: Tag = None) -> SnapshotDescription:
-        """Take a snapshot now, and answer when it is in the store.
+        """Take a snapshot.
 
-        The learner takes one at a time; requests that come meanwhile share the next.
+        The reply is sent when it is in the store. The learner takes one at a time; requests that come
+        meanwhile share the next.
         """
         if tag is not None:
             checked_tag(tag)
@@ -173,7 +188,7 @@ def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettin
     return RawRoute(
         "POST",
         "/models/{name}/restore",
-        _restore,
+        _restore_snapshot,
         handler,
         bodies=bodies,
         max_bytes=settings.max_body_bytes,
@@ -195,11 +210,12 @@ def _hyper_of(body: dict[str, Any]) -> Hyperparameters:
     return ModelConfig.from_json({"hyper": body}).hyper
 
 
-async def _restore(
+async def _restore_snapshot(
     name: ModelName, body: Annotated[RestoreRequest, Body(openapi_examples=_EXAMPLES)]
 ) -> RestoreReply:
-    """Make a snapshot the model's state again, in one step while requests go on.
+    """Restore a snapshot.
 
-    What is there is kept in a snapshot of its own first. A model that is not there is created.
+    It becomes the model's state in one step, while requests continue. What is there is saved in a snapshot of
+    its own first. A model that does not exist is created.
     """
     raise NotImplementedError

@@ -13,7 +13,7 @@ from fastapi import Body, Query
 
 from model_core.errors import InvalidInput
 from service.api.openapi import UPDATE_EXAMPLES, UPDATE_PROBLEMS
-from service.api.schemas import ModelName, UpdateExamplesReply, UpdateReply
+from service.api.schemas import ModelName, UpdateAnswer
 from service.api.security.access import UPDATE
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute, json_numbers
 from service.api.services import Services
@@ -35,7 +35,6 @@ from service.settings.groups import LimitSettings
 from service.telemetry.metrics import Metrics
 
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
-UpdateAnswer = UpdateReply | UpdateExamplesReply
 Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -153,21 +152,23 @@ def update_routes(handler: Update, bodies: BodyReader, settings: LimitSettings) 
     }
     return [
         RawRoute("POST", "/update", _update, **options),
-        RawRoute("POST", "/models/{name}/update", _update_of, **options),
+        RawRoute("POST", "/models/{name}/update", _update_for_model, **options),
     ]
 
 
 async def _update(body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
-    """Learn from one example or from many in order, in the model `default`.
+    """Learn with the model `default`.
 
-    Durable when answered. 200: learned before the reply. 202: not yet.
+    One example, the label of a logged prediction, or many of them in order. Durable when answered. 200:
+    learned before the reply. 202: not yet.
     """
     raise NotImplementedError
 
 
-async def _update_of(name: ModelName, body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
-    """Learn from one example or from many in order.
+async def _update_for_model(name: ModelName, body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
+    """Learn.
 
-    Durable when answered. 200: learned before the reply. 202: not yet.
+    One example, the label of a logged prediction, or many of them in order. Durable when answered. 200:
+    learned before the reply. 202: not yet.
     """
     raise NotImplementedError

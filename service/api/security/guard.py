@@ -17,7 +17,7 @@ from service.api.security.tokens import Grant, TokenFile
 from service.errors import ServiceError
 from service.models.config.model import DEFAULT_MODEL
 
-_OF_FASTAPI = {"/docs": ANYBODY, "/openapi.json": ANYBODY}
+_OF_FASTAPI = {"/openapi.json": ANYBODY}
 _READING = ("GET", "HEAD")
 
 

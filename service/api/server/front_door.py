@@ -52,7 +52,7 @@ Handler = Callable[[RawRequest], Awaitable[RawReply]]
 
 
 class RawRoute(APIRoute):
-    """`documentation` is a function of which only the signature and the docstring are used."""
+    """`documentation` is a function of which only the name, the signature and the docstring are used."""
 
     def __init__(
         self,
@@ -66,7 +66,10 @@ class RawRoute(APIRoute):
         access: Access,
         **openapi: Any,
     ) -> None:
-        super().__init__(path, documentation, methods=[method], **access.declared, **openapi)
+        operation = documentation.__name__.lstrip("_")
+        super().__init__(
+            path, documentation, methods=[method], operation_id=operation, **access.declared, **openapi
+        )
         self.app = self._routed
         self._handler = handler
         self._bodies = bodies

@@ -13,9 +13,9 @@ from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.examples import one_example
 from service.parsing.files.rows import Row
 from service.parsing.files.source import TextSource
-from service.parsing.schemas import UpdateRequest
+from service.parsing.schemas import UpdateFields
 
-_REQUEST: TypeAdapter[UpdateRequest] = TypeAdapter(UpdateRequest)
+_REQUEST: TypeAdapter[UpdateFields] = TypeAdapter(UpdateFields)
 
 
 def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row, Encoded] | LineError]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from jsonschema_rs import validator_for
+
+from service.app import create_app
+from service.settings import Settings
 
 METHODS = ("get", "put", "post", "patch", "delete")
 
@@ -86,6 +92,50 @@ def test_the_documentation_page_is_served(api: httpx.Client) -> None:
     assert "swagger" in api.get("/docs").text
 
 
-def test_the_summary_of_each_call_is_a_sentence(document: dict[str, Any]) -> None:
+def test_each_call_has_a_plain_name_a_summary_and_a_described_tag(document: dict[str, Any]) -> None:
+    described = {tag["name"] for tag in document["tags"] if tag["description"]}
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(names)) == len(names)
+    assert {"predict", "predict_for_model", "update", "list_models", "take_snapshot"} <= set(names)
     for path, method, operation in operations(document):
-        assert operation["description"], (method, path)
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", operation["operationId"]), path
+        assert 0 < len(operation["summary"]) <= 60, (method, path)
+        assert operation["description"].endswith("."), (method, path)
+        assert set(operation["tags"]) <= described, (method, path)
+
+
+def test_each_schema_each_property_and_each_parameter_is_described(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name, schema in schemas.items():
+        assert "anyOf" in schema or schema["description"], name
+        for field, described in schema.get("properties", {}).items():
+            assert "$ref" in described or described.get("description"), (name, field)
+    for path, _, operation in operations(document):
+        assert all(parameter["description"] for parameter in operation.get("parameters", ())), path
+
+
+def test_each_reply_has_examples_that_its_schema_allows(document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        for status, response in operation["responses"].items():
+            content = response.get("content", {}).get("application/json", {})
+            if status.startswith("2") and content:
+                assert content["examples"], (method, path)
+                validator = validator_for(content["schema"] | {"components": document["components"]})
+                for name, example in content["examples"].items():
+                    wrong = [error.message for error in validator.iter_errors(example["value"])]
+                    assert wrong == [], (method, path, name)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_calls_say_whether_they_need_a_token(tokens: bool, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.jsonl"
+    file.touch()
+    settings = Settings(tokens_file=file) if tokens else Settings()
+    document = create_app(settings, run_learner=False).api.openapi()
+    (name,) = document["components"]["securitySchemes"]
+    assert document["components"]["securitySchemes"][name]["scheme"] == "bearer"
+    needed: list[dict[str, list[str]]] = [{name: []}] if tokens else [{name: []}, {}]
+    for path, _, operation in operations(document):
+        open_to_all = path in ("/livez", "/readyz")
+        assert operation.get("security") == (None if open_to_all else needed), path
+        assert ({"401", "403"} <= operation["responses"].keys()) is not open_to_all, path

@@ -51,20 +51,47 @@ def fast(way: Way, body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("request_type", "kinds"),
+    ("parsed", "kinds"),
     [
-        (schemas.Instance, [fields.INSTANCE]),
-        (schemas.PredictRequest, [fields.ONE_INSTANCE, fields.INSTANCES]),
-        (schemas.ExplainRequest, [fields.EXPLANATION]),
-        (schemas.Example, [fields.EXAMPLE, fields.LABEL]),
-        (schemas.UpdateRequest, [fields.EXAMPLE, fields.LABEL, fields.EXAMPLES]),
-        (schemas.ImpressionsRequest, [fields.IMPRESSIONS]),
+        (schemas.Instance, {"Instance": fields.INSTANCE}),
+        (
+            schemas.PredictFields,
+            {"PredictOneRequest": fields.ONE_INSTANCE, "PredictManyRequest": fields.INSTANCES},
+        ),
+        (schemas.ExplainRequest, {"ExplainRequest": fields.EXPLANATION}),
+        (schemas.ItemFields, {"Example": fields.EXAMPLE, "PredictionLabel": fields.LABEL}),
+        (
+            schemas.UpdateFields,
+            {
+                "Example": fields.EXAMPLE,
+                "PredictionLabel": fields.LABEL,
+                "UpdateManyRequest": fields.EXAMPLES,
+            },
+        ),
+        (schemas.ImpressionsRequest, {"ImpressionsRequest": fields.IMPRESSIONS}),
     ],
 )
-def test_pydantic_and_the_schema_have_the_declared_fields(request_type: type, kinds: list[Any]) -> None:
-    declared = {name for kind in kinds for name in kind.names}
-    assert TypeAdapter(request_type).json_schema()["properties"].keys() == declared
-    assert published()[request_type.__name__]["properties"].keys() == declared
+def test_pydantic_and_the_schema_have_the_declared_fields(
+    parsed: type, kinds: dict[str, fields.Fields]
+) -> None:
+    declared = {name for kind in kinds.values() for name in kind.names}
+    assert TypeAdapter(parsed).json_schema()["properties"].keys() == declared
+    document = published()
+    for name, kind in kinds.items():
+        assert document[name]["properties"].keys() == set(kind.names), name
+        assert document[name]["required"] == [one for one in kind.names if one in kind.required], name
+        assert document[name]["additionalProperties"] is False, name
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("PredictRequest", ["PredictOneRequest", "PredictManyRequest"]),
+        ("UpdateRequest", ["Example", "PredictionLabel", "UpdateManyRequest"]),
+    ],
+)
+def test_a_body_of_several_kinds_is_one_of_their_schemas(name: str, kinds: list[str]) -> None:
+    assert published()[name]["anyOf"] == [{"$ref": f"#/components/schemas/{kind}"} for kind in kinds]
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -83,18 +110,19 @@ def test_the_kernel_reads_the_declared_fields_and_no_others(row: str) -> None:
 def test_a_changed_limit_changes_the_published_schema() -> None:
     before, after = published(), published(**OTHER)
     assert before != after
-    features = after["Instance"]["properties"]["features"]
-    as_object, as_pairs = features["anyOf"]
+    as_object, as_pairs = after["Features"]["anyOf"]
     assert (as_object["maxProperties"], as_pairs["maxItems"]) == (7, 7)
-    assert as_object["propertyNames"]["maxLength"] == 9
-    assert as_pairs["items"]["prefixItems"] == [as_object["propertyNames"], as_object["additionalProperties"]]
-    number = as_object["additionalProperties"]["anyOf"][2]
+    name, value = as_pairs["items"]["prefixItems"]
+    assert name == as_object["propertyNames"] | {"type": "string"}
+    assert name["maxLength"] == 9
+    assert value == as_object["additionalProperties"] == {"$ref": "#/components/schemas/FeatureValue"}
+    number = after["FeatureValue"]["anyOf"][2]
     assert (number["minimum"], number["maximum"]) == (-20.0, 20.0)
     weight, rate = (after["Example"]["properties"][name]["anyOf"][0] for name in ("weight", "sample_rate"))
     assert (weight["minimum"], weight["maximum"]) == (0, 4.0)
     assert (rate["minimum"], rate["maximum"]) == (0.25, 1)
-    assert after["PredictRequest"]["properties"]["instances"]["maxItems"] == 3
-    assert after["UpdateRequest"]["properties"]["examples"]["maxItems"] == 5
+    assert after["PredictManyRequest"]["properties"]["instances"]["maxItems"] == 3
+    assert after["UpdateManyRequest"]["properties"]["examples"]["maxItems"] == 5
     assert after["ImpressionsRequest"]["properties"]["ids"]["maxItems"] == 5
     assert "x-limits" not in json.dumps(after)
 

@@ -1,4 +1,4 @@
-"""The page's own files, read once and served with the headers that a page wants."""
+"""Static files of a page, read once and served with the headers that a page needs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 PAGE_HEADERS = {
-    "content-security-policy": "; ".join(
-        (
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self'",
-            "img-src 'self'",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        )
-    ),
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
@@ -50,14 +38,17 @@ class Asset(NamedTuple):
 
 
 class Assets:
-    """All files of `static/` that a browser is to have, by their path there."""
+    """All files of `static/` in a package that a browser is to have, by their path there.
 
-    def __init__(self) -> None:
-        root = resources.files(__package__).joinpath("static")
-        self._assets = dict(_files(root))
+    `images`: where the page may have images from; everything else comes from this service.
+    """
+
+    def __init__(self, package: str, images: str = "'self'") -> None:
+        self._assets = dict(_files(resources.files(package).joinpath("static")))
+        self._page_headers = PAGE_HEADERS | {"content-security-policy": _policy(images)}
 
     def page(self, request: Request) -> Response:
-        return self._reply(request, PAGE, PAGE_HEADERS)
+        return self._reply(request, PAGE, self._page_headers)
 
     def file(self, request: Request) -> Response:
         """Raises HTTPException (404)."""
@@ -71,6 +62,21 @@ class Assets:
         if asset.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+def _policy(images: str) -> str:
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            f"img-src {images}",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
 
 
 def _files(directory: Traversable, prefix: str = "") -> list[tuple[str, Asset]]:

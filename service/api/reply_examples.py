@@ -1,0 +1,218 @@
+"""Examples of replies for the OpenAPI document, by the id of the operation. Tests compare them with its
+schemas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_REVISION = "2580b8a9-0-41-3cbdf00d"
+_NEXT_REVISION = "2580b8a9-0-42-ff3eaf81"
+
+_LEARNED = {
+    "status": "learned",
+    "probability": 0.0312,
+    "loss": 3.467337,
+    "revision": _NEXT_REVISION,
+    "event_id": "impression-1",
+}
+_MODEL = {
+    "name": "default",
+    "hyper": {
+        "family": "ftrl",
+        "update": "first_order",
+        "rate": {"kind": "adaptive", "alpha": 0.1, "beta": 1.0},
+        "schedule": {"kind": "once"},
+        "l1": 0.5,
+        "l2": 0.0,
+        "psi_l2": 0.0,
+        "box": None,
+    },
+    "hashing": {"seed": 0, "bits": 22, "types": {}, "numeric": "bucket", "crosses": [], "bias": True},
+    "evaluation": {"slices": ["device"], "most": 20},
+    "feedback": {"log": False, "window_seconds": 1800.0, "learn_at": "window_close"},
+    "snapshots": {"auto_rollback": None},
+    "t": 2000,
+    "revision": _NEXT_REVISION,
+    "features_seen": 3000,
+    "nonzero": 1000,
+    "density": 0.3333,
+    "mixed_names": [],
+    "unmet_names": [],
+}
+_PLAIN = {
+    "window": "1h",
+    "examples": 2000,
+    "clicks": 512,
+    "auc": 0.71,
+    "auc_error_bound": 0.0003,
+    "log_loss": 0.5,
+    "normalized_entropy": 0.88,
+    "calibration_ratio": 1.01,
+    "calibration_tolerance": 0.133,
+    "mean_prediction": 0.259,
+    "base_rate": 0.256,
+}
+_WEIGHTED, _COUNTED = _PLAIN | {"weighting": "weight"}, _PLAIN | {"weighting": "none"}
+_RELIABILITY = [
+    {"low": 0.2, "high": 0.3, "examples": 900.0, "mean_prediction": 0.25, "click_rate": 0.24},
+]
+_SNAPSHOT = {
+    "id": f"20240501T120000000000Z-{_NEXT_REVISION}",
+    "model": "default",
+    "tags": ["good"],
+    "time": "2024-05-01T12:00:00.000Z",
+    "reason": "schedule",
+    "revision": _NEXT_REVISION,
+    "applied": "1714564800000-0",
+    "applied_number": 2000,
+    "t": 2000,
+    "features_seen": 3000,
+    "nonzero": 1000,
+    "density": 0.3333,
+    "bytes": 120_000,
+    "fingerprint": "9f86d081884c7d65",
+    "config": {"hyper": {"l1": 0.5}},
+    "evaluation": None,
+}
+
+
+def _one(summary: str, value: Any) -> dict[str, Any]:
+    return {"one": {"summary": summary, "value": value}}
+
+
+REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
+    "predict": {
+        "one": {
+            "summary": "Of one impression",
+            "value": {"probability": 0.0312, "id": "request-1", "model": "default", "revision": _REVISION},
+        },
+        "candidates": {
+            "summary": "Of several candidate ads",
+            "value": {
+                "predictions": [{"probability": 0.0312, "id": "a17"}, {"probability": 0.0275, "id": "b4"}],
+                "model": "default",
+                "revision": _REVISION,
+            },
+        },
+    },
+    "update": {
+        "one": {"summary": "Of one example", "value": _LEARNED},
+        "many": {
+            "summary": "Of several, the second a retry",
+            "value": {"results": [_LEARNED, _LEARNED | {"status": "duplicate"}]},
+        },
+        "label": {
+            "summary": "Of a label",
+            "value": {
+                "status": "waiting",
+                "probability": None,
+                "loss": None,
+                "revision": None,
+                "id": "request-1",
+            },
+        },
+    },
+    "explain": _one(
+        "One impression",
+        {
+            "probability": 0.0312,
+            "margin": -3.4355,
+            "offset": 0.0,
+            "uncertainty": 0.4,
+            "features": [
+                {
+                    "name": "bias",
+                    "hash": None,
+                    "slot": None,
+                    "value": 1.0,
+                    "weight": -3.2,
+                    "contribution": -3.2,
+                    "learning_rate": 0.01,
+                    "z": 320.0,
+                    "n": 81.0,
+                },
+                {
+                    "name": "ad=a17",
+                    "hash": 2_580_812_345,
+                    "slot": 1_234_567,
+                    "value": 1.0,
+                    "weight": -0.2355,
+                    "contribution": -0.2355,
+                    "learning_rate": 0.05,
+                    "z": 5.21,
+                    "n": 1.2,
+                },
+            ],
+            "shared_slots": [],
+            "model": "default",
+            "revision": _REVISION,
+        },
+    ),
+    "report_impressions": _one("One impression", {"results": [{"id": "a17", "status": "shown"}]}),
+    "list_models": _one("Two models", {"models": ["ads", "default"]}),
+    "describe_model": _one("A model", _MODEL),
+    "create_model": _one("A model", _MODEL),
+    "change_model": _one("A model", _MODEL),
+    "clone_model": _one(
+        "A challenger",
+        _MODEL
+        | {"name": "challenger", "warnings": ["The clone does not know the event ids of 'default': (...)"]},
+    ),
+    "get_evaluation": _one(
+        "One window",
+        {
+            "model": "default",
+            "revision": _NEXT_REVISION,
+            "t": 2000,
+            "as_of": "2024-05-01T12:00:00.000Z",
+            "slices_t": 1800,
+            "sources": {
+                "progressive": {
+                    "windows": {
+                        "1h": _WEIGHTED
+                        | {
+                            "reliability": _RELIABILITY,
+                            "unweighted": _COUNTED | {"reliability": _RELIABILITY},
+                        }
+                    }
+                },
+                "served": None,
+            },
+            "slices": {"device": {"phone": {"1h": _WEIGHTED | {"unweighted": _COUNTED}}}},
+            "measures": {
+                "features_seen": 3000,
+                "nonzero": 1000,
+                "density": 0.3333,
+                "nonfinite": 0,
+                "slot_load": 0.0007,
+                "expected_collision_rate": 0.0004,
+                "weight_norm": 9.0,
+                "gradient_norm": 60.0,
+                "largest_weight": 1.2,
+            },
+        },
+    ),
+    "list_aliases": _one("One alias", {"aliases": {"live": "default"}}),
+    "describe_alias": _one("An alias", {"alias": "live", "model": "default"}),
+    "set_alias": _one("An alias", {"alias": "live", "model": "default"}),
+    "list_snapshots": _one("One snapshot", {"snapshots": [_SNAPSHOT], "damaged": []}),
+    "describe_snapshot": _one("A snapshot", _SNAPSHOT),
+    "take_snapshot": _one("A snapshot", _SNAPSHOT | {"reason": "request"}),
+    "restore_snapshot": _one(
+        "A model that was restored",
+        {
+            "model": "default",
+            "snapshot": _SNAPSHOT["id"],
+            "before": "20240501T123000000000Z-2580b8a9-0-43-8c1eee25",
+            "t": 2100,
+            "replayed": 100,
+            "seconds": 0.8,
+            "revision": "2580b8a9-1-44-c1eee25d",
+        },
+    ),
+    "livez": _one("Alive", {"status": "alive"}),
+    "readyz": _one(
+        "Ready", {"predict": "fresh", "mirror_age_seconds": 0.05, "update": "available", "reasons": []}
+    ),
+}
