@@ -17,9 +17,10 @@ def _learning() -> None:
 
 
 def _requests() -> None:
-    from model_core.json import requests
+    from model_core.json import requests, shape
 
     requests.warm_up()
+    shape.warm_up()
 
 
 def _evaluation() -> None:

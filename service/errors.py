@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, TypedDict
 from model_core.errors import InputCode, render_path
 
 MAX_PATH_LENGTH = 300
+MAX_ERRORS = 100  # of one reply
 
 
 class FieldError(TypedDict):

@@ -129,12 +129,16 @@ class FeatureEncoder:
         """The same for pairs whose values may be `Scaled`."""
         return self._encode_onto(Draft([], [], []), pairs, len(pairs), {}, path)
 
-    def encode_instances(self, context: Features, instances: Sequence[Features]) -> list[Encoded]:
-        """Each instance together with the shared context; their paths are those of a /predict."""
-        shared = self.encode_context(context)
+    def encode_instances(
+        self, context: Features | Context, instances: Sequence[Features], first: int = 0
+    ) -> list[Encoded]:
+        """Each instance together with the shared context. Their paths are those of a /predict in which
+        `first` instances come before them.
+        """
+        shared = context if isinstance(context, Context) else self.encode_context(context)
         return [
             self.encode_within(shared, features, ("instances", i, "features"))
-            for i, features in enumerate(instances)
+            for i, features in enumerate(instances, first)
         ]
 
     def encode_context(self, features: Features, path: Path = ("context",)) -> Context:

@@ -6,5 +6,6 @@ compare each of its results with the other reader's, bit for bit.
 
 Its bounds: it never reports an error and never refuses a body. What it does not read, right or wrong, it
 leaves to the other reader, so that there is one definition of what is valid. `requests.py` is the entry, with
-RequestParser; `fields.py` declares the fields; no other module is imported from outside this package.
+RequestParser; `fields.py` declares the fields. `shape.py` alone refuses bodies, those that would become so
+many objects that no reader should begin. No other module is imported from outside this package.
 """

@@ -103,8 +103,11 @@ class RequestParser:
         text: Any = body + PADDING
         while True:
             answer, many = parse(what, len(body), text, *self._columns[1:])
+            if answer == DONE:
+                return many
             if answer != NO_ROOM:
-                return many if answer == DONE else None
+                self._give_back_room()
+                return None
             self._make_room(max(4 * self._columns.hashes.size, len(body) // 4))
 
     def _taken(self, body: bytes) -> tuple[ExampleBatch, Sequence[str | None] | None]:
@@ -120,9 +123,12 @@ class RequestParser:
             columns.weights[:rows].copy() if state[HAS_WEIGHTS] else NO_FLOATS,
             columns.times[:rows].copy() if state[HAS_TIMES] else NO_INTEGERS,
         )
-        if columns.hashes.size > _KEPT_FEATURES:
-            self._make_room(_FIRST_FEATURES)
+        self._give_back_room()
         return batch, _texts(body, columns.ids[:rows].tolist()) if state[HAS_IDS] else None
+
+    def _give_back_room(self) -> None:
+        if self._columns.hashes.size > _KEPT_FEATURES:
+            self._make_room(_FIRST_FEATURES)
 
     def _make_room(self, features: int) -> None:
         self._columns = self._columns._replace(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi.exceptions import RequestValidationError
@@ -17,8 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_core.errors import InputCode, InvalidInput
-from service.errors import FieldError, ServiceError, Unprocessable, field_error
+from model_core.errors import InvalidInput
+from service.errors import ServiceError, Unprocessable, field_error
+from service.parsing.field_errors import field_errors
 
 logger = logging.getLogger(__name__)
 
@@ -26,31 +27,6 @@ PROBLEM_JSON = "application/problem+json"
 INTERNAL_ERROR = "internal_error"
 HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 """Codes of the errors that routing raises, by status."""
-
-_CODES: dict[str, InputCode] = {
-    "json_invalid": "invalid_json",
-    "missing": "required",
-    "extra_forbidden": "unknown_field",
-    "dict_type": "wrong_type",
-    "features_type": "wrong_type",
-    "list_type": "wrong_type",
-    "string_type": "wrong_type",
-    "float_type": "wrong_type",
-    "int_type": "wrong_type",
-    "bool_type": "wrong_type",
-    "finite_number": "out_of_range",
-    "string_too_short": "wrong_length",
-    "string_too_long": "wrong_length",
-}
-_DETAILS = {
-    "missing": "this field is required",
-    "dict_type": "must be an object",
-    "list_type": "must be a list",
-    "string_type": "must be a string",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
-    "string_too_short": "must not be empty",
-}
 
 
 class Problem(NamedTuple):
@@ -103,22 +79,10 @@ def _as_service_error(error: Exception) -> ServiceError | None:
     if isinstance(error, InvalidInput):
         return Unprocessable([field_error(error.path, error.detail, error.code)])
     if isinstance(error, ValidationError):
-        return Unprocessable(_field_errors(error.errors(include_url=False, include_input=False)))
+        return Unprocessable(field_errors(error.errors(include_url=False, include_input=False)))
     if isinstance(error, RequestValidationError):
-        return Unprocessable(_field_errors(error.errors(), skip=1))
+        return Unprocessable(field_errors(error.errors(), skip=1))
     return None
-
-
-def _field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
-    """Reword pydantic's errors; the first `skip` parts of each location are not the client's."""
-    return [
-        field_error(error["loc"][skip:], _detail(error), _CODES.get(error["type"], "invalid_value"))
-        for error in errors
-    ]
-
-
-def _detail(error: Mapping[str, Any]) -> str:
-    return _DETAILS.get(error["type"]) or str(error["msg"]).replace("Input should", "must", 1)
 
 
 def _problem(

@@ -40,6 +40,12 @@ class NewExamples(NamedTuple):
         )
         return cls(batch, [example.event_id for example in examples])
 
+    @classmethod
+    def joined(cls, parts: Sequence[NewExamples]) -> NewExamples:
+        """All examples of `parts`, as `of` makes them, in order."""
+        batch = ExampleBatch.concatenate([part.batch for part in parts])
+        return cls(batch, [event_id for part in parts for event_id in part.event_ids or ()])
+
 
 class NewLabel(NamedTuple):
     """A label for a logged prediction; `weight` is its weight over its sample rate."""

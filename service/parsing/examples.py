@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from model_core.errors import InvalidInput, Path
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json import fields
-from service.errors import FieldError, Unprocessable, field_error
-from service.example_log.incoming import NewExample, NewLabel
+from service.errors import MAX_ERRORS, FieldError, Unprocessable, field_error
+from service.example_log.incoming import NewExample, NewExamples, NewLabel
 from service.parsing.event_time import milliseconds_of
 from service.parsing.schemas import ItemFields, UpdateFields, refuse_unknown
 
@@ -17,13 +18,10 @@ Item = ItemFields | UpdateFields
 
 _EXAMPLE = frozenset(fields.EXAMPLE.names)
 _LABEL = frozenset(fields.LABEL.names)
-_EXAMPLES = frozenset(fields.EXAMPLES.names)
 _NOT_WITH_ID = {
     "features": "not allowed with `id`: the features of the logged prediction are learned",
     "event_id": "not allowed with `id`, under which a label counts once",
 }
-_MAX_ERRORS = 100
-_ITEMS_PER_TURN = 256
 
 
 def one_item(encoder: FeatureEncoder, request: UpdateFields, max_weight: float) -> NewExample | NewLabel:
@@ -45,31 +43,37 @@ def one_example(encoder: FeatureEncoder, request: UpdateFields, max_weight: floa
 
 
 async def many_items(
-    encoder: FeatureEncoder, request: UpdateFields, max_weight: float, max_examples: int
-) -> list[NewExample | NewLabel]:
-    """Read a request with a list, letting other requests run now and then.
+    encoder: FeatureEncoder, groups: Iterable[list[ItemFields]], max_weight: float
+) -> tuple[NewExamples, dict[int, NewLabel]]:
+    """Read the items of a list, group by group, and let other requests run in between. The labels are by
+    their position in the list.
 
-    Raises InvalidInput, and Unprocessable with an error for each bad item, at most _MAX_ERRORS.
+    Raises what `groups` raises, and Unprocessable with an error for each bad item, at most MAX_ERRORS.
     """
-    refuse_unknown(request, _EXAMPLES)
-    items = request["examples"]
-    if len(items) > max_examples:
-        detail = f"a request has at most {max_examples} examples: send several requests"
-        raise InvalidInput(("examples",), detail, "too_many")
-    checked: list[NewExample | NewLabel] = []
+    parts: list[NewExamples] = []
+    labels: dict[int, NewLabel] = {}
     errors: list[FieldError] = []
-    for position, item in enumerate(items):
-        if position and position % _ITEMS_PER_TURN == 0:
-            if len(errors) >= _MAX_ERRORS:
-                break
-            await asyncio.sleep(0)
-        try:
-            checked.append(_item_of_list(encoder, item, max_weight, ("examples", position)))
-        except InvalidInput as wrong:
-            errors.append(field_error(wrong.path, wrong.detail, wrong.code))
+    first = 0
+    for items in groups:
+        examples: list[NewExample] = []
+        for position, item in enumerate(items, first):
+            try:
+                checked = _item_of_list(encoder, item, max_weight, ("examples", position))
+            except InvalidInput as wrong:
+                errors.append(field_error(wrong.path, wrong.detail, wrong.code))
+                continue
+            if isinstance(checked, NewLabel):
+                labels[position] = checked
+            else:
+                examples.append(checked)
+        first += len(items)
+        if len(errors) >= MAX_ERRORS:
+            break
+        parts.append(NewExamples.of(examples))
+        await asyncio.sleep(0)
     if errors:
-        raise Unprocessable(errors[:_MAX_ERRORS])
-    return checked
+        raise Unprocessable(errors[:MAX_ERRORS])
+    return NewExamples.joined(parts), labels
 
 
 def _item_of_list(

@@ -6,8 +6,9 @@ or wrong, is read by pydantic and FeatureEncoder, which alone define what is val
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -17,14 +18,22 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json import fields
 from model_core.json.requests import ParsedPredict
-from service.example_log.incoming import NewExample, NewExamples, NewLabel
+from service.example_log.incoming import NewExamples, NewLabel
 from service.models.registry import OpenModel
 from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.event_time import are_plausible
 from service.parsing.examples import many_items, one_item
-from service.parsing.schemas import ImpressionsRequest, PredictFields, UpdateFields, refuse_unknown
+from service.parsing.large_bodies import ListReader, Request, max_values
+from service.parsing.schemas import (
+    ImpressionsRequest,
+    Instance,
+    PredictFields,
+    UpdateFields,
+    refuse_unknown,
+)
 from service.settings.groups import LimitSettings
 
+_EXAMPLES = frozenset(fields.EXAMPLES.names)
 _IMPRESSIONS = frozenset(fields.IMPRESSIONS.names)
 _INSTANCE = frozenset(fields.INSTANCE.names)
 _ONE_INSTANCE = frozenset(fields.ONE_INSTANCE.names)
@@ -51,58 +60,74 @@ class UpdateCall(NamedTuple):
 
 
 class RequestReader:
-    """All methods raise pydantic.ValidationError and InvalidInput for a body that is not valid."""
+    """All methods raise pydantic.ValidationError, InvalidInput and Unprocessable for a body that is not
+    valid. While one of a large body is read, other requests run.
+    """
 
     def __init__(self, settings: LimitSettings) -> None:
-        self._settings = settings
-        self._predict_request = TypeAdapter[PredictFields](PredictFields).validator.validate_json
-        self._update_request = TypeAdapter[UpdateFields](UpdateFields).validator.validate_json
-        self._impressions = TypeAdapter[ImpressionsRequest](ImpressionsRequest).validator.validate_json
+        self._max_weight = settings.max_weight
+        instances, examples = settings.max_instances, settings.max_examples
+        most = max_values(settings.max_features)
+        self._predictions = ListReader(
+            _parser(PredictFields, _names_in_predict), "instances", instances, most
+        )
+        self._updates = ListReader(_parser(UpdateFields, _names_in_update), "examples", examples, most)
+        self._impressions = ListReader(_parser(ImpressionsRequest, len), "ids", examples, most)
 
-    def predict(self, model: OpenModel, body: bytes) -> PredictCall:
+    async def predict(self, model: OpenModel, body: bytes) -> PredictCall:
         rest, log = _without_log(body)
         parsed = model.parser.predict(rest)
-        return self._read_predict(model, body) if parsed is None else PredictCall(*parsed, log)
+        return await self._read_predict(model, body) if parsed is None else PredictCall(*parsed, log)
 
     async def update(self, model: OpenModel, body: bytes) -> UpdateCall:
-        """Raises also Unprocessable, with an error for each bad example of a list."""
+        """Unprocessable has an error for each bad example of a list."""
         parsed = model.parser.update(body)
         if parsed is None or (parsed.batch.event_times.size and not are_plausible(parsed.batch.event_times)):
             return await self._read_update(model, body)
         return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})
 
-    def impressions(self, body: bytes) -> list[str]:
-        request: ImpressionsRequest = self._impressions(body)
+    async def impressions(self, body: bytes) -> list[str]:
+        request, groups = await self._impressions.read(body)
         refuse_unknown(request, _IMPRESSIONS)
-        refuse_repeated_names(body, len(request))
-        if len(request["ids"]) > self._settings.max_examples:
-            detail = f"a request has at most {self._settings.max_examples} ids: send several requests"
-            raise InvalidInput(("ids",), detail, "too_many")
-        return request["ids"]
+        return [identifier for group in groups for identifier in group]
 
-    def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
-        request: PredictFields = self._predict_request(body)
-        refuse_repeated_names(
-            body, name_count(request, ("features", "context"), request.get("instances", ()))
-        )
+    async def _read_predict(self, model: OpenModel, body: bytes) -> PredictCall:
+        request, groups = await self._predictions.read(body)
         if "instances" in request or "context" in request:
-            parsed = _many_instances(model.encoder, request, self._settings.max_instances)
+            parsed = await _many_instances(model.encoder, request, groups)
         else:
             parsed = _one_instance(model.encoder, request)
         return PredictCall(*parsed, request.get("log"))
 
     async def _read_update(self, model: OpenModel, body: bytes) -> UpdateCall:
-        request: UpdateFields = self._update_request(body)
-        refuse_repeated_names(body, name_count(request, ("features",), request.get("examples", ())))
-        settings = self._settings
-        many = "examples" in request
-        if many:
-            items = await many_items(model.encoder, request, settings.max_weight, settings.max_examples)
-        else:
-            items = [one_item(model.encoder, request, settings.max_weight)]
-        labels = {position: item for position, item in enumerate(items) if isinstance(item, NewLabel)}
-        examples = [item for item in items if isinstance(item, NewExample)]
-        return UpdateCall(many, NewExamples.of(examples), labels)
+        request, groups = await self._updates.read(body)
+        if "examples" in request:
+            refuse_unknown(request, _EXAMPLES)
+            return UpdateCall(True, *await many_items(model.encoder, groups, self._max_weight))
+        item = one_item(model.encoder, request, self._max_weight)
+        if isinstance(item, NewLabel):
+            return UpdateCall(False, NewExamples.of([]), {0: item})
+        return UpdateCall(False, NewExamples.of([item]), {})
+
+
+def _names_in_predict(request: PredictFields) -> int:
+    return name_count(request, ("features", "context"), request.get("instances", ()))
+
+
+def _names_in_update(request: UpdateFields) -> int:
+    return name_count(request, ("features",), request.get("examples", ()))
+
+
+def _parser(request: type[Request], names: Callable[[Request], int]) -> Callable[[bytes], Request]:
+    """A function that parses a body in which no name occurs twice. `names`: how many a request has."""
+    validate = TypeAdapter(request).validator.validate_json
+
+    def parse(body: bytes) -> Request:
+        parsed: Request = validate(body)
+        refuse_repeated_names(body, names(parsed))
+        return parsed
+
+    return parse
 
 
 def _without_log(body: bytes) -> tuple[bytes, bool | None]:
@@ -127,17 +152,21 @@ def _one_instance(encoder: FeatureEncoder, request: PredictFields) -> ParsedPred
     return ParsedPredict(False, batch, [request.get("id")])
 
 
-def _many_instances(encoder: FeatureEncoder, request: PredictFields, max_instances: int) -> ParsedPredict:
-    """Raises InvalidInput."""
+async def _many_instances(
+    encoder: FeatureEncoder, request: PredictFields, groups: Iterable[list[Instance]]
+) -> ParsedPredict:
+    """Raises what `groups` raises, and InvalidInput."""
     refuse_unknown(request, _INSTANCES)
     if "instances" not in request:
         raise InvalidInput(("instances",), "this field is required with a `context`", "required")
-    instances = request["instances"]
-    if len(instances) > max_instances:
-        detail = f"a request has at most {max_instances} instances: send several requests"
-        raise InvalidInput(("instances",), detail, "too_many")
-    for position, instance in enumerate(instances):
-        refuse_unknown(instance, _INSTANCE, "instances", position)
-    features = [instance["features"] for instance in instances]
-    batch = ExampleBatch.from_encoded(encoder.encode_instances(request.get("context", {}), features))
-    return ParsedPredict(True, batch, [instance.get("id") for instance in instances])
+    context = encoder.encode_context(request.get("context", {}))
+    batches: list[ExampleBatch] = []
+    ids: list[str | None] = []
+    for instances in groups:
+        for position, instance in enumerate(instances, len(ids)):
+            refuse_unknown(instance, _INSTANCE, "instances", position)
+        features = [instance["features"] for instance in instances]
+        batches.append(ExampleBatch.from_encoded(encoder.encode_instances(context, features, len(ids))))
+        ids += [instance.get("id") for instance in instances]
+        await asyncio.sleep(0)
+    return ParsedPredict(True, ExampleBatch.concatenate(batches), ids)

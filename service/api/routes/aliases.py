@@ -15,7 +15,6 @@ from service.api.schemas import AliasName, CloneDescription, ModelName
 from service.api.security.access import ADMIN_ALL, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
-from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
 from service.snapshots.restore.create import clone_model
 from service.storage.records import MODEL_NAME_PATTERN, checked_name
@@ -126,8 +125,7 @@ def add_alias_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
 def _setting_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def set_alias(call: RawRequest) -> RawReply:
-        name, model = checked_name(call.model), _parse_alias(call.body).model
-        refuse_repeated_names(call.body)
+        name, model = checked_name(call.model), call.parsed(_parse_alias).model
         await services.aliases.set(name, model)
         return RawReply(200, Alias(alias=name, model=model).model_dump_json().encode())
 
@@ -143,8 +141,7 @@ def _setting_route(services: Services, raw: dict[str, Any]) -> RawRoute:
 
 def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
     async def copy(call: RawRequest) -> RawReply:
-        asked = _parse_clone(call.body)
-        refuse_repeated_names(call.body)
+        asked = call.parsed(_parse_clone)
         source = checked_name(call.model)
         models, aliases, snapshots = services.models, services.aliases, services.snapshots
         clone = await clone_model(models, aliases, snapshots, source, asked.name, asked.changes)

@@ -20,7 +20,7 @@ from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawR
 from service.api.services import Services
 from service.models.config.model import limits_of
 from service.models.registry import OpenModel
-from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.large_bodies import max_values
 from service.parsing.schemas import ExplainRequest, refuse_unknown
 from service.settings.groups import LimitSettings
 
@@ -32,11 +32,11 @@ ExplainBody = Annotated[ExplainRequest, Body(openapi_examples=EXPLAIN_EXAMPLES)]
 
 def explain_routes(services: Services, bodies: BodyReader, settings: LimitSettings) -> list[RawRoute]:
     """/explain of the default model and of any other."""
-    limits = limits_of(settings)
+    limits, most = limits_of(settings), max_values(settings.max_features)
 
     async def answer(call: RawRequest) -> RawReply:
         model = await services.aliases.open(call.model)
-        return RawReply(200, _reply(model, explained(model, call.body, limits)))
+        return RawReply(200, _reply(model, explained(model, call.parsed(_parse, most), limits)))
 
     options: dict[str, Any] = {
         "handler": answer,
@@ -68,11 +68,9 @@ async def _explain_for_model(name: ModelName, body: ExplainBody) -> ExplainReply
     raise NotImplementedError
 
 
-def explained(model: OpenModel, body: bytes, limits: Limits) -> Explanation:
-    """Raises pydantic.ValidationError, InvalidInput."""
-    request = _parse(body)
+def explained(model: OpenModel, request: ExplainRequest, limits: Limits) -> Explanation:
+    """Raises InvalidInput."""
     refuse_unknown(request, _KNOWN)
-    refuse_repeated_names(body)
     if "features" not in request:
         raise InvalidInput(("features",), "this field is required", "required")
     config = model.config

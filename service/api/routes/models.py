@@ -24,7 +24,6 @@ from service.api.services import Services
 from service.feedback.reconfigure import change_model
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
-from service.parsing.duplicate_names import refuse_repeated_names
 from service.parsing.schemas import ModelChange, ModelSpecification
 from service.settings.groups import LimitSettings
 from service.storage.records import checked_name
@@ -70,8 +69,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
     async def create(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
-        config = ModelConfig.from_json(_parse_specification(call.body))
-        refuse_repeated_names(call.body)
+        config = ModelConfig.from_json(call.parsed(_parse_specification))
         model, created = await services.models.create(name, config)
         description = await described(model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())
@@ -96,8 +94,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 def _change_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
-        asked = _parse_change(call.body)
-        refuse_repeated_names(call.body)
+        asked = call.parsed(_parse_change)
         model = await change_model(services.models, services.aliases, name, asked)
         return RawReply(200, (await described(model)).model_dump_json().encode())
 

@@ -37,7 +37,7 @@ class Predict:
 
     async def __call__(self, call: RawRequest) -> RawReply:
         model = await self._services.aliases.open(call.model)
-        many, batch, ids, log = self._reader.predict(model, call.body)
+        many, batch, ids, log = await self._reader.predict(model, call.body)
         reply = _reply_of_many if many else _reply_of_one
         if not (model.config.feedback.log if log is None else log):
             self._metrics.predicted(model.name, len(batch))

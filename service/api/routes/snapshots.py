@@ -19,7 +19,6 @@ from service.api.security.access import ADMIN, READ
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import ModelConfig
-from service.parsing.duplicate_names import refuse_repeated_names
 from service.settings.groups import LimitSettings
 from service.snapshots.restore.restore import RestorePlan, restore_model
 from service.snapshots.store.catalogue import (
@@ -176,8 +175,7 @@ def add_snapshot_routes(
 def _restore_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
-        asked = _parse_restore(call.body)
-        refuse_repeated_names(call.body)
+        asked = call.parsed(_parse_restore)
         hyper = None if asked.hyper is None else _hyper_of(asked.hyper)
         if hyper is not None and not asked.replay_log:
             raise InvalidInput(("hyper",), "needs replay_log: true, as nothing else would be learned with it")

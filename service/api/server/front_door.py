@@ -11,21 +11,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic, perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from model_core.json.shape import check_values
 from service.api.problems import problem_of
 from service.api.security.access import Access
 from service.api.security.guard import Guard
 from service.api.server.content_encoding import unpacker_of
 from service.errors import ServiceError, SlowBody, TooLarge, UnsupportedMediaType
 from service.models.config.model import DEFAULT_MODEL
+from service.parsing.duplicate_names import refuse_repeated_names
+from service.parsing.large_bodies import MAX_VALUES
 from service.telemetry.metrics import Metrics
 
+Request = TypeVar("Request")
 CLIENT_LEFT = 499
 """Status that is counted if a client disconnected before its request was read; it is never sent."""
 
@@ -36,6 +40,17 @@ class RawRequest(NamedTuple):
     model: str
     query: bytes
     body: bytes
+
+    def parsed(self, parse: Callable[[bytes], Request], most: int = MAX_VALUES) -> Request:
+        """Parse a body without a list of items: of at most `most` names and values, and no name twice.
+
+        Raises InvalidInput, and what `parse` raises.
+        """
+        if len(self.body) > most:  # each has a byte at least
+            check_values(self.body, most)
+        request = parse(self.body)
+        refuse_repeated_names(self.body)
+        return request
 
 
 class RawReply(NamedTuple):

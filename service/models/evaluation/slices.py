@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from model_core.hashing.contract import Transform
 from model_core.hashing.encoder import FeatureEncoder
@@ -29,6 +29,7 @@ _HASH = struct.Struct("<I")
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _SCALAR = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
 _VALUE = rb"(%b|\[\s*+(?:%b\s*+,?+\s*+)*+\]|\{\s*+(?:%b\s*+[:,]?+\s*+)*+\})" % (_SCALAR, _SCALAR, _SCALAR)
+_AFTER_NAME = rb"\s*[:,]\s*" + _VALUE
 
 
 class SliceName(NamedTuple):
@@ -66,6 +67,16 @@ def _packed(category: int, name: SliceName) -> bytes:
     return _HASH.pack(category) + bytes([len(text) + 1, name.feature]) + text
 
 
+def _spellings(character: str) -> bytes:
+    """A pattern of all that JSON allows for a character of a name, which is no control character."""
+    units = character.encode("utf-16-be").hex()
+    escaped = b"".join(rb"\\u(?i:%b)" % units[k : k + 4].encode() for k in range(0, len(units), 4))
+    if character in ('"', "\\"):
+        return rb"(?:\\%b|%b)" % (re.escape(character.encode()), escaped)
+    slash = rb"|\\/" if character == "/" else b""
+    return rb"(?:%b%b|%b)" % (re.escape(character.encode()), slash, escaped)
+
+
 class SliceFinder:
     """Finds values of sliced features in the bodies of valid requests, until they are marked as logged.
 
@@ -76,21 +87,25 @@ class SliceFinder:
         self._encoder = encoder
         self._slices = slices
         self._patterns = [
-            re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + rb"\s*[:,]\s*" + _VALUE)
+            re.compile(re.escape(json.dumps(name, ensure_ascii=False).encode()) + _AFTER_NAME)
             for name in slices
+        ]
+        self._patterns_with_escapes = [
+            re.compile(b'"' + b"".join(map(_spellings, name)) + b'"' + _AFTER_NAME) for name in slices
         ]
         self._logged: set[int] = set()
         self._old: set[tuple[int, bytes]] = set()  # texts without new values
 
     def found_in(self, body: bytes) -> dict[int, SliceName]:
-        """Values that are not logged yet, by the hashes of their categories."""
-        if not self._slices:
-            return {}
-        if b"\\" in body:  # names may be spelled in several ways
-            body = to_json(from_json(body))
+        """Values that are not logged yet, by the hashes of their categories; of each feature the first
+        MAX_VALUES_PER_FEATURE, as there are no slices for more, and a few that come with the last of them.
+        """
         found: dict[int, SliceName] = {}
-        for feature, pattern in enumerate(self._patterns):
+        for feature, pattern in enumerate(self._patterns_with_escapes if b"\\" in body else self._patterns):
+            most = len(found) + MAX_VALUES_PER_FEATURE
             for text in dict.fromkeys(pattern.findall(body)):
+                if len(found) >= most:
+                    break
                 if (feature, text) not in self._old:
                     found |= self._new_in(feature, text)
         return found

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from datetime import date
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_core.hashing.contract import HashContract, Limits
+from model_core.json.requests import RequestParser
 from service.parsing.event_time import FIRST_SECOND
 from tests.support.request_ways import PredictWay, UpdateWay, Way
 
@@ -214,3 +216,18 @@ def test_both_readers_agree_on_many_damaged_requests(way: Way) -> None:
             body = damaged(body, rng)
         taken += way.check(body)
     assert taken > 20
+
+
+def test_the_room_of_a_large_body_is_given_back_whether_it_is_read_or_not() -> None:
+    parser = RequestParser(HashContract())
+    parser.met("a", False)
+    row = b'{"label": 1, "features": {"a": [%b]}}' % b",".join([b'"x"'] * 1000)
+    body = b'{"examples": [%b]}' % b",".join([row] * 1000)
+    tracemalloc.start()
+    for sent, is_read in ((body, True), (body[:-2] + b"x]}", False)):
+        before, _ = tracemalloc.get_traced_memory()
+        parsed = parser.update(sent)
+        assert (parsed is not None) is is_read
+        del parsed
+        assert tracemalloc.get_traced_memory()[0] - before < 1 << 20
+    tracemalloc.stop()

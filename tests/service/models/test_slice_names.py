@@ -19,6 +19,7 @@ from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.slice_report import slices_in_pieces
 from service.models.evaluation.slices import (
     MAX_TEXT_BYTES,
+    MAX_VALUES_PER_FEATURE,
     SliceFinder,
     SliceName,
     pack_names,
@@ -94,6 +95,31 @@ def test_logged_names_are_not_found_again() -> None:
     known.mark_logged(first)
     assert known.found_in(body({"device": "phone"})) == {}
     assert len(known.found_in(body({"device": ["phone", "tablet"]}))) == 1
+
+
+@pytest.mark.parametrize("name", ["device", 'odd "name"\\', "größe", "a/b", "😀 x"])
+def test_a_name_is_found_however_it_is_spelled(name: str) -> None:
+    units = name.encode("utf-16-be").hex()
+    escaped = "".join(f"\\u{units[k : k + 4]}" for k in range(0, len(units), 4))
+    for spelled in (escaped, escaped.upper().replace("U", "u"), json.dumps(name)[1:-1].replace("/", "\\/")):
+        for text in ('{"features":{"%s" : "x\\n"}}', '{"features": [["b", "\\\\"], ["%s","x\\n"]]}'):
+            assert json.loads(f'"{spelled}"') == name
+            found = finder(slices=("other", name)).found_in((text % spelled).encode())
+            assert list(found.values()) == [SliceName(1, "x\n")]
+    other = json.dumps({"features": {f"{name}x": "x", "\\": "x"}}).encode()
+    assert finder(slices=(name,)).found_in(other) == {}
+
+
+def test_more_values_than_can_have_slices_are_not_looked_for() -> None:
+    sent = {f"{k}": {"device": [f"v{k}_{j}" for j in range(1000)], "größe": f"g{k}"} for k in range(10)}
+    found = list(finder().found_in(json.dumps(sent).encode()).values())
+    assert [name.value for name in found if name.feature == 2] == [f"g{k}" for k in range(10)]
+    devices = [name.value for name in found if name.feature == 0]
+    assert (
+        devices[:MAX_VALUES_PER_FEATURE]
+        == [f"v{k}_{j}" for k in range(10) for j in range(1000)][:MAX_VALUES_PER_FEATURE]
+    )
+    assert len(devices) < MAX_VALUES_PER_FEATURE + 1000
 
 
 def test_without_sliced_features_nothing_is_looked_for() -> None:
