@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LogLag:
-    """The backlog in examples, in seconds since the oldest was appended, and in entries.
+    """The backlog in examples, in seconds since the oldest was appended, in entries, and in bytes.
 
     The log does not number its entries: `entries` assumes that those of the backlog are of average size.
     """
@@ -31,13 +31,14 @@ class LogLag:
     examples: int
     entries: float
     seconds: float
+    bytes: int
 
     @classmethod
     def of(cls, lag: Lag) -> LogLag:
         backlog = lag.appended - lag.applied
         in_log = max(lag.appended - lag.first_number if lag.first_number >= 0 else 0, backlog)
         entries = lag.log_entries * backlog / in_log if in_log else 0.0
-        return cls(lag.log_entries, backlog, entries, lag.oldest_ms / 1000)
+        return cls(lag.log_entries, backlog, entries, lag.oldest_ms / 1000, lag.backlog_bytes)
 
 
 async def watch_log(topology: Topology, model: str, show: Callable[[Lag], None]) -> None:

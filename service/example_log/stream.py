@@ -253,6 +253,7 @@ class ExampleLog:
             self._keys,
             deadline_ms=round(deadline * 1000 + offset),
             max_backlog=settings.backlog_limit_examples,
+            max_backlog_bytes=int(settings.backlog_limit_bytes),
             retention_seconds=round(settings.event_id_retention_seconds),
             batch_id=batch.batch_id,
             max_entry_bytes=MAX_ENTRY_BYTES,
@@ -288,8 +289,7 @@ class ExampleLog:
             return parse_receipt(reply.receipt, count)
         if reply.status is Append.GONE:
             raise ModelGone(self._keys.model)
-        limit = self._settings.backlog_limit_examples  # the status is FULL
-        raise LogFull(f"{reply.backlog} examples wait to be learned; the limit is {limit}")
+        raise LogFull(full_backlog(*reply.backlog, self._settings))  # the status is FULL
 
     def _remembered(self, places: list[Place], digests: Sequence[bytes]) -> list[Place]:
         self._acknowledged.add(
@@ -301,6 +301,15 @@ class ExampleLog:
 
     async def close(self) -> None:
         await self._channel.close()
+
+
+def full_backlog(examples: int, size: int, settings: LogSettings) -> str:
+    """Describe a backlog at one of its limits."""
+    return (
+        f"{examples} examples of {size} bytes wait to be learned; the limits are"
+        f" {settings.backlog_limit_examples} examples (FTRL_BACKLOG_LIMIT_EXAMPLES) and"
+        f" {settings.backlog_limit_bytes:d} bytes (FTRL_BACKLOG_LIMIT_BYTES)"
+    )
 
 
 def parse_receipt(receipt: bytes, count: int) -> list[Place]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from model_core.examples.batch import ExampleBatch
 from model_core.examples.records import HEADER_BYTES
 from service.errors import LogFull
-from service.example_log.stream import MAX_ENTRY_BYTES, MAX_ENTRY_EXAMPLES
+from service.example_log.stream import MAX_ENTRY_BYTES, MAX_ENTRY_EXAMPLES, full_backlog
 from service.models.config.model import feedback_in_force
 from service.models.config.sections import FeedbackConfig
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
@@ -100,6 +100,7 @@ class PendingStore:
             max_backlog=settings.backlog_limit_examples,
             max_entry_bytes=MAX_ENTRY_BYTES,
             max_entry_examples=MAX_ENTRY_EXAMPLES,
+            max_backlog_bytes=int(settings.backlog_limit_bytes),
             feedback=stored,
         )
 
@@ -137,9 +138,8 @@ class PendingStore:
             except IncarnationGone:
                 raise ModelGone(self._keys.model) from None
             except BacklogFull as full:
-                raise LogFull(
-                    f"{full.backlog} examples wait to be learned; send the same labels again later"
-                ) from None
+                why = full_backlog(full.examples, full.bytes, self._settings)
+                raise LogFull(f"{why}; send the same labels again later") from None
 
 
 def key_of(prediction_id: bytes) -> bytes:

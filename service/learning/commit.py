@@ -111,9 +111,7 @@ class Committer:
         replica = self._mirror.replica
         commit = _commit_of(work, replica)
         work.changed_slots = len(commit.changed)
-        position = await self._until_known(
-            commit, work.last.digest if work.last else "", self._evaluation.take(), replica
-        )
+        position = await self._until_known(commit, work, self._evaluation.take(), replica)
         if position is None:
             log.warning("commit %d of %s was refused: reloading the state", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
@@ -132,7 +130,7 @@ class Committer:
         return True
 
     async def _until_known(
-        self, commit: Commit, digest: str, changes: EvaluationChanges, replica: Replica
+        self, commit: Commit, work: Work, changes: EvaluationChanges, replica: Replica
     ) -> LogId | None:
         """Return the commit's position, or None if it was refused.
 
@@ -149,9 +147,10 @@ class Committer:
                     replica.generation,
                     commit,
                     trims,
-                    digest,
+                    work.last.digest if work.last else "",
                     written=written,
                     deleted=deleted,
+                    learned_bytes=sum(work.log_bytes),
                 )
                 if reply.status is CommitStatus.COMMITTED:
                     return reply.position

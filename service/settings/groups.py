@@ -215,6 +215,11 @@ class LogSettings(SettingsGroup):
     backlog_limit_examples: Count = Field(
         1_000_000, description="Refuse new examples while this many are not learned yet."
     )
+    backlog_limit_bytes: ByteSize = Field(
+        ByteSize(GIB),
+        ge=KIB,
+        description="Refuse new examples while as many bytes of them are not learned yet.",
+    )
     event_id_retention_seconds: Seconds = Field(
         3600.0, description="A repeated event_id is recognised for at least this long."
     )

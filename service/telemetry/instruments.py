@@ -141,6 +141,9 @@ class Instruments:
         self.lag_examples = self._written(
             "ftrl_learner_lag_examples", "Examples in the log that wait to be learned.", "model"
         )
+        self.lag_bytes = self._written(
+            "ftrl_learner_lag_bytes", "Size of the examples in the log that wait to be learned.", "model"
+        )
         self.lag_entries = self._written(
             "ftrl_learner_lag_entries",
             "Log entries that wait to be learned, counted as if all were of the same size.",

@@ -58,6 +58,7 @@ class LogLag(Protocol):
     examples: int
     entries: float
     seconds: float
+    bytes: int
 
 
 class PendingPredictions(Protocol):
@@ -360,6 +361,7 @@ class Metrics(QualityMetrics):
         self._show(self.lag_examples, lag.examples, model)
         self._show(self.lag_entries, lag.entries, model)
         self._show(self.lag_seconds, lag.seconds, model)
+        self._show(self.lag_bytes, lag.bytes, model)
 
     def _refresh_gc(self) -> None:
         for generation, stats in enumerate(gc.get_stats()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import resource
 import socket
@@ -94,6 +95,24 @@ async def test_a_body_of_a_gigabyte_is_refused(api: ServiceProcess) -> None:
     chunk = b"%x\r\n" % len(piece) + piece + b"\r\n"
     untold = await answer_to(api, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", lambda _: chunk, 1024)
     assert untold[:12] in (b"HTTP/1.1 413", b"")
+    await assert_serves(api)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"features": {"a": [%b[]]}}' % (b"[]," * (5 << 20)),
+        b'{"features": {%b}}' % b",".join(b'"%x":0' % k for k in range(1_000_000)),
+        b'{"features": %b1%b}' % (b'{"a":' * (2 << 20), b"}" * (2 << 20)),
+    ],
+    ids=["lists", "names", "objects"],
+)
+async def test_a_body_of_millions_of_values_is_refused(api: ServiceProcess, body: bytes) -> None:
+    packed = gzip.compress(body, 1)
+    for sent, head in ((body, b""), (packed, b"Content-Encoding: gzip\r\n")):
+        length = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(sent)
+        answer = await answer_to(api, HEAD + head + length + sent, lambda _: b"", 0)
+        assert answer.startswith(b"HTTP/1.1 422")
     await assert_serves(api)
 
 

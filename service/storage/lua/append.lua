@@ -1,16 +1,17 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
--- After: clock, log_writer, slice_names
+-- After: clock, backlog, log_writer, slice_names
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 max examples in the backlog,
 --       4 prefix of the event buckets, 5 how long an event id is remembered (s), 6 id of the micro-batch (12 bytes),
 --       7 max bytes and 8 max examples in one log entry,
 --       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 max of them per feature,
---       11 how many examples, then their records, then for each to which the caller gave an event id:
+--       11 bytes of the backlog from which on nothing is appended, 12 how many examples, then their records, then for each to which the caller gave an event id:
 --       its index from 0, the event id (16 bytes), and the id of an earlier micro-batch whose append it may
 --       repeat (12 bytes, or empty)
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
---          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended, {'FULL', backlog}
+--          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended,
+--          {'FULL', examples and bytes in the backlog}
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
 -- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
 -- Buckets are named by the hour of the model's time in which they began, and share the hash tag of KEYS. The field
@@ -19,7 +20,8 @@ local incarnation, deadline, max_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local max_bytes, max_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
 local slice_names, max_slice_names = ARGV[9], tonumber(ARGV[10])
-local count, first_record, CHUNK = tonumber(ARGV[11]), 12, 3000
+local max_backlog_bytes = tonumber(ARGV[11])
+local count, first_record, CHUNK = tonumber(ARGV[12]), 13, 3000
 local first_event = first_record + count
 local event_of, repeats_of = {}, {} -- by index; nil for most
 for argument = first_event, #ARGV, 3 do
@@ -28,7 +30,7 @@ for argument = first_event, #ARGV, 3 do
 end
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'clock',
-  'clock_seen', 'events')
+  'clock_seen', 'events', 'backlog_bytes')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
@@ -81,8 +83,9 @@ if math.floor(server_clock / 1000) > deadline then
   return {'LATE'}
 end
 local backlog = tonumber(meta[2]) - tonumber(meta[3])
-if backlog + count > max_backlog then
-  return {'FULL', backlog}
+local backlog_bytes = bytes_of_backlog(meta[8], meta[2], meta[3])
+if backlog + count > max_backlog or backlog_bytes >= max_backlog_bytes then
+  return {'FULL', backlog, backlog_bytes}
 end
 
 local ids, asked = {}, {}
@@ -137,7 +140,8 @@ end
 -- Only buckets of a model that is no longer updated expire, and not where the server's clock jumps ahead by days.
 redis.call('EXPIRE', buckets .. newest, retention + width * HOUR + SPARE)
 if is_new or not meta[7] then redis.call('HSET', KEYS[1], 'events', table.concat(hours, ',')) end
-redis.call('HSET', KEYS[1], 'appended', writer.appended, clock_fields(clock))
+redis.call('HSET', KEYS[1], 'appended', writer.appended, 'backlog_bytes', backlog_bytes + writer.bytes,
+  clock_fields(clock))
 if has_new_slices and #writer.entries > 0 then
   redis.call('HSET', KEYS[1], 'slices', slices)
 end

@@ -1,5 +1,5 @@
 -- Part of the scripts that may close predictions: each becomes an example of the log, and a few bytes of it stay,
--- so that repeated labels are recognized. After: log_writer, waiting
+-- so that repeated labels are recognized. After: backlog, log_writer, waiting
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
 local negative_rate, max_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
 -- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.
@@ -57,7 +57,9 @@ end)
 -- The learner of the next entry has to know the values of sliced features noted since the entry before.
 local slices = redis.call('HLEN', KEYS[4])
 if slices > tonumber(meta[4] or 0) then writer.leading = {'s', slices} end
-local room = max_backlog - (writer.appended - tonumber(meta[3])) -- examples that the log may still take
+local backlog, backlog_bytes = writer.appended - tonumber(meta[3]), bytes_of_backlog(meta[8], meta[2], meta[3])
+local room = max_backlog - backlog -- examples that the log may still take
+if backlog_bytes >= tonumber(ARGV[14]) then room = math.min(room, 0) end
 
 -- Appends the example, and remembers `what` became of it. `value` has been taken already.
 local function close(id, value, label, weight, what)
@@ -76,7 +78,8 @@ end
 local function finish()
   writer.flush()
   if writer.appended > tonumber(meta[2]) then
-    redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices, clock_fields(clock))
+    redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices,
+      'backlog_bytes', backlog_bytes + writer.bytes, clock_fields(clock))
   end
   settle()
 end

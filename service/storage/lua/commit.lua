@@ -1,13 +1,13 @@
 -- Commits what the learner learned, if the model is still what the learner started from.
 --
--- After: clock, log_ids, set_slots
+-- After: clock, backlog, log_ids, set_slots
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
---       18 discount, or '' where nothing was ever forgotten,
---       19 how many fields of the evaluation go, then their names,
+--       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
+--       20 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
@@ -15,9 +15,11 @@ local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV
 local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local digest, discount, deleted, first_argument, CHUNK = ARGV[17], ARGV[18], tonumber(ARGV[19]), 20, 3000
+local digest, discount, learned_bytes = ARGV[17], ARGV[18], tonumber(ARGV[19])
+local deleted, first_argument, CHUNK = tonumber(ARGV[20]), 21, 3000
 
-local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen')
+local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
+  'backlog_bytes')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -55,8 +57,9 @@ end
 for start = first_argument + deleted, #ARGV, CHUNK do
   redis.call('HSET', KEYS[5], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
 end
+local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
 redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
-  'commit', number, 'skipped', skipped, clock_fields(clock))
+  'commit', number, 'skipped', skipped, 'backlog_bytes', backlog_bytes, clock_fields(clock))
 local forgotten = {}
 if discount ~= '' then
   forgotten = {'discount', discount}

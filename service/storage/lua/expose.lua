@@ -1,8 +1,8 @@
 -- Exposes logged predictions: they were shown, and their windows begin.
 --
--- After: log_writer, waiting, closing
--- KEYS, and ARGV 1 to 14: see waiting.lua
--- ARGV: 15.. prediction ids
+-- After: backlog, log_writer, waiting, closing
+-- KEYS, and ARGV 1 to 15: see waiting.lua
+-- ARGV: 16.. prediction ids
 -- RETURNS: {'SHOWN', per id a letter: S shown, A already shown, U unknown}
 local ids = {}
 for k = OWN, #ARGV do ids[#ids + 1] = ARGV[k] end

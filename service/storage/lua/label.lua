@@ -1,9 +1,9 @@
 -- Takes labels of logged predictions, each once.
 --
--- After: log_writer, waiting, closing
--- KEYS, and ARGV 1 to 14: see waiting.lua
--- ARGV: from 15 on, for each: prediction id, label ('0' or '1'), weight (f64)
--- RETURNS: {'FULL', backlog} and nothing was taken, or
+-- After: backlog, log_writer, waiting, closing
+-- KEYS, and ARGV 1 to 15: see waiting.lua
+-- ARGV: from 16 on, for each: prediction id, label ('0' or '1'), weight (f64)
+-- RETURNS: {'FULL', examples and bytes in the backlog} and nothing was taken, or
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W pending until the end
 --          of its window, G awaits its impression, N joined and left out by the sampling, P late and joined, T late,
 --          D repeated, E repeated while it awaits its impression, C another label was first, U unknown.
@@ -26,7 +26,7 @@ local function to_append()
   return at_arrival and known or late
 end
 if #ids > room and to_append() > math.max(0, room) then
-  return {'FULL', max_backlog - room}
+  return {'FULL', backlog, backlog_bytes}
 end
 local closing = {} -- id -> its label, where it is closed by this script
 

@@ -1,8 +1,8 @@
 -- Logs predictions until they are shown or, if they are impressions already, until their labels come.
 --
 -- After: waiting
--- KEYS, and ARGV 1 to 14: see waiting.lua
--- ARGV: 15 'i' where a prediction is an impression, else 'u'; 16 '1' to check whether the ids are known, else '0';
+-- KEYS, and ARGV 1 to 15: see waiting.lua
+-- ARGV: 16 'i' where a prediction is an impression, else 'u'; 17 '1' to check whether the ids are known, else '0';
 --       then for each prediction: its id, its value from the commit number on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with
 --          others, F no room}

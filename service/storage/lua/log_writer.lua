@@ -3,11 +3,11 @@
 -- appended: number of examples that were ever appended; the caller stores writer.appended once it has flushed.
 -- placed(key, position): called once the position "entry:offset" of an example added under a key is known.
 -- writer.leading: a field and its value that the next entry has before its examples, or nil.
--- writer.entries: "entry:count" of each entry written, in order.
+-- writer.entries: "entry:count" of each entry written, in order. writer.bytes: of the records written.
 -- The id of an entry is the model's time (see clock.lua): milliseconds, then microseconds as the sequence. Where the log
 -- ends later than that, it is the next one.
 local function log_writer(log, appended, time, max_bytes, max_examples, placed)
-  local writer = {appended = appended, entries = {}}
+  local writer = {appended = appended, entries = {}, bytes = 0}
   local fields, bytes, keys = {}, 0, {}
   local function next_id()
     local info = redis.call('XINFO', 'STREAM', log)
@@ -39,6 +39,7 @@ local function log_writer(log, appended, time, max_bytes, max_examples, placed)
     writer.entries[#writer.entries + 1] = id .. ':' .. count
     for offset, key in pairs(keys) do placed(key, id .. ':' .. offset) end
     writer.appended = writer.appended + count
+    writer.bytes = writer.bytes + bytes
     fields, bytes, keys = {}, 0, {}
   end
   function writer.add(record, key)

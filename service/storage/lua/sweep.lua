@@ -1,9 +1,9 @@
 -- Closes what is due: impressions become examples, with the label that they have or else 0; predictions that
 -- were never shown, labels whose impression never came and what was remembered of closed ones are forgotten.
 --
--- After: log_writer, waiting, closing
--- KEYS, and ARGV 1 to 14: see waiting.lua
--- ARGV: 15 max impressions to close
+-- After: backlog, log_writer, waiting, closing
+-- KEYS, and ARGV 1 to 15: see waiting.lua
+-- ARGV: 16 max impressions to close
 -- RETURNS: {'SWEPT', 1 where more is due and can be closed now, bytes of pending predictions, milliseconds since the
 --           oldest open impression was shown, numbers in u, g, i, c, then of the totals: name, number, ...}
 local left = tonumber(ARGV[OWN])

@@ -6,7 +6,8 @@
 -- ARGV: 1 incarnation, 2 prefix of the lists, how long each kind waits (s): 3 u, 4 g, 5 i, 6 c,
 --       7 max bytes of pending predictions, 8 learn_at, 9 late, 10 negative_sample_rate,
 --       11 max examples in the backlog, 12 max bytes and 13 max examples in one log entry,
---       14 the model's `feedback` that the caller has these settings from
+--       14 bytes of the backlog from which on nothing is appended,
+--       15 the model's `feedback` that the caller has these settings from
 -- RETURNS: {'GONE'} there is no such incarnation, {'CHANGED', `feedback` and `config` of the model's meta} other
 --          settings are in force by now, and nothing was done; otherwise what the script says.
 --
@@ -26,7 +27,7 @@
 -- list at a time. An id that is in another list too does nothing there.
 local incarnation, prefix = ARGV[1], ARGV[2]
 local wait_of = {u = tonumber(ARGV[3]), g = tonumber(ARGV[4]), i = tonumber(ARGV[5]), c = tonumber(ARGV[6])}
-local OWN, CHUNK = 15, 3000 -- the first argument of a script's own
+local OWN, CHUNK = 16, 3000 -- the first argument of a script's own
 -- What the bundled server takes, measured, at most: a share of the table; an allocation of a multiple of 16 bytes less
 -- 8 for an id and its value, or, where that is long, one for the id and one for the value, some of which were larger
 -- before; an id in a list.
@@ -42,11 +43,11 @@ local KINDS  = 'uggggiiiiicccc'
 local HEAVY  = 'XY23' -- those with a weight
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'feedback',
-  'clock', 'clock_seen')
+  'clock', 'clock_seen', 'backlog_bytes')
 if meta[1] ~= incarnation then
   return {'GONE'}
 end
-if (meta[5] or '') ~= ARGV[14] then
+if (meta[5] or '') ~= ARGV[15] then
   return {'CHANGED', meta[5] or '', redis.call('HGET', KEYS[1], 'config')}
 end
 local clock = clock_of(meta[6], meta[7])

@@ -12,7 +12,7 @@ from service.storage.records import LOG_START, Commit, LogId, ModelKeys, mapping
 
 FOREVER_MS = 2**52
 
-_COMMIT = Script("commit", after=("clock", "log_ids", "set_slots"))
+_COMMIT = Script("commit", after=("clock", "backlog", "log_ids", "set_slots"))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")
 
@@ -59,11 +59,12 @@ async def commit_learned(
     digest: str = "",
     written: Mapping[bytes, bytes] | None = None,
     deleted: Sequence[bytes] = (),
+    learned_bytes: int = 0,
 ) -> CommitReply:
     """Commits if the model is still at `commit.previous_token`, so that a commit may be sent again.
 
     `digest`: that of the entry that was learned last, if any was. `written`, `deleted`: fields of
-    ``evaluation``.
+    ``evaluation``. `learned_bytes`: of the records that were learned.
     """
     status, *rest = await _COMMIT(
         channel,
@@ -73,7 +74,7 @@ async def commit_learned(
         *(commit.changed.tobytes(), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
-        *(digest, commit.discount.text(), len(deleted)),
+        *(digest, commit.discount.text(), learned_bytes, len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )

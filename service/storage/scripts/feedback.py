@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import LogId, ModelKeys
 
-_CLOSING = ("clock", "log_writer", "waiting", "closing")
+_CLOSING = ("clock", "backlog", "log_writer", "waiting", "closing")
 _LOG = Script("log_predictions", after=("clock", "waiting"))
 _EXPOSE = Script("expose", after=_CLOSING)
 _LABEL = Script("label", after=_CLOSING)
@@ -34,11 +34,14 @@ class FeedbackChanged(Exception):
 
 
 class BacklogFull(Exception):
-    """The log has no room for these labels, `backlog` examples being there to learn. Nothing was taken."""
+    """The log has no room for these labels: so many examples, of so many bytes, are there to learn. Nothing
+    was taken.
+    """
 
-    def __init__(self, backlog: int) -> None:
-        super().__init__(backlog)
-        self.backlog = backlog
+    def __init__(self, examples: int, size: int) -> None:
+        super().__init__(examples, size)
+        self.examples = examples
+        self.bytes = size
 
 
 class Terms(NamedTuple):
@@ -131,13 +134,14 @@ def terms(
     max_backlog: int,
     max_entry_bytes: int,
     max_entry_examples: int,
+    max_backlog_bytes: int,
     feedback: bytes,
 ) -> Terms:
     """Packs what waiting.lua begins with. `feedback`: that of the meta from which these settings are."""
     arguments: tuple[str | int | float, ...] = (
         *(keys.incarnation, keys.due_prefix, unshown_seconds, grace_seconds, window_seconds, late_seconds),
         *(max_bytes, learn_at, late, negative_sample_rate),
-        *(max_backlog, max_entry_bytes, max_entry_examples),
+        *(max_backlog, max_entry_bytes, max_entry_examples, max_backlog_bytes),
     )
     return Terms(
         (keys.meta, keys.log, keys.feedback, keys.slices, keys.impressions_prefix),
@@ -206,7 +210,7 @@ async def _run(script: Script, channel: Channel, terms: Terms, *own: str | bytes
     if status == b"GONE":
         raise IncarnationGone
     if status == b"FULL":
-        raise BacklogFull(int(rest[0]))
+        raise BacklogFull(*map(int, rest))
     return rest
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import LogEntry, LogId, ModelKeys
 
-_APPEND = Script("append", after=("clock", "log_writer", "slice_names"))
-_LAG = Script("log_lag", after=("clock",))
+_APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names"))
+_LAG = Script("log_lag", after=("clock", "backlog"))
 _FIND = Script("find_examples", after=("log_ids",))
 _TRY_WRITE = Script("try_write")
 _REPEATED = Script("repeated_entries")
@@ -29,11 +29,13 @@ class Append(Enum):
 
 
 class AppendReply(NamedTuple):
-    """`receipt`: where the examples are (see append.lua), if APPENDED; `backlog`: in examples, if FULL."""
+    """`receipt`: where the examples are (see append.lua), if APPENDED; `backlog`: in examples and in bytes,
+    if FULL.
+    """
 
     status: Append
     receipt: bytes
-    backlog: int
+    backlog: tuple[int, int]
 
 
 class LoggedExample(NamedTuple):
@@ -68,6 +70,7 @@ class Lag(NamedTuple):
     oldest_ms: int
     feedback: int
     snapshot_requests: int
+    backlog_bytes: int
 
 
 async def append_examples(
@@ -76,6 +79,7 @@ async def append_examples(
     *,
     deadline_ms: int,
     max_backlog: int,
+    max_backlog_bytes: int,
     retention_seconds: int,
     batch_id: bytes,
     max_entry_bytes: int,
@@ -94,13 +98,15 @@ async def append_examples(
         channel,
         (keys.meta, keys.log, keys.slices),
         *(keys.incarnation, deadline_ms, max_backlog, keys.events_prefix, retention_seconds, batch_id),
-        *(max_entry_bytes, max_entry_examples, slice_names, max_slice_values, len(records)),
+        *(max_entry_bytes, max_entry_examples, slice_names, max_slice_values, max_backlog_bytes),
+        len(records),
         *records,
         *claims,
     )
     outcome = Append(status)
     receipt = rest[0] if outcome is Append.APPENDED else b""
-    return AppendReply(outcome, receipt, int(rest[0]) if outcome is Append.FULL else 0)
+    backlog = (int(rest[0]), int(rest[1])) if outcome is Append.FULL else (0, 0)
+    return AppendReply(outcome, receipt, backlog)
 
 
 async def try_write(channel: Channel, key: str) -> None:

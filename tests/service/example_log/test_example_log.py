@@ -207,6 +207,20 @@ async def test_a_backlog_over_its_limit_refuses_whole_micro_batches(logs: LogUnd
     await log.append(batch_of("a"), records(1), soon())
 
 
+async def test_a_backlog_over_its_bytes_refuses_until_it_is_learned(logs: LogUnderTest) -> None:
+    log, long, short = logs.make(backlog_limit_bytes=10_000), records(1, 2000), records(1)
+    await log.append(batch_of(None), long, soon())
+    await log.append(batch_of(None), long, soon())
+    size = 2 * len(long[0])
+    assert 10_000 < size == int(await logs.client.hget(KEYS.meta, "backlog_bytes") or -1)
+    with pytest.raises(LogFull, match=f"2 examples of {size} bytes .*FTRL_BACKLOG_LIMIT_BYTES"):
+        await log.append(batch_of("a"), short, soon())
+    assert sum(len(entry.records) for entry in await logs.entries()) == 2
+    await logs.client.hset(KEYS.meta, "applied_number", 2)
+    await log.append(batch_of("a"), short, soon())
+    assert int(await logs.client.hget(KEYS.meta, "backlog_bytes") or -1) == len(short[0])
+
+
 async def test_a_server_that_is_not_there_certainly_appended_nothing(
     fresh_valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:

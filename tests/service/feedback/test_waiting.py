@@ -178,6 +178,19 @@ async def test_a_full_backlog_stops_the_sweep_and_refuses_labels(
     assert sorted((await bench.logged()).prediction_ids or []) == [id_of(i) for i in range(5)]
 
 
+async def test_a_backlog_of_too_many_bytes_stops_the_sweep_too(make_bench: MakeBench) -> None:
+    bench = make_bench({"backlog_limit_bytes": 1024}, exposure="on_predict", learn_at="arrival")
+    await bench.log(*range(30), features=range(100))
+    assert await bench.label((0, 1), (1, 1), (2, 1)) == "JJJ"
+    await bench.pass_time(2.1)
+    assert (await bench.sweep()).pending["open"] == 27
+    with pytest.raises(LogFull, match=r"3 examples of 1[0-9]{3} bytes .*send the same labels again later"):
+        await bench.label((4, 1))
+    await bench.channel.call("HSET", KEYS.meta, "applied_number", 3)
+    await bench.swept("open")
+    assert sorted((await bench.logged()).prediction_ids or []) == [id_of(i) for i in range(30)]
+
+
 async def test_two_sweepers_at_once_close_each_impression_once(make_bench: MakeBench) -> None:
     benches = [make_bench(exposure="on_predict") for _ in range(2)]
     await benches[0].log(*range(2000))

@@ -8,11 +8,17 @@ from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import LogArchiver
-from service.storage.records import LogEntry
+from service.storage.channel import Channel
+from service.storage.records import LogEntry, LogId
 from tests.conftest import SettingsFactory
 from tests.support.invariants import learned as learned_all
 from tests.support.servers import ServerProcess
 from tests.support.system import System, assert_state_is_a_pass_over_the_log, read_log
+from tests.support.waiting import until
+
+READ_BOTH = """
+return {redis.call('HMGET', KEYS[1], 'applied', 'backlog_bytes'), redis.call('XRANGE', KEYS[2], '-', '+')}
+"""
 
 
 async def committed(system: System, mirror: Mirror, entry: LogEntry) -> bool:
@@ -53,3 +59,28 @@ async def test_a_commit_of_an_entry_whose_id_is_anothers_is_refused(
         await learned_all(system.topology, "clicks")
         state = await assert_state_is_a_pass_over_the_log(system.topology)
         assert state.state.t == 1
+
+
+async def test_the_bytes_of_the_backlog_are_those_that_no_commit_has(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, learner_read_examples=20)) as system:
+        model, channel = await system.model(), Channel(system.topology)
+        keys = model.mirror.replica.keys
+
+        async def is_learned() -> bool:
+            """Compares the bytes in meta with those in the log, at one moment."""
+            (applied, size), found = await channel.call("EVAL", READ_BOTH, 2, keys.meta, keys.log)
+            entries = [LogEntry.parse(entry, fields) for entry, fields in found]
+            left = [entry for entry in entries if entry.id > LogId.parse(applied)]
+            assert int(size) == sum(len(record) for entry in left for record in entry.records)
+            return not left
+
+        for start in range(0, 1000, 10):
+            await system.update(model, 10, start=start, wait=False)
+        assert not await is_learned()
+        system.learn()
+        await until(is_learned)
+        await system.update(model, 10, start=1000)
+        assert await is_learned()
+        await channel.close()
