@@ -19,14 +19,23 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from service.errors import NoLearner, ServiceError, SnapshotFailed, StoreUnavailable
+from service.errors import (
+    NoLearner,
+    ServerFull,
+    ServiceError,
+    SnapshotFailed,
+    StateUnavailable,
+    StoreUnavailable,
+)
 from service.models.aliases import Aliases
 from service.models.registry import Models
 from service.models.replica import read_meta
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES
+from service.storage.errors import CONNECTION_FAILURES, is_out_of_memory, words_of
+from service.storage.errors import FULL as FULL_SERVER
 from service.storage.records import ModelKeys
-from service.storage.scripts.lists import push
+from service.storage.scripts.lists import answer_request, push
+from service.storage.scripts.log import try_write
 from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -71,7 +80,8 @@ async def request_snapshot(
 ) -> dict[str, Any]:
     """Have the learner take a snapshot; return its description once it is in the store.
 
-    Raises NoLearner, StoreUnavailable, SnapshotFailed, and what Channel.call raises.
+    Raises NoLearner, or ServerFull or StateUnavailable if that is why none answers, StoreUnavailable,
+    SnapshotFailed, and what Channel.call raises.
     """
     request = SnapshotRequest(secrets.token_hex(8), reason, tag)
     await push(channel, keys.snapshot_requests, request.packed(), RETENTION_SECONDS)
@@ -87,10 +97,23 @@ async def request_snapshot(
             await asyncio.sleep(_BLOCK_SECONDS)
             led = time.monotonic()
             continue
+        except ResponseError as refusal:
+            raise _refused(refusal) from refusal
         if found is not None:
             return _description_in(json.loads(found[1]))
     await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
+    try:
+        await try_write(channel, keys.snapshot_reply(request.id))
+    except ResponseError as refusal:
+        raise _refused(refusal) from refusal
     raise NoLearner(keys.model)
+
+
+def _refused(refusal: ResponseError) -> ServiceError:
+    """The reason why no learner leads, or can answer, on a server that refuses writes."""
+    if is_out_of_memory(refusal):
+        return ServerFull(FULL_SERVER)
+    return StateUnavailable(f"Redis refuses writes, so a learner cannot answer: {words_of(refusal)}")
 
 
 async def pending_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRequest]:
@@ -100,9 +123,9 @@ async def pending_requests(channel: Channel, keys: ModelKeys) -> list[SnapshotRe
 
 
 async def answer(channel: Channel, keys: ModelKeys, request: SnapshotRequest, reply: dict[str, Any]) -> None:
-    """Push the reply, then remove the request."""
-    await push(channel, keys.snapshot_reply(request.id), json.dumps(reply), RETENTION_SECONDS)
-    await channel.call("LREM", keys.snapshot_requests, 0, request.packed())
+    """Push the reply and remove the request. Does nothing if it was answered before or given up."""
+    lists = (keys.snapshot_requests, keys.snapshot_reply(request.id))
+    await answer_request(channel, *lists, request.packed(), json.dumps(reply), RETENTION_SECONDS)
 
 
 def failed(failure: BaseException) -> dict[str, Any]:

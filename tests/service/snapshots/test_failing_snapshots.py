@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import resource
 import sys
@@ -13,10 +14,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.errors import SnapshotFailed, StoreUnavailable
+from service.errors import (
+    ServerFull,
+    ServiceError,
+    SnapshotFailed,
+    StateUnavailable,
+    StoreUnavailable,
+)
 from service.models.registry import OpenModel
 from service.settings import Settings
-from service.snapshots.take.requests import request_snapshot
+from service.snapshots.take.requests import SnapshotRequest, request_snapshot
 from service.storage.channel import open_channel
 from tests.conftest import SettingsFactory
 from tests.support.commands import ServingProcess
@@ -142,7 +149,7 @@ async def test_a_lost_reply_is_sent_again_without_another_snapshot(
 ) -> None:
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
     async with system_behind(proxy, settings) as (system, model):
-        cut = proxy.lose_request("push", times=3)
+        cut = proxy.lose_request("answer_request", times=3)
         async with open_channel(settings) as channel:  # past the proxy: only the answers are lost
             taken = await request_snapshot(channel, model.mirror.replica.keys, "request", "good")
         assert cut.happened == 3
@@ -153,16 +160,57 @@ async def test_a_refused_reply_is_sent_again_without_another_snapshot(
     valkey: ServerProcess, make_settings: SettingsFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, proxy = make_settings(valkey), Proxy(valkey.socket_path)
+    async with system_behind(proxy, settings) as (system, model):
+        answering, keys = proxy.hold("answer_request"), model.mirror.replica.keys
+        request = SnapshotRequest("one", "request", "good")
+        await system.client.rpush(keys.snapshot_requests, request.packed())
+        await answering.reached.wait()
+        await system.client.config_set("min-replicas-to-write", 1)
+        answering.release()
+        try:
+            await until(lambda: caplog.text.count("is not delivered yet") >= 3)
+        finally:
+            await system.client.config_set("min-replicas-to-write", 0)
+        (reply,) = await until(lambda: system.client.lrange(keys.snapshot_reply("one"), 0, -1))
+        assert [entry.id for entry in catalogue(system).entries()] == [json.loads(reply)["id"]]
+        assert not await system.client.exists(keys.snapshot_requests)
+
+
+async def test_a_request_is_answered_although_the_server_has_become_full(
+    fresh_valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings, proxy = make_settings(fresh_valkey), Proxy(fresh_valkey.socket_path)
     async with system_behind(proxy, settings) as (system, model), open_channel(settings) as channel:
-        answering = proxy.hold("push")
-        asking = request_snapshot(channel, model.mirror.replica.keys, "request", "good")
-        taking = asyncio.create_task(asking)
+        answering, keys = proxy.hold("answer_request"), model.mirror.replica.keys
+        taking = asyncio.create_task(request_snapshot(channel, keys, "request", "good"))
         await answering.reached.wait()
         await system.client.config_set("maxmemory", 1)
         answering.release()
-        await until(lambda: caplog.text.count("is not delivered yet") >= 3)
-        await system.client.config_set("maxmemory", 0)
         assert [entry.id for entry in catalogue(system).entries()] == [(await taking)["id"]]
+        assert not await system.client.exists(keys.snapshot_requests)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error", "why"),
+    [
+        ("maxmemory", ServerFull, "memory limit"),
+        ("min-replicas-to-write", StateUnavailable, "NOREPLICAS"),
+    ],
+)
+async def test_a_request_without_a_learner_has_the_reason_of_the_server(
+    fresh_valkey: ServerProcess,
+    make_settings: SettingsFactory,
+    refusal: str,
+    error: type[ServiceError],
+    why: str,
+) -> None:
+    async with System(make_settings(fresh_valkey)) as system, open_channel(system.settings) as channel:
+        keys = (await system.model(CONFIG)).mirror.replica.keys
+        taking = asyncio.create_task(request_snapshot(channel, keys, "request"))
+        await until(lambda: system.client.exists(keys.snapshot_requests))
+        await system.client.config_set(refusal, 1)
+        with pytest.raises(error, match=why):
+            await taking
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
