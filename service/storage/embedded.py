@@ -28,7 +28,14 @@ from redis.retry import Retry
 
 from service.runtime.files import lock, try_lock
 from service.settings.groups import EmbeddedServerSettings
-from service.storage.embedded_binary import SOCKET, EmbeddedServerError, spawn, start_failure
+from service.storage.embedded_binary import (
+    SOCKET,
+    EmbeddedServerError,
+    full_disk_hint,
+    last_words,
+    spawn,
+    start_failure,
+)
 from service.storage.records import MODELS, lease_key
 
 logger = logging.getLogger(__name__)
@@ -56,6 +63,7 @@ class EmbeddedServer:
         self._users: BinaryIO | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
+        self._disk_is_full = False
         self._watcher = threading.Thread(target=self._watch, name="embedded-server", daemon=True)
 
     @property
@@ -139,9 +147,10 @@ class EmbeddedServer:
             with tempfile.TemporaryFile(dir=self.home):
                 pass
         except OSError as e:
+            hint = full_disk_hint(self.home, str(e)) if self.home.exists() else ""
             raise EmbeddedServerError(
-                f"cannot write the data directory {self._settings.data_dir}: {e.strerror or e}; "
-                "set FTRL_DATA_DIR (--data-dir) to a writable one"
+                f"cannot write the data directory {self._settings.data_dir}: {e.strerror or e}"
+                + (hint or "; set FTRL_DATA_DIR (--data-dir) to a writable one")
             ) from e
 
     def _socket_path(self) -> Path:
@@ -240,15 +249,24 @@ class EmbeddedServer:
 
     def _watch(self) -> None:
         while not self._stopping.wait(WATCH_SECONDS):
+            self._report_full_disk()
             try:
                 with lock(self.home / "start.lock", fcntl.LOCK_EX):
                     self._ensure_link()  # a cleaner of /tmp may have removed the link
                     if self._dead():
-                        logger.error("the embedded server has died, see %s; starting it again", self.log_path)
+                        words = last_words(self.home, self.log_path)
+                        logger.error("the embedded server has died and is started again: %s", words)
                         self._ensure_running()
             except (EmbeddedServerError, redis.RedisError, OSError) as e:
                 logger.error("%s", e)  # noqa: TRY400
                 self._stopping.wait(5)
+
+    def _report_full_disk(self) -> None:
+        """A server may go on without a disk, and refuse writes."""
+        hint = full_disk_hint(self.home, "")
+        if hint and not self._disk_is_full:
+            logger.error("the embedded server cannot write%s", hint)
+        self._disk_is_full = bool(hint)
 
     def _dead(self) -> bool:
         """True if no server holds its lock. With the start lock held."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,10 @@ SOCKET = "valkey.sock"
 LARGEST_LOG = 1 << 20
 TUNABLES = "GLIBC_TUNABLES"
 FREE_LISTS = "glibc.malloc.tcache_count"
+_LAST_LINES = 100
+_IS_STARTING = "Valkey is starting"
+_FULL_DISK = ("No space left on device", "Disk quota exceeded")
+_LEAST_FREE_BYTES = 1 << 16
 FIRST_GLIBC = (2, 30)  # before it, a long free list overflowed its counter
 
 
@@ -93,16 +98,35 @@ def spawn(
                 start_new_session=True,
             )
     except OSError as e:
-        raise EmbeddedServerError(f"cannot run the bundled server {arguments[0]}: {e.strerror}") from e
+        hint = full_disk_hint(home, str(e.strerror))
+        raise EmbeddedServerError(f"cannot run the bundled server {arguments[0]}: {e.strerror}{hint}") from e
 
 
 def start_failure(home: Path, log_path: Path, code: int) -> EmbeddedServerError:
     """What the end of the log says about a server that exited while it started."""
-    lines = log_path.read_text(errors="replace").splitlines()[-20:]
-    faults = [line.partition(" # ")[2] for line in lines if " # " in line] or lines[-1:] or ["no message"]
     return EmbeddedServerError(
-        f"the embedded server stopped while starting (exit code {code}): {faults[-1]} (its log: {log_path})"
-        + _repair_hint(home, faults[-1])
+        f"the embedded server stopped while starting (exit code {code}): {last_words(home, log_path)}"
+    )
+
+
+def last_words(home: Path, log_path: Path) -> str:
+    """Return the last fault in the log since the server was started last, and what to do about it."""
+    lines = log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    starts = [number for number, line in enumerate(lines) if _IS_STARTING in line]
+    lines = lines[starts[-1] :] if starts else lines
+    faults = [line.partition(" # ")[2] for line in lines if " # " in line] or lines[-1:] or ["no message"]
+    hint = full_disk_hint(home, "\n".join(faults)) or _repair_hint(home, faults[-1])
+    return f"{faults[-1]} (its log: {log_path}){hint}"
+
+
+def full_disk_hint(home: Path, faults: str) -> str:
+    """Return what to do where the disk is full, or was when these faults were logged; else nothing."""
+    free = shutil.disk_usage(home).free
+    if free >= _LEAST_FREE_BYTES and not any(text in faults for text in _FULL_DISK):
+        return ""
+    return (
+        f"; the disk of {home} is full ({free:,} bytes are free): make room, or move the data directory"
+        f" {home.parent} to a larger disk and set FTRL_DATA_DIR (--data-dir) to its new place"
     )
 
 

@@ -233,6 +233,84 @@ def test_a_damaged_file_is_reported_with_the_way_to_repair_it(tmp_path: Path) ->
         assert connection.get("key0") == "value"
 
 
+ON_A_FULL_DISK = """
+import logging, sys, time
+from pathlib import Path
+import redis
+from service.settings import Settings
+from service.storage.embedded import EmbeddedServer
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+disk = Path(sys.argv[1])
+with EmbeddedServer(Settings(data_dir=disk, appendfsync=sys.argv[2])) as server:
+    client = redis.Redis.from_url(server.url)
+    try:
+        with (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+    except OSError as full:
+        print(full, flush=True)
+    def refused():
+        try:
+            client.set("key", bytes(1000))
+        except redis.RedisError as failure:
+            return failure
+    while not refused():
+        time.sleep(0.01)
+    print("refused", refused(), flush=True)
+    sys.stdin.readline()
+    (disk / "filler").unlink()
+    while refused():
+        time.sleep(0.01)
+    print("goes on", flush=True)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> list[str]:
+    """The words before a Python script that mount a disk of 2 MiB at `tmp_path`, for the script alone."""
+    mount = 'mount -t tmpfs -o size=2m tmpfs "$0" && exec "$@"'
+    words = ["unshare", "-rm", "sh", "-c", mount, str(tmp_path)]
+    if (
+        sys.platform != "linux"
+        or subprocess.run([*words, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no disk can be mounted here")
+    return [*words, sys.executable, "-c"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_a_full_disk_is_named_until_there_is_room(
+    tmp_path: Path, small_disk: list[str], appendfsync: str
+) -> None:
+    named = f"the disk of {tmp_path}/valkey is full (0 bytes are free): make room, or move"
+    words = [*small_disk, ON_A_FULL_DISK, str(tmp_path), appendfsync]
+    with subprocess.Popen(
+        words, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        lines: list[str] = []
+        while not any(named in line for line in lines) or not any("refused" in line for line in lines):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "".join(lines)
+        process.stdin.write("make room\n")
+        process.stdin.flush()
+        assert "goes on" in process.stdout.read()
+        assert process.wait() == 0
+
+
+def test_a_start_on_a_full_disk_names_it(tmp_path: Path, small_disk: list[str]) -> None:
+    fill = 'head -c 3m /dev/zero > "$0/filler"; exec "$@"'
+    words = [*small_disk[:-2], "sh", "-c", fill, str(tmp_path), *small_disk[-2:], PARENT, str(tmp_path)]
+    ended = subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert ended.returncode
+    assert f"the disk of {tmp_path}/valkey is full" in ended.stderr
+
+
 def test_a_truncated_tail_of_a_crash_is_no_obstacle(tmp_path: Path) -> None:
     with embedded(tmp_path, appendfsync="always") as server, client(server) as connection:
         connection.set("first", "1")
