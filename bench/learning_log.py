@@ -9,6 +9,7 @@ from bench.filled_model import MODEL, SETTINGS
 from service.example_log.appender import Updates
 from service.example_log.incoming import NewExample, NewExamples
 from service.learning.learner import Learner
+from service.learning.lease import new_holder
 from service.models.registry import Models
 from service.models.replica import read_meta
 from service.snapshots.store.catalogue import SnapshotStore
@@ -33,9 +34,8 @@ async def append(topology: Topology, examples: Sequence[NewExample], batch_size:
 
 async def learn(topology: Topology) -> float:
     """Seconds from the moment a learner leads until it has committed everything in the log."""
-    learner = await Learner.open(
-        topology, MODEL, SETTINGS, ServerHealth(topology, SETTINGS), Metrics(), SnapshotStore(SETTINGS)
-    )
+    health, store = ServerHealth(topology, SETTINGS), SnapshotStore(SETTINGS)
+    learner = await Learner.open(topology, MODEL, SETTINGS, health, Metrics(), store, new_holder())
     learning = asyncio.create_task(learner.run())
     while not learner.leading:  # noqa: ASYNC110  it offers nothing to wait for
         await asyncio.sleep(0.001)

@@ -146,10 +146,10 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     return Application(entry, api, services.phase, feed.stop)
 
 
-def create_learner_app(settings: Settings) -> Application:
-    """A learner that runs alone: it answers how it is, and nothing else."""
+def create_learner_app(settings: Settings, holder: str | None = None) -> Application:
+    """A learner that runs alone: it answers how it is, and nothing else. `holder`: of its leases."""
     metrics = Metrics()
-    services, lifecycle = build_services(settings, metrics, run_learner=True)
+    services, lifecycle = build_services(settings, metrics, run_learner=True, holder=holder)
     api = FastAPI(
         title="ftrl-service learner",
         version=__version__,
@@ -162,7 +162,9 @@ def create_learner_app(settings: Settings) -> Application:
     return Application(api, api, services.phase, lambda: None)
 
 
-def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -> tuple[Services, Lifecycle]:
+def build_services(
+    settings: Settings, metrics: Metrics, *, run_learner: bool, holder: str | None = None
+) -> tuple[Services, Lifecycle]:
     embedded = None if settings.redis_url else EmbeddedServer(settings)
     topology = connect(settings, embedded.url if embedded else str(settings.redis_url))
     health = ServerHealth(topology, settings)
@@ -178,7 +180,7 @@ def build_services(settings: Settings, metrics: Metrics, *, run_learner: bool) -
         feedback=Feedback(topology, settings, health, metrics),
         unknown=UnknownIds(topology),
     )
-    learners = Learners(topology, models, settings, health, metrics) if run_learner else None
+    learners = Learners(topology, models, settings, health, metrics, holder) if run_learner else None
     default_model = DefaultModel(partial(default_config, settings), settings.allow_new_default)
     return services, Lifecycle(services, metrics, default_model, embedded, learners)
 

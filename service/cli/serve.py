@@ -69,7 +69,11 @@ def api(
 
 
 @with_settings
-def learn(settings: Settings, supervised_as: SupervisedAs = "") -> None:
+def learn(
+    settings: Settings,
+    supervised_as: SupervisedAs = "",
+    lease_holder: Annotated[str, typer.Option(hidden=True, help="Name that holds the leases.")] = "",
+) -> None:
     """Run the learner alone. A second one stands by and takes over if the first fails."""
     _start_logging(settings, supervised_as)
     with (
@@ -82,7 +86,7 @@ def learn(settings: Settings, supervised_as: SupervisedAs = "") -> None:
         # No client awaits a learner's replies, but the next learner waits for its leases.
         at_once = found.model_copy(update={"drain_seconds": 0.0})
         announce = partial(logger.info, "the learner's metrics are at %s/metrics", url_of(listener))
-        _run(create_learner_app(found), at_once, [listener], on_start=announce)
+        _run(create_learner_app(found, lease_holder or None), at_once, [listener], on_start=announce)
 
 
 def _start_logging(settings: Settings, role: str = "") -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
@@ -55,7 +56,9 @@ def api_and_learner(
         )
         for role in (f"api-{number}" for number in range(1, settings.workers + 1))
     ]
-    learner = Child("learner", (*python, "learn", "--supervised-as", "learner"), variables)
+    # One name for all that run one after the other: the next need not await the lease of one that was killed.
+    held_by = ("--lease-holder", secrets.token_hex(8))
+    learner = Child("learner", (*python, "learn", "--supervised-as", "learner", *held_by), variables)
     return [api, [learner]]
 
 

@@ -59,13 +59,14 @@ class Learner:
         health: ServerHealth,
         metrics: Metrics,
         store: SnapshotStore,
+        holder: str,
     ) -> None:
         self.model = model = mirror.model
         self._topology = topology
         self._settings = settings
         self._health = health
         self._metrics = metrics
-        self._lease = Lease(topology, lease_key(model), settings.lease_seconds)
+        self._lease = Lease(topology, lease_key(model), settings.lease_seconds, holder)
         self._mirror = mirror
         self._snapshots = Snapshotter(topology, model, settings, store, metrics)
         self._archiver = LogArchiver(topology, model, settings, store, metrics)
@@ -101,8 +102,11 @@ class Learner:
         health: ServerHealth,
         metrics: Metrics,
         store: SnapshotStore,
+        holder: str,
     ) -> Learner:
-        """Load the model as soon as Redis answers. Raises ModelGone, ContractMismatch."""
+        """Load the model as soon as Redis answers. `holder`: of its lease. Raises ModelGone,
+        ContractMismatch.
+        """
         backoff = Backoff()
         while True:
             try:
@@ -111,7 +115,7 @@ class Learner:
                 _log_wait(model, failure)
                 await backoff.pause()
             else:
-                return cls(topology, mirror, settings, health, metrics, store)
+                return cls(topology, mirror, settings, health, metrics, store, holder)
 
     async def run(self) -> None:
         """Learn until cancelled. Raises ModelGone, ContractMismatch."""
@@ -384,11 +388,12 @@ async def learn_model(
     health: ServerHealth,
     metrics: Metrics,
     store: SnapshotStore,
+    holder: str,
 ) -> None:
-    """Learn a model until it is deleted. Raises ContractMismatch."""
+    """Learn a model until it is deleted. `holder`: of its lease. Raises ContractMismatch."""
     metrics.learner_state(model, leading=False, blocked=False)  # also of a model that cannot be loaded
     try:
-        learner = await Learner.open(topology, model, settings, health, metrics, store)
+        learner = await Learner.open(topology, model, settings, health, metrics, store, holder)
         await learner.run()
     except ModelGone:
         metrics.model_deleted(model)

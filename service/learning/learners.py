@@ -9,6 +9,7 @@ import time
 
 from service.errors import ServerFull, ServiceError, StateUnavailable
 from service.learning.learner import learn_model
+from service.learning.lease import new_holder
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
 from service.settings.groups import LearningSettings
@@ -26,7 +27,7 @@ REFUSED_RETRY_SECONDS = 30.0
 
 
 class Learners:
-    """Runs one learner task per model; polls for new models."""
+    """Runs one learner task per model; polls for new models. `holder`: of their leases; None: a new one."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Learners:
         settings: LearningSettings,
         health: ServerHealth,
         metrics: Metrics,
+        holder: str | None = None,
     ) -> None:
         self._topology = topology
         self._models = models
@@ -42,6 +44,7 @@ class Learners:
         self._health = health
         self._metrics = metrics
         self._store = SnapshotStore(settings)
+        self._holder = holder or new_holder()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
 
@@ -72,7 +75,8 @@ class Learners:
                 self._tasks[name] = asyncio.create_task(self._learn(name), name=f"learner of {name}")
 
     async def _learn(self, name: str) -> None:
-        await learn_model(self._topology, name, self._settings, self._health, self._metrics, self._store)
+        topology, settings, health = self._topology, self._settings, self._health
+        await learn_model(topology, name, settings, health, self._metrics, self._store, self._holder)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = task.exception()

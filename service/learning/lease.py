@@ -19,14 +19,23 @@ from service.storage.topology import Topology
 log = logging.getLogger(__name__)
 
 
-class Lease:
-    """A key in Redis with an expiry, acquired and then renewed every third of its lifetime by `maintain`."""
+def new_holder() -> str:
+    """Return a name under which no other process holds leases."""
+    return secrets.token_hex(8)
 
-    def __init__(self, topology: Topology, key: str, seconds: float) -> None:
+
+class Lease:
+    """A key in Redis with an expiry, acquired and then renewed every third of its lifetime by `maintain`.
+
+    `holder`: under which name. It is acquired at once if the name holds it already, so a process that is
+    given the name of one that has ended need not await the expiry.
+    """
+
+    def __init__(self, topology: Topology, key: str, seconds: float, holder: str) -> None:
         self._channel = Channel(topology, shared="polls")
         self._key = key
         self._seconds = seconds
-        self._holder = secrets.token_hex(8)
+        self._holder = holder
         self.held_until = 0.0
         """The time (time.monotonic()) until which it is valid, counted from before the request was sent: it
         never lasts longer here than on the server.

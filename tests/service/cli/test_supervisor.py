@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from service.cli.supervisor import Child, Supervisor
 from service.errors import CommandFailure
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
+from service.storage.records import lease_key
 from tests.support.commands import NewServingProcess, ServingProcess
 from tests.support.processes import is_gone
 from tests.support.servers import ServerProcess
@@ -152,6 +154,26 @@ def test_a_service_of_several_processes_survives_the_death_of_any(service: Servi
     service.interrupt()
     assert service.wait() == 0
     assert "Traceback" not in "".join(service.errors)
+
+
+@pytest.mark.slow
+def test_the_lease_of_a_killed_learner_is_not_awaited(tmp_path: Path, fresh_valkey: ServerProcess) -> None:
+    forever = ("--lease-seconds", "3600", "--update-timeout-seconds", "60")
+    service = NewServingProcess(
+        *("serve", "--workers", "2", *forever), directory=tmp_path, FTRL_REDIS_URL=fresh_valkey.url
+    )
+    example = {"features": {"ad": "shoes"}, "label": 1}
+    try:
+        service.wait_until_ready()
+        assert service.post("/update", example)["status"] == "learned"
+        with redis.Redis.from_url(fresh_valkey.url) as client:
+            holder = client.get(lease_key("default"))
+            os.kill(pid_of(service, "learner"), signal.SIGKILL)
+            assert service.post("/update", example)["status"] == "learned"
+            assert client.get(lease_key("default")) == holder
+        assert service.stop() == 0
+    finally:
+        service.remove()
 
 
 @pytest.mark.faults
