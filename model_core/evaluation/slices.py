@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from model_core.errors import FormatError
 from model_core.evaluation import layout
-from model_core.evaluation.buckets import BUCKETS, WEIGHTED, empty_buckets
+from model_core.evaluation.buckets import BUCKETS, STREAM, WEIGHTED, empty_buckets
 from model_core.evaluation.figures import Figures, Weighting, Window, figures_of, histogram_of
 from model_core.evaluation.slice_allocation import NO_VALUE, OTHER, Values, add_to_slices, index_values
 from model_core.examples.batch import ExampleBatch
@@ -23,6 +23,7 @@ BINS = 512
 MOST_SERIES = 0xFFFF // BUCKETS
 MOST_VALUES = 0xFFFE
 
+_EXAMPLES = 4  # of the sums of a bucket
 _NAME = struct.Struct("<cI")
 _VALUE = struct.Struct("<BQH")
 _VALUE_LETTER = b"v"
@@ -113,6 +114,22 @@ class SlicedEvaluation:
         if v == NO_VALUE:
             return (number // each, None) if number % each == 0 else None
         return number // each, int(self._values.hashes[v])
+
+    def examples_in_rest(self, number: int) -> int:
+        """Count the examples that had the value of a slice and are not in it but in the rest: they came
+        before it had the slice. For the rest, those of all values of its feature with a slice.
+        """
+        each, v = self._series // self._features, int(self._values.holders[number])
+        if number % each == 0:
+            return sum(self.examples_in_rest(other) for other in range(number + 1, number + each))
+        if v == NO_VALUE:
+            return 0
+        return int(self._values.counts[v] - self._buckets.sums[number * BUCKETS + STREAM, _EXAMPLES])
+
+    def largest_in_rest(self, feature: int) -> int:
+        """Count the examples that had the most frequent value of a feature among those without a slice."""
+        v = self._values
+        return int(v.counts[(v.features == feature) & (v.series == OTHER)].max(initial=0))
 
     def weighted(self, number: int) -> bool:
         """Test whether any example of the slice had a weight other than 1."""

@@ -56,6 +56,15 @@ class SliceFigures(PlainFigures):
     """Figures of the examples with one value of a feature."""
 
     unweighted: PlainFigures = Field(description="The same, with each example counted once.")
+    in_other: int | None = Field(
+        None,
+        description="Examples with this value that came before it had a slice and are in `other`; in that,"
+        " those of all values with slices. In the window `all` only.",
+    )
+    largest_in_other: int | None = Field(
+        None,
+        description="In the window `all` of `other`: examples of the most frequent value without a slice.",
+    )
 
 
 class UnweightedFigures(PlainFigures):

@@ -46,7 +46,7 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[S
         feature = evaluations.config.slices[of[0]]
         value = _value(evaluations, of[1], whole.get(feature, {}))
         weighted, plain = _figures(slices, number)
-        whole.setdefault(feature, {})[value] = _whole(weighted, plain)
+        whole.setdefault(feature, {})[value] = _whole(weighted, plain, _exactness(slices, number))
         short.setdefault(feature, {})[value] = _short(weighted)
         show(feature, value, weighted)
         yield None
@@ -67,9 +67,20 @@ def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figure
     return weighted, {window: slices.figures_of(number, window, "none") for window in WINDOWS}
 
 
-def _whole(weighted: Mapping[Window, Figures], plain: Mapping[Window, Figures]) -> bytes:
+def _exactness(slices: SlicedEvaluation, number: int) -> dict[str, int]:
+    """Further figures of the window `all`: how many examples of values with slices are in the rest."""
+    exactness = {"in_other": slices.examples_in_rest(number)}
+    feature, category = slices.slice_of(number) or (0, 0)
+    if category is None:
+        exactness["largest_in_other"] = slices.largest_in_rest(feature)
+    return exactness
+
+
+def _whole(
+    weighted: Mapping[Window, Figures], plain: Mapping[Window, Figures], exactness: Mapping[str, int]
+) -> bytes:
     figures = {window: {**bare(weighted[window]), "unweighted": bare(plain[window])} for window in WINDOWS}
-    return to_json(figures, inf_nan_mode="null")
+    return to_json(figures | {"all": {**figures["all"], **exactness}}, inf_nan_mode="null")
 
 
 def _short(weighted: Mapping[Window, Figures]) -> bytes:

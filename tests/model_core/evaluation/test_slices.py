@@ -72,6 +72,31 @@ def expected_slices(rows):
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32))
+def test_the_rest_says_how_many_of_its_examples_belong_to_slices(seed):
+    stream = example_stream(seed)
+    evaluation = new()
+    add(evaluation, stream)
+    expected, rows = expected_slices(stream[3]), stream[3]
+    counts = {h: sum(h in row for row in rows) for h in VALUES}
+    moved = 0
+    for number in range(evaluation.most_slices):
+        feature, category = evaluation.slice_of(number) or (0, None)
+        found = evaluation.examples_in_rest(number)
+        own = expected[feature]
+        if category is not None:
+            assert found == counts[category] - len(own[category])
+            moved += found
+        elif evaluation.slice_of(number):
+            assert found == sum(counts[h] - len(own[h]) for h in own if h is not None)
+            others = [counts[h] for h, of in VALUES.items() if of == feature and h not in own]
+            assert evaluation.largest_in_rest(feature) == max(others, default=0)
+        else:
+            assert found == 0
+    assert moved > 0
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32))
 def test_every_slice_has_the_figures_of_its_examples(seed):
     stream = example_stream(seed)
     margins, labels, times, rows = stream

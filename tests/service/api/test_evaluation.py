@@ -109,6 +109,12 @@ def test_slices_are_named_by_the_values_that_were_sent(api: httpx.Client, name: 
     hours = reply["slices"]["hour"]
     assert len(hours) == 4
     assert sum(windows["all"]["examples"] for windows in hours.values()) == 3000
+    assert [windows["all"]["in_other"] for windows in devices.values()] == [0] * 4
+    moved = [windows["all"]["in_other"] for value, windows in hours.items() if value != "other"]
+    rest = hours["other"]["all"]
+    assert rest["in_other"] == sum(moved)
+    assert 0 < rest["largest_in_other"] <= rest["examples"]
+    assert "largest_in_other" not in devices["phone"]["all"] | hours["other"]["1h"]
 
 
 def test_predictions_that_were_served_have_figures_of_their_own(api: httpx.Client, name: str) -> None:
