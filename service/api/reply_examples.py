@@ -179,6 +179,28 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
                 },
                 "served": None,
             },
+            "judgement": {
+                "window": "1h",
+                "source": "progressive",
+                "findings": [
+                    {"check": "total", "wrong": False, "ratio": 1.01, "tolerance": 0.133, "where": ""},
+                    {"check": "constant", "wrong": False, "ratio": 0.88, "tolerance": 0.05, "where": ""},
+                    {
+                        "check": "slice",
+                        "wrong": True,
+                        "ratio": 1.6,
+                        "tolerance": None,
+                        "where": "device = phone",
+                    },
+                    {
+                        "check": "bucket",
+                        "wrong": False,
+                        "ratio": 1.04,
+                        "tolerance": None,
+                        "where": "0.2 to 0.3",
+                    },
+                ],
+            },
             "slices": {"device": {"phone": {"1h": _WEIGHTED | {"unweighted": _COUNTED}}}},
             "measures": {
                 "features_seen": 3000,

@@ -180,10 +180,14 @@ class EvaluationPublisher:
         return None
 
     def _report(self, evaluations: Evaluations, replica: Replica) -> dict[bytes, bytes]:
-        report, slices = report_of(evaluations, replica.revision, replica.state.t), self._slices
+        slices = self._slices
+        parts = slices.parts if slices else {}
+        report = report_of(evaluations, replica.revision, replica.state.t, parts)
         for source, windows in report.sources.items():
             for figures in chain.from_iterable(windows):
                 self._metrics.evaluated(self._model, source, figures)
+        findings = report.judgement.findings if report.judgement else ()
+        self._metrics.judged(self._model, {one.check: one.wrong is True for one in findings})
         fields = {FIGURES: report.as_json(self._model, self._census, slices.t if slices else None)}
         if slices is not self._stored and slices is not None:
             fields |= {SLICE_FIGURES: slices.whole, SHORT_SLICE_FIGURES: slices.short}

@@ -211,6 +211,11 @@ class Instruments:
         self.online_base_rate = self._of_window("base_rate_ratio", "Share of clicks.")
         self.online_examples = self._of_window("examples", "Examples of the window, whatever they weigh.")
         self.online_clicks = self._of_window("clicks", "Clicks of the window, whatever they weigh.")
+        self.online_wrong = self._written(
+            "ftrl_online_wrong",
+            "1 where the check finds the predictions wrong, beyond what chance explains.",
+            *("model", "check"),
+        )
         self.reliability_predicted = self._of_bucket(
             "predicted_ratio", "Mean of the predictions in the bucket."
         )

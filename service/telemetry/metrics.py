@@ -117,6 +117,12 @@ class QualityMetrics(Instruments):
         if figures.window in DETAIL_WINDOWS and figures.weighting == "weight":
             self._show_reliability(model, source, figures)
 
+    def judged(self, model: str, wrong: Mapping[str, bool]) -> None:
+        """Show which checks find the predictions wrong; those that could not be made are not shown."""
+        for check, is_wrong in wrong.items():
+            self._show(self.online_wrong, is_wrong, model, check)
+        self.online_wrong.retain({(model, check) for check in wrong}, model)
+
     def sliced(self, model: str, feature: str, value: str, figures: Mapping[Window, Figures]) -> None:
         """Show the figures of a slice, by weight."""
         for window in DETAIL_WINDOWS:

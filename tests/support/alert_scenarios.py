@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from service.models.evaluation.judgement import CHECKS
+
 DAY = 25 * 60
 
 API = 'job="ftrl-api", instance="api:8000"'
@@ -21,6 +23,10 @@ def requests(route: str, status: str) -> str:
 def online(name: str, window: str, source: str = "progressive") -> str:
     labels = f'{OF_MODEL}, source="{source}", window="{window}", weighting="importance"'
     return f"ftrl_online_{name}{{{labels}}}"
+
+
+def wrong(check: str) -> str:
+    return f'ftrl_online_wrong{{{OF_MODEL}, check="{check}"}}'
 
 
 def of_model(name: str) -> str:
@@ -68,6 +74,7 @@ HEALTHY: dict[str, str] = {
     of_model("ftrl_learner_lag_examples"): "100x200",
     of_model("ftrl_learner_lag_seconds"): "0.1x200",
     of_model("ftrl_model_nonfinite_slots"): "0x200",
+    **{wrong(check): "0x200" for check in CHECKS},
     online("calibration_ratio", "30m"): "1.04x200",
     online("clicks", "30m"): "3000x200",
     online("log_loss", "30m"): "0.09x200",
@@ -158,24 +165,12 @@ SCENARIOS = (
         {MIRROR_AGE: "0+60x200"},
         {"FtrlMirrorStale"},
     ),
-    Scenario("miscalibrated", {online("calibration_ratio", "30m"): "1.08x200"}, {"FtrlCalibrationOff"}),
-    Scenario(
-        "predicting too little", {online("calibration_ratio", "30m"): "0.9x200"}, {"FtrlCalibrationOff"}
-    ),
-    Scenario(
-        "miscalibrated by chance",
-        {online("calibration_ratio", "30m"): "1.2x200", online("clicks", "30m"): "100x200"},
-        set(),
-    ),
-    Scenario(
-        "what was served counts before the progressive predictions",
-        {
-            online("calibration_ratio", "30m", "served"): "1.3x200",
-            online("clicks", "30m", "served"): "3000x200",
-            online("log_loss", "30m", "served"): "0.09x200",
-        },
-        {"FtrlCalibrationOff"},
-    ),
+    Scenario("miscalibrated", {wrong("total"): "1x200"}, {"FtrlCalibrationOff"}),
+    Scenario("miscalibrated for a moment", {wrong("total"): "0x35 1x2 0x160"}, set()),
+    Scenario("a slice that is off", {wrong("slice"): "1x200"}, {"FtrlPartCalibrationOff"}),
+    Scenario("predictions that are off", {wrong("bucket"): "1x200"}, {"FtrlPartCalibrationOff"}),
+    Scenario("following noise", {wrong("constant"): "1x200"}, {"FtrlWorseThanConstant"}),
+    Scenario("too few clicks to judge", {wrong(check): None for check in CHECKS}, set()),
     Scenario("lower AUC", {online("auc", "1h"): "0.78x145 0.74x25"}, {"FtrlAucDropped"}, DAY),
     Scenario("slightly lower AUC", {online("auc", "1h"): "0.78x145 0.765x25"}, set(), DAY),
     Scenario(

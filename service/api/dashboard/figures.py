@@ -16,12 +16,15 @@ Windows = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """sources: figures by source and window, by weight. slices_t: which slices there are beside it."""
+    """sources: figures by source and window, by weight. slices_t: which slices there are beside it.
+    judgement: what is right and wrong about them.
+    """
 
     as_of: str | None = None
     slices_t: int | None = None
     sources: Mapping[str, Windows] = field(default_factory=dict)
     measures: Mapping[str, Any] = field(default_factory=dict)
+    judgement: Mapping[str, Any] | None = None
 
     @property
     def headline(self) -> Windows:
@@ -55,6 +58,7 @@ def evaluation_of(stored: bytes | None) -> Evaluation:
         },
         slices_t=whole.get("slices_t"),
         measures=whole.get("measures") or {},
+        judgement=whole.get("judgement"),
     )
 
 

@@ -41,8 +41,8 @@ class Watched:
         self.lag: LogLag | None = None
         self.learner: bool | None = None
         self.awaiting: Awaiting | None = None
-        self.evaluation = Evaluation()
-        self._slices: bytes | None = b"{}"  # sent as it is: parsing hundreds of slices would be costly
+        self.evaluation: Evaluation | None = None  # not known before Redis has answered
+        self._slices: bytes | None = None  # sent as it is: parsing hundreds of slices would be costly
         self._slices_of: tuple[str, int | None] | None = None
         self._stored: bytes | None = None
         self._sent: bytes | None = b"never"
@@ -56,7 +56,7 @@ class Watched:
         self.learner = bool(await channel.call("EXISTS", keys.lease))
         self.awaiting = await read_awaiting(channel, keys)
         stored = await read_field(channel, keys, FIGURES)
-        if stored != self._stored:
+        if self.evaluation is None or stored != self._stored:
             self._stored, self.evaluation = stored, evaluation_of(stored)
         slices_of = (keys.incarnation, self.evaluation.slices_t)
         if slices_of != self._slices_of:
@@ -73,7 +73,7 @@ class Watched:
 
     def figures_if_new(self) -> dict[str, bytes]:
         found = {}
-        if self._sent != self._stored:
+        if self.evaluation is not None and self._sent != self._stored:
             self._sent = self._stored
             found["figures"] = event("figures", self.evaluation.json())
         if self._slices is not None:
@@ -130,7 +130,7 @@ class Sampler:
         now = time.monotonic()
         learned = watched.learned_per_second(now, mirror.replica.keys.incarnation, rounds)
         report = readiness(self._services, self._settings)
-        quiet = mirror.age_seconds
+        quiet, evaluation = mirror.age_seconds, watched.evaluation or Evaluation()
         situation = Situation(
             predict=self._freshness(report.predict != "unavailable", quiet),
             update=report.update,
@@ -143,9 +143,10 @@ class Sampler:
             awaiting=watched.awaiting if answers else None,
             learned_per_second=learned,
             rounds=rounds,
-            nonfinite=watched.evaluation.measures.get("nonfinite"),
-            windows=watched.evaluation.headline,
-            ended_seconds=watched.evaluation.ended_seconds(time.time()),
+            nonfinite=evaluation.measures.get("nonfinite"),
+            windows=None if watched.evaluation is None else evaluation.headline,
+            judgement=evaluation.judgement,
+            ended_seconds=evaluation.ended_seconds(time.time()),
         )
         live = self._live(model, situation, watched.lag if answers else None)
         return {"live": event("live", live)} | watched.figures_if_new()

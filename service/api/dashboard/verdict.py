@@ -1,7 +1,8 @@
 """Four checks in words (up, fast, learning, right), and the headline of the dashboard.
 
 The bounds are those of the alerts in `deploy/prometheus/rules/alerts.yml`, of which this is the view of one
-process at one moment.
+process at one moment. Whether a model is right is judged by its learner, for both
+(`service/models/evaluation/judgement.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from model_core.evaluation.figures import FEWEST_CLICKS
 from service.api.dashboard.awaiting import Awaiting
 from service.api.dashboard.traffic import Rates
 
@@ -19,8 +21,6 @@ MIN_FAILED = 5
 PREDICT_SECONDS = 0.05
 UPDATE_SECONDS = 1.0
 LAG_SECONDS = 30.0
-JUDGED_OVER = ("30m", "1h", "24h", "all")
-"""The alarm's window first; a longer one where that holds too few clicks."""
 SPOKEN = {"30m": "30 minutes", "1h": "hour", "24h": "24 hours", "all": "whole stream"}
 OLD_SECONDS = 120.0
 
@@ -42,7 +42,8 @@ class Situation:
 
     reasons: the complaints of `/readyz`.  quiet_seconds: how long Redis has not confirmed the state.
     backlog: examples in the log that are not learned yet.  awaiting: pending predictions, not in the log yet.
-    windows: figures by window, of the source that counts.  ended_seconds: how long ago they ended.
+    windows: figures by window, of the source that counts.  judgement: the learner's, of these figures.
+    ended_seconds: how long ago they ended.
     """
 
     predict: Literal["fresh", "stale", "unavailable"]
@@ -57,7 +58,8 @@ class Situation:
     learned_per_second: float | None = None
     rounds: int = 0
     nonfinite: int | None = None
-    windows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    windows: Mapping[str, Mapping[str, Any]] | None = None
+    judgement: Mapping[str, Any] | None = None
     ended_seconds: float | None = None
 
 
@@ -77,7 +79,7 @@ def verdict(now: Situation) -> Verdict:
         return Verdict("none", "Ready: nothing learned yet", checks)
     learning = "idle" if now.learned_per_second == 0.0 else "learning"
     if checks[3].level == "none":
-        return Verdict("none", f"Healthy: {learning}; too few clicks to say whether it is right", checks)
+        return Verdict("none", f"Healthy: {learning}; {checks[3].head}", checks)
     return Verdict("good", f"Healthy: {learning}, calibrated", checks)
 
 
@@ -147,19 +149,52 @@ def _learning_of_examples(now: Situation) -> Check:
 
 
 def _right(now: Situation) -> Check:
-    for window in JUDGED_OVER:
-        figures = now.windows.get(window, {})
-        ratio, tolerance = figures.get("calibration_ratio"), figures.get("calibration_tolerance")
-        if ratio is None or tolerance is None:
-            continue
-        over = _over(window, now.ended_seconds)
-        if abs(ratio - 1.0) <= tolerance:
-            return Check("right", "good", "Calibrated", f"Predicts {ratio:.3f} × the clicks, {over}.")
-        edge = 1.0 + tolerance if ratio > 1.0 else 1.0 - tolerance
-        text = f"predicts {ratio:.2f} × the clicks (tolerance {edge:.2f})"
-        return Check("right", "bad", f"Not right: {text}", f"P{text[1:]}, {over}.")
+    if now.windows is None:
+        return Check(
+            "right",
+            "none",
+            "whether it is right is not known",
+            "Redis has not answered: the figures are not known.",
+        )
+    if now.judgement is not None:
+        return _judged(now.judgement, now.ended_seconds)
     clicks = now.windows.get("all", {}).get("clicks", 0)
-    return Check("right", "none", "Not known", f"Needs 50 clicks to judge: {clicks:,} so far.")
+    text = f"Needs {FEWEST_CLICKS} clicks to judge: {clicks:,} so far."
+    if clicks >= FEWEST_CLICKS:
+        text = "The figures are those of a learner of an older version, which does not judge them."
+    return Check("right", "none", "too few clicks to say whether it is right", text)
+
+
+def _judged(judgement: Mapping[str, Any], ended_seconds: float | None) -> Check:
+    over = _over(judgement["window"], ended_seconds)
+    by_check = {finding["check"]: finding for finding in judgement["findings"]}
+    total, constant = by_check["total"], by_check.get("constant")
+    faults = [_fault(finding) for finding in judgement["findings"] if finding["wrong"]]
+    if faults:
+        text = f"{faults[0][:1].upper()}{'; '.join(faults)[1:]}, {over}."
+        return Check("right", "bad" if total["wrong"] else "watch", f"Not right: {faults[0]}", text)
+    text = f"Predicts {total['ratio']:.3f} × the clicks"
+    if constant is not None:
+        text += f", at {constant['ratio']:.3f} × the loss of always predicting the click rate"
+    if constant is None or constant["wrong"] is None:
+        text += "" if constant is None else f" (± {constant['tolerance']:.3f})"
+        head = "not yet shown to be better than the click rate alone"
+        return Check("right", "none", head, f"{text}, {over}.")
+    return Check("right", "good", "Calibrated", f"{text}, {over}.")
+
+
+def _fault(finding: Mapping[str, Any]) -> str:
+    """What is wrong by one check, in words that a sentence may begin with."""
+    check, ratio, tolerance = finding["check"], finding["ratio"], finding["tolerance"]
+    if check == "total":
+        edge = 1.0 + tolerance if ratio > 1.0 else 1.0 - tolerance
+        return f"predicts {ratio:.2f} × the clicks (tolerance {edge:.2f})"
+    if check == "constant":
+        return f"{ratio:.3f} × the loss of always predicting the click rate (tolerance {1.0 + tolerance:.3f})"
+    where = finding["where"] if check == "slice" else f"it predicts {finding['where']}"
+    if ratio is None:
+        return f"predicts clicks where {where}, and there is none"
+    return f"predicts {ratio:.2f} × the clicks where {where}"
 
 
 def _over(window: str, ended_seconds: float | None) -> str:

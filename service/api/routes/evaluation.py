@@ -12,6 +12,7 @@ from service.api.schemas import ModelName, Reply
 from service.api.security.access import READ
 from service.api.server.front_door import JSON
 from service.api.services import Services
+from service.models.evaluation.judgement import Check
 from service.models.evaluation.report import report_of_nothing, with_slices
 from service.models.registry import OpenModel
 from service.storage.records import checked_name
@@ -108,6 +109,31 @@ class Measures(Reply):
     largest_weight: float = Field(description="Greatest magnitude of a weight.")
 
 
+class FindingReply(Reply):
+    """The result of one check."""
+
+    check: Check = Field(
+        description="`total`: predicted clicks over clicks. `constant`: better than always predicting the"
+        " click rate. `slice`, `bucket`: calibration of the worst slice or reliability bucket."
+    )
+    wrong: bool | None = Field(description="Beyond what chance explains; null if either may be chance.")
+    ratio: float | None = Field(
+        description="Predicted clicks over clicks, null without a click; of `constant` normalized entropy."
+    )
+    tolerance: float | None = Field(
+        description="How far from 1 chance may take it; null of the worst of many."
+    )
+    where: str = Field(description="The worst slice or bucket; empty for the other checks.")
+
+
+class JudgementReply(Reply):
+    """What is right and wrong about the predictions."""
+
+    window: WindowName = Field(description="The shortest of 30m, 1h, 24h and all that holds 50 clicks.")
+    source: Literal["progressive", "served"] = Field(description="The predictions that are judged.")
+    findings: list[FindingReply] = Field(description="One for each check that could be made.")
+
+
 class EvaluationReply(Reply):
     """How good the predictions of a model are."""
 
@@ -119,6 +145,9 @@ class EvaluationReply(Reply):
         description="Completed rounds from which on slices were taken; null before this learner reported any."
     )
     sources: Sources = Field(description="Figures of all examples.")
+    judgement: JudgementReply | None = Field(
+        None, description="Null before there are 50 clicks, and while the learner is of an older version."
+    )
     slices: dict[str, dict[str, dict[WindowName, SliceFigures]]] = Field(
         description="By feature, value and window; `other` is the rest."
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 from pydantic_core import to_json
 
-from model_core.evaluation.figures import WINDOWS, Figures, Weighting
+from model_core.evaluation.figures import WINDOWS, Figures, Weighting, Window
 from model_core.evaluation.online import OnlineEvaluation
 from model_core.learning.census import Census
+from service.models.evaluation.judgement import Judgement, Part, judgement_of
 from service.models.evaluation.state import Evaluations
 
 WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
@@ -27,13 +29,15 @@ _OF_FIGURES = [f.name for f in fields(Figures) if f.name != "reliability"]
 class Report:
     """Consistent figures: of the revision after `t` rounds, and the time of its newest example.
 
-    sources: for each source, each window twice: by weight, and unweighted.
+    sources: for each source, each window twice: by weight, and unweighted. judgement: None before there are
+    enough clicks.
     """
 
     revision: str
     t: int
     newest: int | None = None
     sources: dict[str, list[tuple[Figures, Figures]]] = field(default_factory=dict)
+    judgement: Judgement | None = None
 
     def as_json(self, model: str, census: Census | None, slices_t: int | None = None) -> bytes:
         """The report except for slices, which are as of round `slices_t`."""
@@ -44,6 +48,7 @@ class Report:
                 "t": self.t,
                 "as_of": None if self.newest is None else _rfc_3339(self.newest),
                 "sources": {"served": None} | {s: _source(windows) for s, windows in self.sources.items()},
+                "judgement": None if self.judgement is None else self.judgement.to_json(),
                 "slices_t": slices_t,
                 "measures": None if census is None else {name: getattr(census, name) for name in MEASURES},
             },
@@ -51,11 +56,15 @@ class Report:
         )
 
 
-def report_of(evaluations: Evaluations, revision: str, t: int) -> Report:
+def report_of(
+    evaluations: Evaluations, revision: str, t: int, slices: Mapping[Window, Sequence[Part]]
+) -> Report:
+    """`slices`: those that were published last, to be judged with the rest."""
     report = Report(revision, t, evaluations.progressive.newest)
     report.sources["progressive"] = _both(evaluations.progressive)
     if evaluations.served is not None:
         report.sources["served"] = _both(evaluations.served)
+    report.judgement = judgement_of(report.sources, slices)
     return report
 
 

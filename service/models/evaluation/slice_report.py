@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from model_core.evaluation.figures import WINDOWS, Figures, Window
 from model_core.evaluation.slices import SlicedEvaluation
+from service.models.evaluation.judgement import JUDGED_OVER, Part, slice_part
 from service.models.evaluation.report import bare
 from service.models.evaluation.state import Evaluations
 
@@ -27,19 +28,21 @@ class SliceReport(NamedTuple):
     """JSON by feature, value and window; `short` has the figures of IN_SHORT to five digits. `t`: the number
     of rounds after which it was begun.
 
-    names: feature and value of each slice.
+    names: feature and value of each slice. parts: those that have enough clicks in a window, to be judged.
     """
 
     t: int
     names: frozenset[tuple[str, str]]
     whole: bytes
     short: bytes
+    parts: Mapping[Window, list[Part]]
 
 
 def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[SliceReport | None]:
     """Yields None after each slice, and at last the report. Later slices may include more examples."""
     whole: dict[str, dict[str, bytes]] = {}
     short: dict[str, dict[str, bytes]] = {}
+    parts: dict[Window, list[Part]] = {window: [] for window in JUDGED_OVER}
     for slices, number in _slices_of(evaluations):
         if (of := slices.slice_of(number)) is None:
             continue
@@ -48,10 +51,13 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[S
         weighted, plain = _figures(slices, number)
         whole.setdefault(feature, {})[value] = _whole(weighted, plain, _exactness(slices, number))
         short.setdefault(feature, {})[value] = _short(weighted)
+        for window, of_window in parts.items():
+            if part := slice_part(feature, value, weighted[window]):
+                of_window.append(part)
         show(feature, value, weighted)
         yield None
     names = frozenset((feature, value) for feature, values in whole.items() for value in values)
-    yield SliceReport(t, names, _joined(whole), _joined(short))
+    yield SliceReport(t, names, _joined(whole), _joined(short), parts)
 
 
 def _slices_of(evaluations: Evaluations) -> Iterator[tuple[SlicedEvaluation, int]]:

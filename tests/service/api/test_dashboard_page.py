@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ class Service:
         examples = self.clicks.examples(count)
         self.process.post(f"/models/{model}/update", {"examples": examples})
         self.process.post(f"/models/{model}/predict", {"instances": [{"features": examples[0]["features"]}]})
+
+    @contextmanager
+    def without_redis(self) -> Iterator[None]:
+        self._server.pause()
+        try:
+            yield
+        finally:
+            self._server.resume()
 
     def learned(self) -> str:
         return f"{self.process.get('/models/default')['t']:,}"
@@ -252,11 +261,18 @@ def test_a_model_deleted_while_watched_is_reported_as_gone(browser: Browser, ser
         tab.wait_for_text(HEADLINE, "There is no model passing")
         assert_accessible_and_fits(tab)
         tab.page.select_option("#model", "default")
-        tab.wait_for_text(HEADLINE, "Healthy")
+        tab.wait_for_text("#checks", "× the clicks")
         tab.page.select_option("#model", "empty")
         service.process.put("/models/passing", {"hashing": {"bits": 10}})
         tab.page.goto(f"{service.url}/?model=passing")
         tab.wait_for_text(HEADLINE, "Ready: nothing learned yet")
+
+
+def test_what_a_new_page_cannot_know_is_not_shown_as_0(browser: Browser, service: Service) -> None:
+    with visit(browser, viewport=DESKTOP) as tab, service.without_redis():
+        tab.page.goto(f"{service.url}/?model=default")
+        tab.wait_for_text("#tile-auc .note", "Redis does not answer: not known.")
+        tab.wait_for_text("#checks", "Redis has not answered: the figures are not known.")
 
 
 def test_it_says_so_when_the_service_dies_and_goes_on_when_it_is_back(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.service.api.conftest import ApiFactory
@@ -30,6 +32,71 @@ def test_the_first_figures_come_at_once_and_more_as_the_model_learns(api: httpx.
     assert later["lag"] == {"examples": 0, "seconds": 0}
     assert later["rates"]["predict"]["requests"] >= 1
     assert [check["name"] for check in later["verdict"]["checks"]] == ["up", "fast", "learning", "right"]
+
+
+@pytest.mark.slow
+def test_a_model_that_follows_noise_is_not_called_right(api: httpx.Client, model: str) -> None:
+    random = np.random.default_rng(1)
+    values, clicks = random.integers(0, 12_000, (36_000, 3)), random.random(36_000) < 0.5
+    examples = [
+        {"features": {f"f{number}": f"v{value}" for number, value in enumerate(row)}, "label": int(click)}
+        for row, click in zip(values.tolist(), clicks, strict=True)
+    ]
+    hyper = {"rate": {"kind": "adaptive", "alpha": 0.5, "beta": 1.0}, "l1": 0}
+    right = judged(api, f"{model}-noise", {"hyper": hyper, "hashing": {"bits": 18}}, examples)
+    assert right["level"] == "watch"
+    assert "× the loss of always predicting the click rate" in right["head"]
+
+
+def test_a_model_that_is_right_only_in_total_is_not_called_right(api: httpx.Client, model: str) -> None:
+    random = np.random.default_rng(1)
+    rates = {"phone": 0.8, "desktop": 0.2}
+    devices, chances = random.choice(list(rates), 4_000).tolist(), random.random(4_000)
+    examples = [
+        {"features": {"device": device}, "label": int(chance < rates[device])}
+        for device, chance in zip(devices, chances, strict=True)
+    ]
+    hyper = {"rate": {"kind": "adaptive", "alpha": 0.001, "beta": 1.0}}
+    specification = {"hyper": hyper, "evaluation": {"slices": ["device"]}, "hashing": {"bits": 10}}
+    right = judged(api, f"{model}-devices", specification, examples, "device")
+    assert right["level"] == "watch"
+    assert "× the clicks where device = " in right["head"]
+
+
+def judged(
+    api: httpx.Client,
+    path: str,
+    specification: dict[str, Any],
+    examples: list[dict[str, Any]],
+    words: str = "×",
+) -> dict[str, Any]:
+    """The check `right` of a model that has learned these, once its text has these words."""
+    api.put(path, json=specification).raise_for_status()
+    for start in range(0, len(examples), 9_000):
+        api.post(f"{path}/update", json={"examples": examples[start : start + 9_000]}).raise_for_status()
+    with listening(api, path.removeprefix("/models/")) as events:
+        while True:
+            live = next_of(events)
+            right: dict[str, Any] = live["verdict"]["checks"][3]
+            if live["t"] == len(examples) and words in right["text"]:
+                break
+    api.delete(path).raise_for_status()
+    return right
+
+
+def test_figures_are_not_known_before_redis_has_answered(
+    fresh_valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(fresh_valkey).client
+    api.post("/update", json={"examples": [{"features": {}, "label": 1}] * 60}).raise_for_status()
+    fresh_valkey.stop()
+    with listening(api) as events:
+        event = next(events)
+        while event.kind != "live":
+            assert event.kind != "figures"
+            event = next(events)
+    right = event.content["verdict"]["checks"][3]
+    assert right["text"] == "Redis has not answered: the figures are not known."
 
 
 def test_the_rates_are_those_of_the_model_alone(api: httpx.Client, model: str) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from model_core.evaluation.figures import Window
 from service.api.dashboard.awaiting import Awaiting
 from service.api.dashboard.traffic import Latency, Rates
 from service.api.dashboard.verdict import Level, Situation, verdict
+from service.models.evaluation.judgement import CHECKS, Finding, Judgement
 
-CALIBRATED = {"clicks": 3600, "calibration_ratio": 1.01, "calibration_tolerance": 0.05}
-TOO_FEW = {"clicks": 12, "calibration_ratio": None, "calibration_tolerance": None}
+ENOUGH, TOO_FEW = {"clicks": 3600}, {"clicks": 12}
+RIGHT = (Finding("total", False, 1.01, 0.05), Finding("constant", False, 0.88, 0.02))
+SAID = "Predicts 1.010 × the clicks, at 0.880 × the loss of always predicting the click rate"
 HEALTHY = Situation(
     predict="fresh",
     update="available",
@@ -24,12 +27,21 @@ HEALTHY = Situation(
     learned_per_second=100.0,
     rounds=10_000,
     nonfinite=0,
-    windows={"30m": CALIBRATED, "all": CALIBRATED},
+    windows={"30m": ENOUGH, "all": ENOUGH},
+    judgement=Judgement("30m", "progressive", RIGHT).to_json(),
 )
 
 
-def windows(ratio: float, tolerance: float = 0.05) -> dict[str, Any]:
-    return {"30m": CALIBRATED | {"calibration_ratio": ratio, "calibration_tolerance": tolerance}}
+def judged(*findings: Finding, window: Window = "30m") -> dict[str, Any]:
+    """These findings, and those of a model that is right otherwise."""
+    found = {finding.check: finding for finding in (*RIGHT, *findings)}
+    return Judgement(
+        window, "progressive", tuple(found[check] for check in CHECKS if check in found)
+    ).to_json()
+
+
+def total(ratio: float, tolerance: float = 0.05) -> Finding:
+    return Finding("total", abs(ratio - 1.0) > tolerance, ratio, tolerance)
 
 
 @pytest.mark.parametrize(
@@ -37,18 +49,55 @@ def windows(ratio: float, tolerance: float = 0.05) -> dict[str, Any]:
     [
         ({}, "good", "Healthy: learning, calibrated"),
         ({"learned_per_second": 0.0}, "good", "Healthy: idle, calibrated"),
-        ({"rounds": 0, "windows": {}}, "none", "Ready: nothing learned yet"),
-        ({"windows": windows(1.31)}, "bad", "Not right: predicts 1.31 × the clicks (tolerance 1.05)"),
-        ({"windows": windows(0.5, 0.2)}, "bad", "Not right: predicts 0.50 × the clicks (tolerance 0.80)"),
+        ({"rounds": 0, "windows": {}, "judgement": None}, "none", "Ready: nothing learned yet"),
         (
-            {"windows": {"30m": TOO_FEW, "all": TOO_FEW}},
+            {"judgement": judged(total(1.31))},
+            "bad",
+            "Not right: predicts 1.31 × the clicks (tolerance 1.05)",
+        ),
+        (
+            {"judgement": judged(total(0.5, 0.2))},
+            "bad",
+            "Not right: predicts 0.50 × the clicks (tolerance 0.80)",
+        ),
+        (
+            {"judgement": judged(Finding("constant", True, 1.05, 0.01))},
+            "watch",
+            "Not right: 1.050 × the loss of always predicting the click rate (tolerance 1.010)",
+        ),
+        (
+            {"judgement": judged(Finding("constant", None, 0.99, 0.02))},
+            "none",
+            "Healthy: learning; not yet shown to be better than the click rate alone",
+        ),
+        (
+            {"judgement": judged(Finding("slice", True, 2.29, where="device = phone"))},
+            "watch",
+            "Not right: predicts 2.29 × the clicks where device = phone",
+        ),
+        (
+            {"judgement": judged(Finding("bucket", True, None, where="0.2 to 0.3"))},
+            "watch",
+            "Not right: predicts clicks where it predicts 0.2 to 0.3, and there is none",
+        ),
+        (
+            {"judgement": judged(total(1.31), Finding("bucket", True, 4.0, where="0.2 to 0.3"))},
+            "bad",
+            "Not right: predicts 1.31 × the clicks (tolerance 1.05)",
+        ),
+        (
+            {"windows": {"30m": TOO_FEW, "all": TOO_FEW}, "judgement": None},
             "none",
             "Healthy: learning; too few clicks to say whether it is right",
         ),
-        ({"windows": {"30m": TOO_FEW, "24h": CALIBRATED}}, "good", "Healthy: learning, calibrated"),
+        (
+            {"windows": None, "judgement": None},
+            "none",
+            "Healthy: learning; whether it is right is not known",
+        ),
         ({"predict": "stale", "quiet_seconds": 12.0}, "bad", "Stale: Redis does not answer"),
         (
-            {"predict": "stale", "learner": None, "windows": windows(2.0)},
+            {"predict": "stale", "learner": None, "judgement": judged(total(2.0))},
             "bad",
             "Stale: Redis does not answer; not right: predicts 2.00 × the clicks (tolerance 1.05)",
         ),
@@ -82,7 +131,7 @@ def test_there_are_four_checks_whatever_is_known() -> None:
 
 
 def test_an_unused_model_is_neither_slow_nor_wrong() -> None:
-    found = verdict(replace(HEALTHY, rates=Rates(), learned_per_second=0.0, windows={}))
+    found = verdict(replace(HEALTHY, rates=Rates(), learned_per_second=0.0, windows={}, judgement=None))
     assert [check.level for check in found.checks] == ["good", "none", "good", "none"]
     assert "0 so far" in found.checks[3].text
 
@@ -109,12 +158,26 @@ def test_a_few_failures_of_a_few_requests_are_no_alarm(failed: int, times: str) 
 )
 def test_old_figures_are_not_shown_as_current(ended_seconds: float | None, over: str) -> None:
     right = verdict(replace(HEALTHY, ended_seconds=ended_seconds)).checks[3]
-    assert right.text == f"Predicts 1.010 × the clicks, {over}"
+    assert right.text == f"{SAID}, {over}"
 
 
 def test_the_whole_stream_is_not_the_last_of_anything() -> None:
-    right = verdict(replace(HEALTHY, windows={"all": CALIBRATED})).checks[3]
-    assert right.text == "Predicts 1.010 × the clicks, over the whole stream."
+    right = verdict(replace(HEALTHY, judgement=judged(window="all"))).checks[3]
+    assert right.text == f"{SAID}, over the whole stream."
+
+
+def test_figures_that_are_not_known_are_not_0() -> None:
+    right = verdict(replace(HEALTHY, windows=None, judgement=None)).checks[3]
+    assert right.text == "Redis has not answered: the figures are not known."
+
+
+def test_all_that_is_wrong_is_said() -> None:
+    found = judged(total(1.31), Finding("slice", True, 2.29, where="device = phone"))
+    right = verdict(replace(HEALTHY, judgement=found)).checks[3]
+    assert right.text == (
+        "Predicts 1.31 × the clicks (tolerance 1.05); predicts 2.29 × the clicks where device = phone,"
+        " over the last 30 minutes."
+    )
 
 
 @pytest.mark.parametrize(

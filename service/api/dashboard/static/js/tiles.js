@@ -7,7 +7,7 @@ const MIN_SECONDS = 60; // of a sparkline, or its first points would fill it
 
 // What a tile says: [value, unit, note, level?]; `now` is {live, figures, window} of which anything may be missing.
 const unknownUntil = (now, note) => {
-  if (!now.evaluation) return "No figures yet.";
+  if (!now.evaluation) return now.live && !now.live.lag ? "Redis does not answer: not known." : "No figures yet.";
   const clicks = now.figures?.clicks ?? 0;
   return clicks < MIN_CLICKS ? `Needs ${MIN_CLICKS} clicks: ${count(clicks)} so far.` : note;
 };
