@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -26,7 +26,7 @@ _MAX_REMEMBERED = 1 << 16
 _MAX_REMEMBERED_BYTES = 256  # of one text; a list may be as long as a body
 _HASH = struct.Struct("<I")
 
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SCALAR = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
 _VALUE = rb"(%b|\[\s*+(?:%b\s*+,?+\s*+)*+\]|\{\s*+(?:%b\s*+[:,]?+\s*+)*+\})" % (_SCALAR, _SCALAR, _SCALAR)
 _AFTER_NAME = rb"\s*[:,]\s*" + _VALUE
@@ -77,6 +77,22 @@ def _spellings(character: str) -> bytes:
     return rb"(?:%b%b|%b)" % (re.escape(character.encode()), slash, escaped)
 
 
+def _values_in(piece: bytes, old: Set[str]) -> Iterator[Any]:
+    """What a feature has: one value, or those of a list, each perhaps in an object with its `times`; without
+    the texts in `old`, as a list may have thousands of them.
+    """
+    try:
+        value = from_json(piece)
+    except ValueError:  # not the value of a feature after all
+        return
+    values = value if isinstance(value, list) else [value]
+    for given in [one for one in values if type(one) is not str or one not in old]:
+        if not isinstance(given, dict):
+            yield given
+        elif "value" in given:  # else it is the feature itself
+            yield given["value"]
+
+
 class SliceFinder:
     """Finds values of sliced features in the bodies of valid requests, until they are marked as logged.
 
@@ -94,7 +110,8 @@ class SliceFinder:
             re.compile(b'"' + b"".join(map(_spellings, name)) + b'"' + _AFTER_NAME) for name in slices
         ]
         self._logged: set[int] = set()
-        self._old: set[tuple[int, bytes]] = set()  # texts without new values
+        self._old: set[tuple[int, bytes]] = set()  # pieces of bodies without new values
+        self._old_texts: list[set[str]] = [set() for _ in slices]  # values that are logged
 
     def found_in(self, body: bytes) -> dict[int, SliceName]:
         """Values that are not logged yet, by the hashes of their categories; of each feature the first
@@ -102,12 +119,13 @@ class SliceFinder:
         """
         found: dict[int, SliceName] = {}
         for feature, pattern in enumerate(self._patterns_with_escapes if b"\\" in body else self._patterns):
-            most = len(found) + MAX_VALUES_PER_FEATURE
-            for text in dict.fromkeys(pattern.findall(body)):
+            most, seen, fresh = len(found) + MAX_VALUES_PER_FEATURE, set[bytes](), set[str]()
+            for match in pattern.finditer(body):
                 if len(found) >= most:
                     break
-                if (feature, text) not in self._old:
-                    found |= self._new_in(feature, text)
+                if match[1] not in seen and (feature, match[1]) not in self._old:
+                    seen.add(match[1])
+                    found |= self._new_in(feature, match[1], fresh)
         return found
 
     def mark_logged(self, categories: Iterable[int]) -> None:
@@ -115,32 +133,44 @@ class SliceFinder:
         if len(self._logged) > _MAX_REMEMBERED:
             self._logged.clear()
             self._old.clear()
+            for texts in self._old_texts:
+                texts.clear()
         self._logged.update(categories)
 
-    def _new_in(self, feature: int, text: bytes) -> dict[int, SliceName]:
-        new = {
-            category: SliceName(feature, value)
-            for category, value in self._categories(self._slices[feature], text)
-            if category not in self._logged
-        }
-        short = len(text) <= _MAX_REMEMBERED_BYTES
-        if not new and short and len(self._old) < _MAX_REMEMBERED:
-            self._old.add((feature, text))
+    def _new_in(self, feature: int, piece: bytes, fresh: set[str]) -> dict[int, SliceName]:
+        """Values that are not logged yet; `fresh`: the texts among those that this body has had, which are
+        not returned again.
+        """
+        old = self._old_texts[feature]
+        new: dict[int, SliceName] = {}
+        is_old = len(piece) <= _MAX_REMEMBERED_BYTES and len(self._old) < _MAX_REMEMBERED
+        for value in _values_in(piece, old):
+            if type(value) is str and value in fresh:
+                is_old = False
+                continue
+            category = self._category(self._slices[feature], value)
+            if category is None:
+                continue
+            if category not in self._logged:
+                new[category] = SliceName(feature, self._shown(self._slices[feature], value))
+                is_old = False
+            if type(value) is str and category not in self._logged:
+                fresh.add(value)
+            elif type(value) is str and len(old) < _MAX_REMEMBERED:
+                old.add(value)
+        if is_old:
+            self._old.add((feature, piece))
         return new
 
-    def _categories(self, feature: str, text: bytes) -> Iterator[tuple[int, str]]:
-        """The hash of each category and its value as text; nothing for numeric values."""
+    def _category(self, feature: str, value: Any) -> int | None:
+        """The hash of a value's category; None for numeric values, and where it is no value of a feature."""
+        if self._is_measured(feature, value):
+            return None
         try:
-            value = from_json(text)
-            for given in value if isinstance(value, list) else [value]:
-                if isinstance(given, dict) and "value" not in given:
-                    continue  # the feature itself
-                one = given["value"] if isinstance(given, dict) else given
-                encoded = self._encoder.encode({feature: one})
-                if encoded.values is None and not self._is_measured(feature, one):
-                    yield from ((category, self._shown(feature, one)) for category in encoded.hashes)
-        except ValueError:  # not the value of a feature after all
-            return
+            encoded = self._encoder.encode({feature: value})
+        except ValueError:
+            return None
+        return encoded.hashes[0] if encoded.values is None and encoded.hashes else None
 
     def _is_measured(self, feature: str, value: Any) -> bool:
         return type(value) in (int, float) and self._kind(feature) not in ("category", "bucket")
