@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model_core.errors import InvalidInput
-from service.errors import ServiceError, Unprocessable, field_error
+from service.errors import MAX_PATH_LENGTH, ServiceError, Unprocessable, field_error
 from service.parsing.field_errors import field_errors
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def problem_of(error: Exception, path: str) -> Problem:
     if isinstance(error, HTTPException):
         status = error.status_code
         code, title = HTTP_CODES.get(status, "http_error"), HTTPStatus(status).phrase
-        return _problem(path, status, code, title, error.detail, headers=error.headers or {})
+        return _problem(path, status, code, title, _routing_detail(error, path), headers=error.headers or {})
     incident = secrets.token_hex(8)
     logger.error("Incident %s: request to %s failed", incident, path, exc_info=error)
     detail = f"The server failed. Search its log for incident {incident}."
@@ -71,6 +71,15 @@ async def problem_response(request: Request, error: Exception) -> Response:
     """Answer with `problem_of`; an exception handler for FastAPI."""
     problem = problem_of(error, request.url.path)
     return Response(problem.body, problem.status, {**problem.headers, "content-type": PROBLEM_JSON})
+
+
+def _routing_detail(error: HTTPException, path: str) -> str:
+    """Say what is wrong with the path or the method of a request, which Starlette does not."""
+    shown = repr(path if len(path) <= MAX_PATH_LENGTH else f"{path[:MAX_PATH_LENGTH]}…")
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return f"There is no path {shown} on this port."
+    allowed = (error.headers or {}).get("Allow")
+    return f"{shown} takes {allowed} only." if allowed else error.detail
 
 
 def _as_service_error(error: Exception) -> ServiceError | None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from service.errors import CommandFailure, UnknownModel
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def with_redis_url(settings: Settings, *, errand: bool = False) -> Iterator[Sett
 
 
 def run_errand(settings: Settings, errand: Callable[[Channel, Settings], Awaitable[Result]]) -> Result:
-    """The result of `errand`, which gets a connection and settings with a `redis_url`."""
+    """The result of `errand`, which gets a connection and settings with a `redis_url`.
+
+    Raises CommandFailure for a model that is not in the data, and what `errand` raises.
+    """
     from service.storage.channel import open_channel
 
     async def run(found: Settings) -> Result:
@@ -39,4 +43,10 @@ def run_errand(settings: Settings, errand: Callable[[Channel, Settings], Awaitab
             return await errand(channel, found)
 
     with with_redis_url(settings, errand=True) as found:
-        return asyncio.run(run(found))
+        try:
+            return asyncio.run(run(found))
+        except UnknownModel as unknown:  # the command may have been called in another directory
+            raise CommandFailure(
+                f"{unknown.detail} The data is {settings.data_place}; --data-dir or --redis-url selects that"
+                " of another service."
+            ) from unknown

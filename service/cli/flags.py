@@ -46,8 +46,10 @@ def read_settings(given: Mapping[str, object]) -> Settings:
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as e:
+        from service.parsing.field_errors import reworded
+
         first = e.errors()[0]
-        text = first["msg"].removeprefix("Value error, ")
+        text = reworded(first["msg"])
         if not first["loc"]:
             raise typer.BadParameter(text) from None
         name = str(first["loc"][0]).lower().removeprefix("ftrl_")

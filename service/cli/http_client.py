@@ -35,12 +35,12 @@ class Refused(CommandFailure):
 
     @property
     def too_many(self) -> bool:
-        """Whether an update had more examples than the service accepts in one request."""
+        """Return whether an update had more examples than the service accepts in one request."""
         return any(error["path"] == "examples" for error in self._errors)
 
     @property
     def too_large(self) -> bool:
-        """Whether the parts of an update may be accepted."""
+        """Return whether the parts of an update may be accepted."""
         return self.status == 413 or self.too_many
 
     def invalid_examples(self) -> dict[int, str]:
@@ -108,7 +108,10 @@ class ServiceClient:
             unknown = (
                 "; whether the last request was learned is not known" if path.endswith("/update") else ""
             )
-            raise CommandFailure(f"no ftrl service answers at {self._url} ({failure}){unknown}") from failure
+            raise CommandFailure(
+                f"no ftrl service answers at {self._url} ({failure}): start it, or give its address with"
+                f" --url{unknown}"
+            ) from failure
         decoded = {} if reply.status_code == httpx.codes.NO_CONTENT else self._decoded(reply.content)
         return reply.status_code, decoded, _seconds(reply.headers.get("Retry-After"))
 

@@ -210,8 +210,7 @@ def _announcing(settings: Settings, listener: socket.socket, workers: int = 1) -
 
 
 def _announce(settings: Settings, url: str, workers: int) -> None:
-    place = f"in {settings.data_dir.absolute()}" if settings.embedded else f"at {settings.public_redis_url}"
-    text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {place}"
+    text = f"ftrl {__version__} listens on {url} (try {url}/docs); its data is {settings.data_place}"
     if workers > 1:
         text += f"; the first of {workers} workers answers"
     if settings.log_format == "json":

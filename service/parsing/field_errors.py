@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -26,6 +27,7 @@ _CODES: dict[str, InputCode] = {
 }
 _DETAILS = {
     "missing": "this field is required",
+    "extra_forbidden": "unknown field",
     "dict_type": "must be an object",
     "list_type": "must be a list",
     "string_type": "must be a string",
@@ -33,6 +35,7 @@ _DETAILS = {
     "finite_number": "must be a finite number",
     "string_too_short": "must not be empty",
 }
+_SUBJECT = re.compile(r"^\w+ should")
 
 
 def field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[FieldError]:
@@ -44,4 +47,9 @@ def field_errors(errors: Iterable[Mapping[str, Any]], skip: int = 0) -> list[Fie
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    return _DETAILS.get(error["type"]) or str(error["msg"]).replace("Input should", "must", 1)
+    return _DETAILS.get(error["type"]) or reworded(str(error["msg"]))
+
+
+def reworded(message: str) -> str:
+    """Put a message of pydantic into the words of the others: "must be ..." for "Input should be ..."."""
+    return _SUBJECT.sub("must", message.removeprefix("Value error, "))

@@ -58,8 +58,13 @@ class Settings(
         return self
 
     @property
+    def data_place(self) -> str:
+        """The place of the data in a sentence: `in` a directory or `at` an address."""
+        return f"in {self.data_dir.absolute()}" if self.embedded else f"at {self.public_redis_url}"
+
+    @property
     def anonymous_abroad(self) -> bool:
-        """Whether everyone who reaches this machine might call what listens on `host`, unasked."""
+        """Return whether any client that reaches this machine could call the service without a token."""
         return self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host)
 
 

@@ -278,7 +278,8 @@ def checked_tag(tag: str) -> str:
     """Return the tag if it is valid. Raises InvalidInput."""
     if re.fullmatch(TAG_PATTERN[1:-1], tag) is None or tag == NEWEST:
         raise InvalidInput(
-            ("tag",), f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with no sign, and is not {NEWEST!r}"
+            ("tag",),
+            f"a tag is 1 to 32 of a-z, 0-9, - and _, begins with a letter or a digit, and is not {NEWEST!r}",
         )
     return tag
 

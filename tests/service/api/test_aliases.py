@@ -147,6 +147,10 @@ def test_missing_models_and_snapshots_are_reported(api: httpx.Client) -> None:
     problem(api.delete("/aliases/nobody"), 404, "unknown_alias")
     problem(api.put("/aliases/some", json={"model": "nobody"}), 404, "unknown_model")
     invalid(api.put("/aliases/some", json={"model": 3}), "model", "wrong_type")
+    text = invalid(api.put("/aliases/some", json={"model": "so me"}), "model", "invalid_value")
+    assert text.startswith("must match pattern")
+    text = invalid(api.put("/aliases/some", json={"model": "default", "x": 1}), "x", "unknown_field")
+    assert text == "unknown field"
     problem(api.put("/aliases/so me", json={"model": "default"}), 422, "invalid_model_name")
 
 

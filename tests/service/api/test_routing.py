@@ -18,6 +18,7 @@ from tests.support.problem_replies import problem
 def test_what_is_not_there_is_a_problem(api: httpx.Client, path: str) -> None:
     document = problem(api.post(path, json={}), 404, "not_found")
     assert document["type"] == "about:blank"
+    assert document["detail"] == f"There is no path {httpx.URL(path).path!r} on this port."
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,8 @@ def test_a_wrong_method_gets_the_allowed_ones(
     assert reply.status_code == 405
     assert set(reply.headers["allow"].split(", ")) == allowed
     if method != "HEAD":
-        problem(reply, 405, "method_not_allowed")
+        detail = problem(reply, 405, "method_not_allowed")["detail"]
+        assert detail == f"{path!r} takes {reply.headers['allow']} only."
 
 
 def test_a_path_is_quoted_in_the_instance(api: httpx.Client) -> None:

@@ -332,7 +332,7 @@ def test_a_wrong_call_exits_with_2(words: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("show", "--model", "other"), "ftrl: There is no model 'other'.\n"),
+        (("show", "--model", "other"), "ftrl: There is no model 'other'. The data is at unix://"),
         (("show", "--redis-url", "redis://127.0.0.1:1"), "ftrl: Error 111 connecting to 127.0.0.1:1."),
     ],
 )

@@ -237,4 +237,5 @@ def test_a_running_model_is_saved_and_restored(
     assert click() > second
     assert "no snapshot" in ftrl("restore", "bad", "--from-now").stderr
     missing = ftrl("create", "--model", "absent")
-    assert (missing.returncode, missing.stderr) == (1, "ftrl: There is no model 'absent'.\n")
+    hint = f"The data is at {fresh_valkey.url}; --data-dir or --redis-url selects that of another service."
+    assert (missing.returncode, missing.stderr) == (1, f"ftrl: There is no model 'absent'. {hint}\n")
