@@ -45,8 +45,14 @@ def _body(file: str) -> dict[str, Any]:
         raise CommandFailure(f"{file}: no JSON object: {wrong}") from wrong
     if not isinstance(read, dict):
         raise CommandFailure(f"{file}: not a JSON object")
-    is_body = isinstance(read.get("features"), dict) and read.keys() <= {"features", "context"}
-    return read if is_body else {"features": read}
+    features = read.get("features")
+    are_features = isinstance(features, dict) or (isinstance(features, list) and _are_pairs(features))
+    return read if are_features and read.keys() <= {"features", "context"} else {"features": read}
+
+
+def _are_pairs(items: list[Any]) -> bool:
+    """Return whether these are pairs of name and value, and not the values of a feature."""
+    return bool(items) and all(isinstance(item, list) for item in items)
 
 
 def _print(explanation: dict[str, Any]) -> None:

@@ -23,12 +23,22 @@ def models(
 
 
 def _describe_models(url: str) -> list[dict[str, Any]]:
-    """The description of every model, in order of their names. Raises CommandFailure."""
-    from service.cli.http_client import ServiceClient
+    """The description of every model, in order of their names. Those that the service cannot read are
+    reported on standard error. Raises CommandFailure.
+    """
+    from service.cli.http_client import Refused, ServiceClient
 
+    described = []
     with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
-        names = client.call("GET", "/models")["models"]
-        return [client.call("GET", f"/models/{name}") for name in sorted(names)]
+        for name in sorted(client.call("GET", "/models")["models"]):
+            try:
+                described.append(client.call("GET", f"/models/{name}"))
+            except Refused as refused:
+                if refused.status not in (404, 409):
+                    raise
+                if refused.status == 409:  # at 404 it was deleted meanwhile
+                    sys.stderr.write(f"ftrl: {refused}\n")
+    return described
 
 
 def _print_table(described: list[dict[str, Any]]) -> None:

@@ -11,7 +11,9 @@ from typing import Any, Self
 
 import pytest
 
+from service.cli.explain import explain
 from service.cli.http_client import Refused, ServiceClient
+from service.cli.models import models
 from service.cli.replay.http import replay_over_http
 from service.errors import CommandFailure
 from tests.support.replays import plan
@@ -153,7 +155,38 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
 def test_without_an_answer_the_address_is_named(url: str) -> None:
     with pytest.raises(CommandFailure, match=f"no ftrl service answers at {url} ") as failure:
         ServiceClient(url).call("GET", "/models/m")
+    assert "start it, or give its address with --url" in str(failure.value)
     assert "whether" not in str(failure.value)
+
+
+def test_models_lists_what_can_be_read(service: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    readable = {"name": "b", "hyper": {"family": "ftrl"}, "revision": "r", "t": 1, "features_seen": 1}
+    service.will_answer(200, {"models": ["a", "b", "c"]})
+    service.will_answer(404, {"code": "unknown_model", "detail": "There is no model 'a'."})
+    service.will_answer(200, readable)
+    service.will_answer(409, {"code": "contract_mismatch", "detail": "Model 'c' is stored in format 2."})
+    models(service.url, as_json=True)
+    written = capsys.readouterr()
+    assert json.loads(written.out) == [readable]
+    assert written.err == "ftrl: GET /models/c: Model 'c' is stored in format 2.\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ({"features": [["ad", "a1"], ["ad", "a2"]]}, {"features": [["ad", "a1"], ["ad", "a2"]]}),
+        ({"features": {"ad": "a1"}, "context": {}}, {"features": {"ad": "a1"}, "context": {}}),
+        ({"features": ["new", "hot"], "ad": "a1"}, {"features": {"features": ["new", "hot"], "ad": "a1"}}),
+        ({"ad": "a1"}, {"features": {"ad": "a1"}}),
+    ],
+)
+def test_explain_sends_features_or_a_whole_body(
+    service: Scripted, tmp_path: Path, written: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    (tmp_path / "body.json").write_text(json.dumps(written))
+    service.will_answer(200, {})
+    explain(str(tmp_path / "body.json"), service.url, "m", as_json=True)
+    assert service.requests == [("POST /models/m/explain", sent)]
 
 
 def test_a_service_may_live_below_a_path(service: Scripted) -> None:
