@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Phase:
-    """Where a process stands between its start and its stop.
+    """The progress of a process from its start to its stop.
 
     `prepared`: Redis was found fit, and the model `default` exists or must not be created. `obstacle`: why it
     is not prepared.
@@ -110,7 +110,7 @@ class DefaultModel:
 
 
 async def _was_lost(services: Services) -> bool:
-    """Tells if the server had a model `default` that no client has deleted, and reports that."""
+    """Returns whether the server had a model `default` that no client has deleted, and reports that."""
     models = services.models
     async with models.channel() as channel:
         await check_free(channel, DEFAULT_MODEL)
@@ -170,8 +170,7 @@ class Lifecycle:
             try:
                 await self._prepare()
             except (UnfitServer, CommandFailure) as refusal:
-                services.phase.obstacle = str(refusal)
-                log.error("%s", refusal)  # noqa: TRY400  the message says it all
+                self._note_obstacle(str(refusal), logging.ERROR, str(refusal))
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(services.health.watch), name="health of Redis")
             group.create_task(for_ever(services.models.watch), name="models")
@@ -197,11 +196,20 @@ class Lifecycle:
             await self._default_model.ensure(self._services)
             await models.refresh()
         except StoreUnavailable as failure:
-            phase.obstacle = f"Whether Redis has lost its models is not known: {failure.detail}"
-            log.warning("%s", phase.obstacle)
+            obstacle = f"Whether Redis has lost its models is not known: {failure.detail}"
+            self._note_obstacle(obstacle, logging.WARNING, obstacle)
             return
         except (*CONNECTION_FAILURES, ResponseError, ServerFull, StateUnavailable) as failure:
-            phase.obstacle = f"Redis has not been ready since the start: {failure}"
-            log.warning("Redis is not ready (%s); the service begins as soon as it is", failure)
+            self._note_obstacle(
+                f"Redis has not been ready since the start: {failure}",
+                logging.WARNING,
+                f"Redis is not ready ({failure}); the service begins as soon as it is",
+            )
             return
         phase.prepared = True
+
+    def _note_obstacle(self, obstacle: str, level: int, text: str) -> None:
+        """Logs `text`, unless the last attempt met the same obstacle."""
+        if obstacle != self._services.phase.obstacle:
+            log.log(level, "%s", text)
+        self._services.phase.obstacle = obstacle
