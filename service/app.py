@@ -147,7 +147,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
 
 
 def create_learner_app(settings: Settings, holder: str | None = None) -> Application:
-    """A learner that runs alone: it answers how it is, and nothing else. `holder`: of its leases."""
+    """A learner that runs alone, with the health routes and no others. `holder`: of its leases."""
     metrics = Metrics()
     services, lifecycle = build_services(settings, metrics, run_learner=True, holder=holder)
     api = FastAPI(

@@ -93,15 +93,15 @@ class Supervisor:
             [asyncio.create_task(self._keep_running(child, stop)) for child in stage]
             for stage, stop in zip(self._stages, stops, strict=True)
         ]
-        everyone = [task for stage in tasks for task in stage]
+        every_task = [task for stage in tasks for task in stage]
         signalled = asyncio.create_task(self._signalled.wait())
-        await asyncio.wait([signalled, *everyone], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([signalled, *every_task], return_when=asyncio.FIRST_COMPLETED)
         signalled.cancel()
         self._on_stop()
         for stage, stop in zip(tasks, stops, strict=True):
             stop.set()
             await asyncio.wait(stage)
-        for task in everyone:
+        for task in every_task:
             task.result()
 
     def _on_signal(self) -> None:

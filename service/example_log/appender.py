@@ -52,8 +52,8 @@ class UpdateResults(NamedTuple):
     """Results of r examples, or of r labels for logged predictions: columns, in order.
 
     probabilities, losses float64[r]: progressive, that is by the state just before the example was learned;
-    NaN if unknown. revisions: of that state; None if unknown. ids: event ids, or for labels the ids of the
-    predictions; id_field: the name of that field in replies.
+    NaN if unknown. revisions: of the states that have learned it; None if unknown. ids: event ids, or for
+    labels the ids of the predictions; id_field: the name of that field in replies.
     """
 
     statuses: list[UpdateStatus]

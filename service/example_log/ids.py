@@ -39,5 +39,5 @@ def packed_id(text: str) -> bytes:
 
 
 def is_sampled(prediction_id: bytes, rate: float) -> bool:
-    """True if a label 0 of this id is learned at this sample rate, as closing.lua decides it."""
+    """Returns whether a label 0 of this id is learned at this sample rate, as closing.lua decides it."""
     return rate >= 1 or int.from_bytes(prediction_id[12:], "little") / 2**32 < rate

@@ -109,7 +109,7 @@ class Feedback:
         self._open: dict[str, ModelFeedback] = {}  # by incarnation
 
     async def expose(self, model: OpenModel, ids: Sequence[str]) -> list[Exposure]:
-        """Says of predictions that they were shown. Raises LabelsUnavailable, StateUnavailable."""
+        """Reports predictions as shown. Raises LabelsUnavailable, StateUnavailable."""
         keys = [key_of(packed_id(text)) for text in ids]
         return await self._answers(model, self.of(model).expose, keys, ids)
 

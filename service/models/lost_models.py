@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def way_back(name: str) -> str:
-    """What to do about a model that was lost."""
+    """Advice for an operator whose Redis has lost the model."""
     return (
         "Restore the data of Redis or a snapshot (ftrl snapshot restore), or accept the loss: PUT"
         f" /models/{name} creates it untrained, DELETE /models/{name} ends this report."
@@ -32,7 +32,7 @@ async def read_loss(channel: Channel, model: str) -> str:
 
 
 class LostModels:
-    """What this process knows of them. All methods raise what Channel.call raises.
+    """The losses that this process knows of. All methods raise what Channel.call raises.
 
     reports: by name.
     """

@@ -86,7 +86,7 @@ class Outcomes:
                     waiter.set_result(None)
 
     def knows(self, entry: LogId) -> bool:
-        """True if the mirror has applied the entry, even if its outcome is no longer held."""
+        """Returns whether the mirror has applied the entry, even if its outcome is no longer held."""
         return entry <= self._applied
 
     def held(self, entry: LogId) -> Outcome | None:
@@ -188,7 +188,7 @@ class Mirror:
 
     @property
     def idle_seconds(self) -> float:
-        """How long to wait for commits or log entries at a time."""
+        """The seconds to wait for commits or log entries at a time."""
         return self._streams.idle_seconds
 
     @property

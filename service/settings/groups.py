@@ -94,7 +94,7 @@ class ListeningSettings(SettingsGroup):
 
 
 class StopSettings(SettingsGroup):
-    """How a process ends."""
+    """The end of a process."""
 
     topic = "Stopping"
 
@@ -162,7 +162,7 @@ class RedisSettings(SettingsGroup):
 
     @property
     def embedded(self) -> bool:
-        """Whether the data lives in the embedded server rather than at `redis_url`."""
+        """Return whether the data lives in the embedded server rather than at `redis_url`."""
         return self.redis_url is None
 
     @property
@@ -306,7 +306,7 @@ class SnapshotSettings(EmbeddedServerSettings, StopSettings):
 
     @property
     def snapshot_store(self) -> str:
-        """Where snapshots are kept: a path or a URL."""
+        """The place of snapshots: a path or a URL."""
         return str(self.data_dir / "snapshots") if self.snapshots is None else self.snapshots
 
 

@@ -294,7 +294,7 @@ class Channel:
 
     @property
     def clock(self) -> Clock:
-        """What scripts compare the server's clock with."""
+        """The clock with which scripts compare that of the server."""
         return self._topology.clock or PROCESS_CLOCK
 
     @property

@@ -123,8 +123,8 @@ class EmbeddedServer:
         """Return whether a process uses the server. With the start lock held, so that none begins to."""
         return self._is_held("users.lock")
 
-    def _is_held(self, lock: str) -> bool:
-        free = try_lock(self.home / lock)
+    def _is_held(self, name: str) -> bool:
+        free = try_lock(self.home / name)
         if free is None:
             return True
         free.close()
@@ -269,7 +269,7 @@ class EmbeddedServer:
         self._disk_is_full = bool(hint)
 
     def _dead(self) -> bool:
-        """True if no server holds its lock. With the start lock held."""
+        """Return whether no server holds its lock. With the start lock held."""
         return not self._is_held("server.lock")
 
     def _shut_down(self) -> None:

@@ -103,7 +103,7 @@ def spawn(
 
 
 def start_failure(home: Path, log_path: Path, code: int) -> EmbeddedServerError:
-    """What the end of the log says about a server that exited while it started."""
+    """Build the error for a server that exited while it started, from the end of its log."""
     return EmbeddedServerError(
         f"the embedded server stopped while starting (exit code {code}): {last_words(home, log_path)}"
     )

@@ -35,7 +35,7 @@ class NotSent(RedisConnectionError):
 
 
 def was_cut(failure: Exception) -> bool:
-    """True if a connection ended during a call, so that a new one may succeed at once."""
+    """Returns whether a connection ended during a call, so that a new one may succeed at once."""
     return not isinstance(failure, (NotSent, RedisTimeoutError, TimeoutError, BusyLoadingError))
 
 
@@ -56,7 +56,7 @@ FULL = "Redis is at its memory limit; raise the server's maxmemory, then try aga
 
 
 def is_transient(refusal: ResponseError) -> bool:
-    """True if the same call may succeed later, or at another server, as in a failover."""
+    """Returns whether the same call may succeed later, or at another server, as in a failover."""
     text = str(refusal)
     return (
         isinstance(refusal, _TRANSIENT_KINDS)
@@ -74,7 +74,7 @@ def words_of(refusal: ResponseError) -> str:
 
 
 def is_out_of_memory(refusal: ResponseError) -> bool:
-    """True if the server is at its maxmemory and therefore did nothing."""
+    """Returns whether the server is at its maxmemory and therefore did nothing."""
     # Scripts of Redis 6 have the code in their text.
     return isinstance(refusal, OutOfMemoryError) or "OOM command not allowed" in str(refusal)
 
@@ -112,7 +112,7 @@ class Backoff:
         self._factor = factor
 
     def outlasts(self, deadline: float) -> bool:
-        """True if the next pause ends at the deadline (time.monotonic()) or later."""
+        """Returns whether the next pause ends at the deadline (time.monotonic()) or later."""
         return time.monotonic() + self._next >= deadline
 
     async def pause(self) -> None:
@@ -148,7 +148,7 @@ class ConnectionLimit:
 
     @property
     def reason(self) -> str:
-        """What refused one within the last LIMIT_SECONDS; empty for nothing."""
+        """The limit that refused one within the last LIMIT_SECONDS; empty for none."""
         return self._reason if time.monotonic() < self._last + LIMIT_SECONDS else ""
 
     def note(self, failure: Exception) -> None:

@@ -92,5 +92,5 @@ async def _refused_in_scripts(channel: Channel) -> list[str]:
 
 
 def _passes(error: ResponseError) -> bool:
-    """Whether an error concerns the state of the server, and not its kind or its user's rights."""
+    """Return whether an error concerns the state of the server, and not its kind or its user's rights."""
     return is_out_of_memory(error) or is_transient(error)

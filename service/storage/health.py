@@ -38,9 +38,9 @@ class UnfitServer(Exception):
 
 
 class ServerHealth:
-    """What the server last reported: polled once a second, and about seven times while it is away.
+    """The last report of the server: polled once a second, and about seven times while it is away.
 
-    `up`: if it answers. `refusal`: the error with which it refuses writes; empty if it accepts them.
+    `up`: whether it answers. `refusal`: the error with which it refuses writes; empty if it accepts them.
     """
 
     def __init__(self, topology: Topology, settings: RedisSettings) -> None:
@@ -80,7 +80,7 @@ class ServerHealth:
 
     @property
     def connections_refused(self) -> int:
-        """How many connections could not be opened because a limit was reached."""
+        """The number of connections that could not be opened because a limit was reached."""
         return self._topology.limit.refused
 
     @property

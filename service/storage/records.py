@@ -297,7 +297,7 @@ def revision(incarnation: str, generation: int, commit: int, mark: str) -> str:
 
 
 def mark_of(token: bytes) -> str:
-    """Of the commit that it names, 8 characters."""
+    """The mark of the commit that the token names, 8 characters."""
     return token[:4].hex()
 
 

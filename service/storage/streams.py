@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def opened(self) -> int:
-        """How many connections there have been so far; entries of an earlier one are not returned."""
+        """The number of connections so far; entries of an earlier one are not returned."""
         return self._connection.channel.opened
 
     @property
@@ -212,7 +212,7 @@ class Streams:
 
     @property
     def idle_seconds(self) -> float:
-        """How long to wait for entries before doing what is periodic."""
+        """The seconds to wait for entries before doing what is periodic."""
         streams = sum(len(connection.streams) for connection in self._connections)
         return max(self._shortest_seconds, min(LONGEST_IDLE_SECONDS, streams / STREAMS_A_SECOND))
 

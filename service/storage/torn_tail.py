@@ -22,7 +22,7 @@ known to.
 
 
 def runs_half_transactions(info: dict[str, str]) -> bool:
-    """Whether the server of this INFO is one of those, and has such a file."""
+    """Return whether the server of this INFO is one of those, and has such a file."""
     if info.get("aof_enabled") != "1":
         return False
     if "valkey_version" not in info:

@@ -42,7 +42,7 @@ class SliceName(NamedTuple):
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether other values may have this text; texts that were stored before had no mark."""
+        """Returns whether other values may have this text; texts that were stored before had no mark."""
         return self.value.endswith(CUT) or len(self.value.encode("utf-8", "replace")) >= MAX_TEXT_BYTES
 
 

@@ -127,7 +127,6 @@ _FOLDER = "log-"
 _ENTRY = struct.Struct("<QQI")
 _LENGTH = struct.Struct("<I")
 _DIGEST_BYTES = 32
-_LEVEL = 3
 
 
 class RawEntry(NamedTuple):
@@ -170,7 +169,7 @@ class LogArchive:
 
     def write(self, first: int, end: int, entries: Sequence[RawEntry]) -> Segment:
         segment = Segment(first, end, entries[-1].id)
-        packed = zstandard.ZstdCompressor(_LEVEL).compress(b"".join(map(_packed, entries)))
+        packed = zstandard.ZstdCompressor(LEVEL).compress(b"".join(map(_packed, entries)))
         with store_answers("write to"):
             self._store.put(
                 self._prefix + segment.name,

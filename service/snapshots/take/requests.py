@@ -167,7 +167,7 @@ class RequestQueue:
 
     @property
     def any(self) -> bool:
-        """Whether there were requests or undelivered replies at the last refresh."""
+        """Return whether there were requests or undelivered replies at the last refresh."""
         return bool(self._pending or self._in_hand or self._undelivered)
 
     @property

@@ -18,8 +18,8 @@ _FIGURES = Script("figures")
 
 
 class Trims(NamedTuple):
-    """What a commit may remove: commits and log entries before these ids, and applied log entries older than
-    that.
+    """Limits of what a commit removes: commits and log entries before these ids, and applied log entries that
+    are older than that.
     """
 
     commits_from: LogId = LOG_START

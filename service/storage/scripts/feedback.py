@@ -72,7 +72,7 @@ class Exposure(Enum):
 
 
 class LabelOutcome(Enum):
-    """What became of a label."""
+    """The outcome of a label."""
 
     JOINED = "J"
     """It is learned from here on."""
