@@ -67,6 +67,10 @@ class ListeningSettings(SettingsGroup):
         4096,
         description="Max connections of a process; beyond it, the one idle for longest is closed.",
     )
+    keep_alive_seconds: Count = Field(
+        75,
+        description="An idle connection is closed after this time; set it longer than the load balancer's.",
+    )
     header_timeout_seconds: Seconds = Field(
         10.0, description="Longest wait for the whole of a request's headers."
     )

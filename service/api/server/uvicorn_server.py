@@ -63,8 +63,6 @@ def _listens(listener: socket.socket) -> bool:
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
-# Longer than the idle time-out of common load balancers (60 s), or they reuse what we have just closed.
-KEEP_ALIVE_SECONDS = 75
 
 
 class DrainingServer(HttpServer):
@@ -158,7 +156,7 @@ def server_of(
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
     )
     return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop, on_start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from service.models.config.model import ModelConfig
@@ -49,11 +49,13 @@ class ReplicaPosition(NamedTuple):
 
 class EarlierSnapshots(NamedTuple):
     """Snapshots of a model in the store. `written`: time of the newest, or None; `saved`: whether one holds
-    all that the model had learned at a position.
+    all that the model had learned at a position. `unsaved_since`: without any, when the oldest example in the
+    log was appended; None for an empty log.
     """
 
     written: datetime | None
     saved: bool
+    unsaved_since: datetime | None = None
 
 
 async def earlier_snapshots(
@@ -61,7 +63,14 @@ async def earlier_snapshots(
 ) -> EarlierSnapshots:
     """Look up the stored snapshots. Raises ServiceError if the store fails, and what Channel.call raises."""
     base = await read_base(channel, position.keys.meta)
-    return await asyncio.to_thread(lambda: _earlier(store.of(position.keys.model), position, base))
+    earlier = await asyncio.to_thread(lambda: _earlier(store.of(position.keys.model), position, base))
+    if earlier.written is not None:
+        return earlier
+    first = await channel.call("XRANGE", position.keys.log, "-", "+", "COUNT", 1)
+    if not first:
+        return earlier
+    milliseconds = LogId.parse(first[0][0]).milliseconds
+    return earlier._replace(unsaved_since=datetime.fromtimestamp(milliseconds / 1000, UTC))
 
 
 def _earlier(catalogue: Catalogue, position: ReplicaPosition, base: Base) -> EarlierSnapshots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from service.models.replica import Replica
@@ -16,17 +17,22 @@ class Schedule:
     def __init__(self, settings: SnapshotSettings) -> None:
         self._every_seconds = settings.snapshot_seconds
         self._every_examples = settings.snapshot_examples
-        self._due = 0.0  # of time.monotonic()
-        self._number = 0  # of the log example with which the newest snapshot ended
+        self._due = math.inf  # of time.monotonic()
+        self._number = math.inf  # of the log example with which the newest snapshot ended
         self._saved: bytes | None = None  # token of the commit that is in the store
 
     def begin(self, replica: Replica) -> None:
-        self._due = time.monotonic() + self._every_seconds
-        self._number, self._saved = replica.applied_number, None
+        """Begin to lead. Time and examples since the last snapshot count on from an earlier leadership: short
+        absences of Redis must not put off every snapshot.
+        """
+        self._due = min(self._due, time.monotonic() + self._every_seconds)
+        self._number, self._saved = min(self._number, replica.applied_number), None
 
     def count_from(self, seconds: float) -> None:
-        """Count the interval from the newest snapshot, written so many seconds before `begin`."""
-        self._due -= min(max(seconds, 0.0), self._every_seconds)
+        """Count the interval from so many seconds ago: when the newest snapshot was written, or without any,
+        when the oldest example was logged.
+        """
+        self._due = time.monotonic() + self._every_seconds - min(max(seconds, 0.0), self._every_seconds)
 
     def started(self, number: int) -> None:
         self._due = time.monotonic() + self._every_seconds

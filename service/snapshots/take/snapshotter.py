@@ -85,7 +85,7 @@ class Snapshotter:
             return
         if reason := self._requests.reason:
             await self._start(replica, reason)
-        elif self._schedule.is_due(replica):
+        elif (self._lookup is None or self._lookup.done()) and self._schedule.is_due(replica):
             await self._start(replica, SCHEDULE)
 
     async def save_at_end(self, replica: Replica) -> None:
@@ -130,9 +130,11 @@ class Snapshotter:
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.warning("the base of %s cannot be read: %s", self._model, failure)
             return
-        if earlier.written is None or self._schedule.has_saved:
+        since = earlier.written or earlier.unsaved_since
+        if since is None or self._schedule.has_saved:
             return
-        self._metrics.newest_snapshot(self._model, earlier.written)
-        self._schedule.count_from((datetime.now(UTC) - earlier.written).total_seconds())
+        self._schedule.count_from((datetime.now(UTC) - since).total_seconds())
+        if earlier.written is not None:
+            self._metrics.newest_snapshot(self._model, earlier.written)
         if earlier.saved:
             self._schedule.saved(position.token)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import httpx
 import pytest
 
 from service.api.problems import problem_of
+from tests.service.api.conftest import ApiFactory
 from tests.support.problem_replies import problem
+from tests.support.servers import ServerProcess
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,15 @@ def test_a_crash_in_a_route_of_fastapi_is_an_incident_too(start_api, valkey) -> 
     document = problem(api.client.get("/crash"), 500, "internal_error")
     assert document["incident"]
     assert "secret" not in document["detail"]
+
+
+def test_an_idle_connection_is_closed_after_the_time_that_is_set(
+    valkey: ServerProcess, start_api: ApiFactory
+) -> None:
+    api = start_api(valkey, keep_alive_seconds=1)
+    with socket.create_connection(("127.0.0.1", api.port), timeout=30) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        reply = b""
+        while piece := connection.recv(65536):  # until it is closed, or else TimeoutError
+            reply += piece
+    assert reply.startswith(b"HTTP/1.1 200 OK")

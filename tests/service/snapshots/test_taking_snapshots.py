@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from service.errors import NoLearner, StoreUnavailable
 from service.models.registry import OpenModel
 from service.snapshots.restore.create import clone
 from service.snapshots.store.catalogue import SnapshotStore
+from service.snapshots.take.origin import ReplicaPosition, earlier_snapshots
 from service.snapshots.take.requests import SnapshotRequest, request_snapshot
+from service.snapshots.take.schedule import Schedule
 from service.snapshots.take.snapshotter import Snapshotter
 from service.storage.channel import open_channel
 from service.storage.errors import CONNECTION_FAILURES
@@ -142,6 +145,38 @@ async def test_snapshots_are_taken_at_intervals_if_anything_changed(
         assert len(catalogue(system).entries()) <= 2
         await system.update(model, 10, start=10)
         await until(lambda: newest_t(system) == 20)
+
+
+async def test_leading_again_does_not_restart_the_interval(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey, snapshot_examples=1_000)) as system:
+        system.learn()
+        await system.update(await system.model(CONFIG), 10)
+        replica = await stored(system.topology)
+        by_time, by_examples = Schedule(system.settings), Schedule(system.settings)
+        for schedule in (by_time, by_examples):
+            schedule.begin(replica)
+            assert not schedule.is_due(replica)
+        by_time.count_from(system.settings.snapshot_seconds)
+        later = replace(replica, applied_number=replica.applied_number + 1_000)
+        by_examples.begin(later)
+        by_time.begin(replica)
+        assert by_time.is_due(replica)
+        assert by_examples.is_due(later)
+
+
+async def test_without_a_snapshot_the_oldest_example_counts(system: System) -> None:
+    system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 10)
+    replica = await stored(system.topology)
+    async with open_channel(system.settings) as channel:
+        ((entry, _),) = await channel.call("XRANGE", replica.keys.log, "-", "+", "COUNT", 1)
+        found = await earlier_snapshots(channel, SnapshotStore(system.settings), ReplicaPosition.of(replica))
+    assert (found.written, found.saved) == (None, False)
+    assert found.unsaved_since is not None
+    assert round(found.unsaved_since.timestamp() * 1000) == LogId.parse(entry).milliseconds
 
 
 async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
