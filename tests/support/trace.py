@@ -58,6 +58,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recording = 0
+        self._finished = threading.Event()
         self._requests = 0
         self._files: dict[str, dict[str, None]] = {}
         self._paths: dict[str, str] = {}
@@ -100,7 +101,10 @@ class Recorder:
 
         async def marked(scope: Scope, receive: Receive, send: Send) -> None:
             _request.set(self.recording)
-            await app(scope, receive, send)
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._finished.set()
 
         return marked
 
@@ -110,8 +114,10 @@ class Recorder:
             self._files = {cause: {} for cause in ("", *tasks)}
             self._requests += 1
             self.recording = self._requests
+            self._finished.clear()
             try:
                 request()
+                assert self._finished.wait(60)  # something is counted after the reply was sent
             finally:
                 self.recording = 0
             runs.append(list(dict.fromkeys(path for files in self._files.values() for path in files)))
