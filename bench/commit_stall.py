@@ -17,7 +17,7 @@ from model_core.hashing.encoder import Encoded
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.storage.embedded_binary import binary_path
-from service.storage.records import CHANGED, ModelKeys, meta_key
+from service.storage.records import ModelKeys, changed_type, meta_key
 
 EXAMPLES = 4000
 FEATURES_PER_EXAMPLE = 40  # all different, so that a commit changes as many slots as it may
@@ -79,4 +79,6 @@ def _commit_sizes(server: Redis) -> list[int]:
     """How many slots each commit changed."""
     meta: Any = server.hgetall(meta_key(MODEL))
     commits: Any = server.xrange(ModelKeys(MODEL, meta[b"incarnation"].decode()).commits)
-    return [len(fields[b"changed"]) // CHANGED.itemsize for _, fields in commits if b"reset" not in fields]
+    return [
+        len(fields[b"changed"]) // changed_type().itemsize for _, fields in commits if b"reset" not in fields
+    ]

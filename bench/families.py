@@ -25,29 +25,30 @@ MODELS = [
 
 
 def measure(options: Options) -> list[Result]:
-    batches = _batches()
+    rows_of_criteo = batches()
     warm_up()
     reference = Hyperparameters(l1=1e-5)
     results = []
     for hyper in MODELS[1:]:
-        _rows_a_second(batches, hyper)
+        _rows_a_second(rows_of_criteo, hyper)
         ours, theirs = alternate(
             options.rounds,
-            partial(_rows_a_second, batches, hyper),
-            partial(_rows_a_second, batches, reference),
+            partial(_rows_a_second, rows_of_criteo, hyper),
+            partial(_rows_a_second, rows_of_criteo, reference),
         )
         what = f"learning, family {hyper.family}, update {hyper.update}"
         results.append(Result("families", what, "rows/s", ours, theirs, "ftrl, first order"))
     return results
 
 
-def _batches() -> list[ExampleBatch]:
+def batches() -> list[ExampleBatch]:
+    """The first rows of Criteo, hashed."""
     encoder = FeatureEncoder(ModelConfig().hashing, Limits(value_magnitude=1e9))
-    source, batches = iter(rows(ROWS)), []
+    source, found = iter(rows(ROWS)), []
     while chunk := list(islice(source, A_BATCH)):
         encoded = [encoder.encode(row.features) for row in chunk]
-        batches.append(ExampleBatch.from_encoded(encoded, [row.label for row in chunk]))
-    return batches
+        found.append(ExampleBatch.from_encoded(encoded, [row.label for row in chunk]))
+    return found
 
 
 def _rows_a_second(batches: list[ExampleBatch], hyper: Hyperparameters) -> float:

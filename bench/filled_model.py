@@ -37,13 +37,14 @@ async def created_model(url: str, config: ModelConfig = CONFIG) -> AsyncIterator
 async def fill(topology: Topology, features: int = FEATURES) -> None:
     """Store so many features of random slots and values, as a bulk load stores them."""
     mirror = await Mirror.open(topology, MODEL)
-    await bulk_load(mirror.channel, mirror.replica, random_state(mirror.replica.state.bits, features))
+    state = mirror.replica.state
+    await bulk_load(mirror.channel, mirror.replica, random_state(state.bits, features, state.experts))
     await mirror.close()
 
 
-def random_state(bits: int, features: int = FEATURES) -> ModelState:
+def random_state(bits: int, features: int = FEATURES, experts: int = 1) -> ModelState:
     random = np.random.default_rng(1)
-    state = ModelState.empty(bits)
+    state = ModelState.empty(bits, experts)
     slots = random.choice(state.size, features, replace=False).astype(np.uint32)
-    state.apply_rows(slots, random.standard_normal((features, 2)))
+    state.apply_rows(slots, random.standard_normal((features, 2 * experts)))
     return state

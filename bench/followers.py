@@ -18,7 +18,7 @@ from service.models.mirror import Mirror
 from service.models.registry import Models
 from service.runtime.tasks import cancel_all
 from service.storage.embedded_binary import binary_path
-from service.storage.records import CHANGED, ModelKeys, meta_key
+from service.storage.records import ModelKeys, changed_type, meta_key
 from service.storage.topology import Topology, connect
 
 FOLLOWERS = 50
@@ -90,7 +90,9 @@ async def _look(client: Redis) -> Spent:
     seconds = info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]
     incarnation = await client.execute_command("HGET", meta_key(MODEL), "incarnation")
     entries: Any = await client.xrange(ModelKeys(MODEL, incarnation.decode()).commits)
-    slots = sum(len(fields[b"changed"]) // CHANGED.itemsize for _, fields in entries if b"changed" in fields)
+    slots = sum(
+        len(fields[b"changed"]) // changed_type().itemsize for _, fields in entries if b"changed" in fields
+    )
     return Spent(seconds, int(info["total_net_output_bytes"]), slots)
 
 

@@ -1,4 +1,4 @@
-"""Redis memory per feature of a million, in the bundled server and in the system's Redis."""
+"""Redis memory per feature of a million: of a model and of mixtures, and in the system's Redis."""
 
 import asyncio
 import shutil
@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from redis import Redis
 
-from bench.filled_model import FEATURES, created_model, fill
+from bench.experts import mixture
+from bench.filled_model import CONFIG, FEATURES, created_model, fill
 from bench.processes import redis_server
 from bench.result import Options, Result, Target
+from service.models.config.model import ModelConfig
 from service.storage.embedded_binary import binary_path
 
 
@@ -28,6 +30,10 @@ def measure(options: Options) -> list[Result]:  # noqa: ARG001  memory does not 
             target=Target("<=", 70),
         )
     ]
+    for experts, target in ((4, Target("<=", 120)), (8, None)):
+        memory = _memory(str(binary_path()), ModelConfig(mixture(experts)))
+        what = f"bundled server, a mixture of {experts} experts"
+        results.append(Result("state-memory", what, "bytes", (memory.bytes_per_feature,), target=target))
     if system := shutil.which("redis-server"):
         memory = _memory(system)
         what = f"the system's server ({memory.version}), memory per feature of 1,000,000"
@@ -35,18 +41,18 @@ def measure(options: Options) -> list[Result]:  # noqa: ARG001  memory does not 
     return results
 
 
-def _memory(executable: str) -> Memory:
+def _memory(executable: str, config: ModelConfig = CONFIG) -> Memory:
     with redis_server(executable) as url, Redis.from_url(url) as client:
         before = client.info()
-        asyncio.run(_fill(url))
+        asyncio.run(_fill(url, config))
         after = client.info()
     name = "Valkey" if "valkey_version" in after else "Redis"
     version = after.get("valkey_version") or after["redis_version"]
     return Memory(f"{name} {version}", (_dataset(after) - _dataset(before)) / FEATURES)
 
 
-async def _fill(url: str) -> None:
-    async with created_model(url) as client:
+async def _fill(url: str, config: ModelConfig) -> None:
+    async with created_model(url, config) as client:
         await fill(client)
 
 

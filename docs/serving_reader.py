@@ -2,7 +2,8 @@
 
 Supports all kinds of values, numbers as buckets (the default), and crosses. Anything else that the model's
 hash contract requires is listed in the file's `needs`, and the file is refused. The margin equals that of
-the service bit for bit; the last digit of the probability may differ, because the service has its own `exp`.
+the service bit for bit; the last digit of the probability, and of the margin of a mixture (version 3 of the
+format), may differ, because the service has its own `exp`.
 """
 
 import json
@@ -17,9 +18,12 @@ MASK = 0xFFFFFFFF
 def load(path):
     with open(path, "rb") as file:  # noqa: PTH123
         model = json.loads(file.readline())
-        if model["format"] != "ftrl-serving" or model["version"] != 2 or model["needs"]:
+        if model["format"] != "ftrl-serving" or model["version"] not in (2, 3) or model["needs"]:
             raise ValueError(f"{path}: this reader knows no {model['needs'] or 'such format'}")
-        return model | {"weights": dict(struct.iter_unpack("<Id", file.read()))}
+        if model["version"] == 2:
+            model |= {"bias": [model["bias"]], "log_weights": [0.0]}
+        records = struct.iter_unpack(f"<I{len(model['bias'])}d", file.read())
+        return model | {"weights": {slot: weights for slot, *weights in records}}
 
 
 def murmur3(data, h):
@@ -58,17 +62,38 @@ def hashed(model, features):
             yield "^".join(names) + "=" + "\x1f".join(escaped), 1.0
 
 
+def log_sum(logs):
+    largest = max(logs)
+    return largest + math.log(sum(math.exp(one - largest) for one in logs))
+
+
+def log_sigmoid(m):
+    return min(m, 0.0) - math.log1p(math.exp(-abs(m)))
+
+
 def margin(model, features):
+    """Return the margin of the one model, or of the mixture of several experts."""
+    margins = margins_of_experts(model, features)
+    if len(margins) == 1:
+        return margins[0]
+    experts = list(zip(model["log_weights"], margins, strict=True))
+    return log_sum([w + log_sigmoid(m) for w, m in experts]) - log_sum(
+        [w + log_sigmoid(-m) for w, m in experts]
+    )
+
+
+def margins_of_experts(model, features):
     values: dict[int, float] = {}
-    total = model["offset"] + model["bias"]
+    totals = [model["offset"] + bias for bias in model["bias"]]
     for text, value in hashed(model, features):
         slot = murmur3(text.encode(), model["seed"]) % 2 ** model["bits"]
         if value != 0.0:
             values[slot] = values.get(slot, 0.0) + value
     # In this order and not by sum(), which rounds otherwise.
     for slot, value in values.items():
-        total += value * model["weights"].get(slot, 0.0)
-    return total
+        for expert, weight in enumerate(model["weights"].get(slot, ())):
+            totals[expert] += value * weight
+    return totals
 
 
 def predict(model, features):

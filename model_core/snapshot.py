@@ -2,7 +2,7 @@
 
     8 bytes       length of the JSON that follows, little-endian
     JSON          `__metadata__`: format, version, header (JSON as a text), sha256; then the layout of
-    z, n          float64[k], a slot each, in the units of the header's discount
+    z, n          float64[k], a slot each, in the units of the header's discount; of a mixture float64[K, k]
     slots         uint32[k], ascending; 2**bits is the bias
     evaluation    uint8[]: the fields of the evaluation, each as u32 and u32 (sizes), name, value
 
@@ -11,6 +11,7 @@ The checksum is that of the header's text and of all arrays, in this order.
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from model_core.errors import FormatError
 from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.state import Discount, ModelState
+from model_core.learning.state import Evidence, ModelState, in_lanes, parse_evidence
 
 FORMAT = "ftrl-snapshot"
 VERSION = 1
@@ -45,7 +46,7 @@ class SnapshotHeader:
     config: the model's configuration as JSON, `hyper` and `hashing` among it.
     features_seen, nonzero: without the bias; slots: rows stored, with it; evaluation_bytes: size of that
     array. time: RFC 3339, UTC.  reason: why it was taken.  figures: of the evaluation, where it had some.
-    discount: of a model that has forgotten something (Discount.text); else left out.
+    discount: of a model that has forgotten something, or is a mixture (Evidence.text); else left out.
     """
 
     model: str
@@ -74,6 +75,11 @@ class SnapshotHeader:
         return int(self.config["hashing"]["bits"])
 
     @property
+    def experts(self) -> int:
+        """Raises FormatError."""
+        return parse_evidence(self.discount).experts
+
+    @property
     def density(self) -> float:
         return self.nonzero / self.features_seen if self.features_seen else 0.0
 
@@ -85,7 +91,7 @@ class SnapshotHeader:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """slots uint32[k], ascending, each once; rows float64[k, 2]: z and n of each; evaluation: its packed
+    """slots uint32[k], ascending, each once; rows float64[k, 2 K]: z and n of each; evaluation: its packed
     fields.
     """
 
@@ -96,17 +102,29 @@ class Snapshot:
 
     def state(self) -> ModelState:
         """The arrays of the model as it was."""
-        state = ModelState.empty(self.header.bits)
+        discount = parse_evidence(self.header.discount)
+        state = ModelState.empty(self.header.bits, discount.experts)
         for start in range(0, self.slots.size, ROWS_A_CHUNK):
             chunk = slice(start, start + ROWS_A_CHUNK)
             state.apply_rows(self.slots[chunk], self.rows[chunk])
-        state.t, state.discount = self.header.t, Discount.parse(self.header.discount)
+        state.t, state.discount = self.header.t, discount
         return state
 
     def weights(self, hyper: Hyperparameters) -> NDArray[np.float64]:
-        """float64[k]: the weights of all slots, without the arrays of a whole model."""
+        """float64[k]: the weights of all slots, without the arrays of a whole model; of a mixture, the means
+        of its experts' by their weights.
+        """
+        compact = self._compact()
+        return compact.weights(np.arange(self.slots.size, dtype=np.uint32), hyper)
+
+    def weights_of_experts(self, hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[K, k]: the weights of all slots for each expert, or for the one model."""
+        compact = self._compact()
+        return compact.readings_of_experts(np.arange(self.slots.size, dtype=np.uint32), hyper)[0]
+
+    def _compact(self) -> ModelState:
         header = self.header
-        return compact_weights(self.slots, self.rows, header.bits, header.t, header.discount, hyper)
+        return compact_state(self.slots, self.rows, header.bits, header.t, parse_evidence(header.discount))
 
     def encode(self) -> Iterator[bytes]:
         """The file in pieces; the arrays are read twice, as their checksum stands before them."""
@@ -115,30 +133,25 @@ class Snapshot:
         yield from self._arrays()
 
     def _arrays(self) -> Iterator[bytes]:
-        for column in (self.rows[:, 0], self.rows[:, 1]):
+        for column in self.rows.T:
             for start in range(0, column.size, ROWS_A_CHUNK):
                 yield column[start : start + ROWS_A_CHUNK].astype("<f8").tobytes()
         yield self.slots.astype("<u4").tobytes()
         yield self.evaluation
 
 
-def compact_weights(
-    slots: NDArray[np.uint32],
-    rows: NDArray[np.float64],
-    bits: int,
-    t: int,
-    discount: str,
-    hyper: Hyperparameters,
-) -> NDArray[np.float64]:
-    """float64[k]: the weights of rows float64[k, 2] of ascending slots uint32[k], without the arrays of a
-    whole model.
+def compact_state(
+    slots: NDArray[np.uint32], rows: NDArray[np.float64], bits: int, t: int, discount: Evidence
+) -> ModelState:
+    """A state to read from: its slot j has row j of rows float64[k, 2 K] of ascending slots uint32[k], as it
+    is in a model of 2**bits slots.
     """
-    compact = ModelState.empty(0)
+    compact = ModelState.empty(0, discount.experts)
     has_bias = bool(slots.size) and int(slots[-1]) == 2**bits
     # The last row of a state is the bias, and so is the last of these where it was seen.
-    compact.rows = np.ascontiguousarray(rows) if has_bias else np.vstack([rows, np.zeros((1, 2))])
-    compact.t, compact.discount = t, Discount.parse(discount)
-    return compact.weights(np.arange(slots.size, dtype=np.uint32), hyper)
+    compact.rows = in_lanes(rows if has_bias else np.vstack([rows, np.zeros((1, rows.shape[1]))]))
+    compact.t, compact.discount = t, discount
+    return compact
 
 
 def decode(read: Read) -> Snapshot:
@@ -147,9 +160,9 @@ def decode(read: Read) -> Snapshot:
     """
     header, checksum = _read_preamble(read)
     k = header.slots
-    rows = np.empty((k, 2))
+    rows = np.empty((k, 2 * header.experts))
     content = hashlib.sha256(header.text().encode())
-    for column in (rows[:, 0], rows[:, 1]):
+    for column in rows.T:
         for start in range(0, k, ROWS_A_CHUNK):
             piece = _exactly(read, 8 * min(ROWS_A_CHUNK, k - start))
             content.update(piece)
@@ -199,12 +212,14 @@ def _preamble(header: str, checksum: str, described: SnapshotHeader) -> bytes:
 
 
 def _layout(header: SnapshotHeader) -> dict[str, dict[str, Any]]:
-    k, place = header.slots, 0
+    k, place, experts = header.slots, 0, header.experts
     layout = {}
-    arrays = (("z", "F64", k, 8), ("n", "F64", k, 8), ("slots", "U32", k, 4))
-    for name, dtype, count, size in (*arrays, ("evaluation", "U8", header.evaluation_bytes, 1)):
-        layout[name] = {"dtype": dtype, "shape": [count], "data_offsets": [place, place + count * size]}
-        place += count * size
+    numbers = [k] if experts == 1 else [experts, k]
+    arrays = (("z", "F64", numbers, 8), ("n", "F64", numbers, 8), ("slots", "U32", [k], 4))
+    for name, dtype, shape, size in (*arrays, ("evaluation", "U8", [header.evaluation_bytes], 1)):
+        end = place + math.prod(shape) * size
+        layout[name] = {"dtype": dtype, "shape": shape, "data_offsets": [place, end]}
+        place = end
     return layout
 
 
@@ -226,7 +241,8 @@ def _read_preamble(read: Read) -> tuple[SnapshotHeader, str]:
         header = SnapshotHeader(**{name: values[name] for name in known})
         checksum = str(metadata["sha256"])
         sound = 0 <= header.slots <= 2**header.bits + 1 and header.evaluation_bytes >= 0
-        Discount.parse(header.discount)
+        rate = header.config.get("hyper", {}).get("rate", {})
+        sound = sound and header.experts == len(rate.get("experts", [rate]))
     except (ValueError, KeyError, TypeError) as wrong:
         raise FormatError("its header is not that of a snapshot") from wrong
     if not sound:

@@ -87,7 +87,7 @@ class Candidate:
         self.contract = replace(option.config.hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
         self.score = Score()
         self.paired = Paired()
-        self._state: ModelState | None = ModelState.empty(option.config.hashing.bits)
+        self._state: ModelState | None = option.config.empty_state()
         self._features = (0, 0)
 
     @property

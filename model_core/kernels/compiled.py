@@ -36,25 +36,37 @@ cgutils: Any = untyped_cgutils
 _FOR_WRITING, _KEEP_IN_FIRST_LEVEL_CACHE, _IN_DATA_CACHE = 1, 3, 1
 
 
+def _prefetch(context: Any, builder: Any, array_type: Any, array: Any, place: list[Any]) -> Any:
+    array = context.make_array(array_type)(context, builder, array)
+    pointer = cgutils.get_item_pointer(context, builder, array_type, array, place)
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    prefetch = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
+    )
+    hints = [flag(_FOR_WRITING), flag(_KEEP_IN_FIRST_LEVEL_CACHE), flag(_IN_DATA_CACHE)]
+    builder.call(prefetch, [builder.bitcast(pointer, byte), *hints])
+    return context.get_dummy_value()
+
+
 @intrinsic
 def _prefetch_row(_typing_context: Any, rows: Any, row: Any) -> Any:  # noqa: ARG001 (numba gives both types)
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
         first_column = context.get_constant(types.intp, 0)
-        pointer = cgutils.get_item_pointer(
-            context, builder, signature.args[0], array, [arguments[1], first_column]
-        )
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        prefetch = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
-        )
-        hints = [flag(_FOR_WRITING), flag(_KEEP_IN_FIRST_LEVEL_CACHE), flag(_IN_DATA_CACHE)]
-        builder.call(prefetch, [builder.bitcast(pointer, byte), *hints])
-        return context.get_dummy_value()
+        return _prefetch(context, builder, signature.args[0], arguments[0], [arguments[1], first_column])
 
     return types.void(rows, types.intp), codegen
 
 
+@intrinsic
+def _prefetch_place(_typing_context: Any, rows: Any, row: Any, column: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _prefetch(context, builder, signature.args[0], arguments[0], [arguments[1], arguments[2]])
+
+    return types.void(rows, types.intp, types.intp), codegen
+
+
 # In kernels, prefetch_row(rows, row) starts loading rows[row] of a C-contiguous array [n, m] into the
-# first-level cache.  It changes nothing and cannot fail.
+# first-level cache, and prefetch_place(rows, row, column) the line that holds rows[row, column].  They change
+# nothing and cannot fail.
 prefetch_row: Any = _prefetch_row
+prefetch_place: Any = _prefetch_place

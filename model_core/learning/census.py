@@ -7,9 +7,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.state import SEEN, ModelState
-from model_core.learning.update import Coefficients, coefficients, curvature, prox, psi_in_force, units_of
+from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
+from model_core.learning.rows import SEEN, read_expert
+from model_core.learning.state import Mixture, ModelState
+from model_core.learning.update import (
+    Coefficients,
+    MixtureTerms,
+    coefficients,
+    curvature,
+    prox,
+    psi_in_force,
+    units_of,
+)
 
 SLOTS_A_STEP = 65_536
 
@@ -23,9 +32,12 @@ class Census:
     t: rounds completed when the count ended.
     features_seen: slots in use.  nonzero: those whose weight is not 0.  nonfinite: those whose z or n is no
         finite number; they count as seen, and in nothing else.
+        A feature of a mixture is nonzero if it is for any expert; all else is the mean of the experts by
+        their weights.
     weight_norm: the Euclidean norm of the weights; largest_weight: the largest of their sizes.
     gradient_norm: the square root of the sum of all squared gradients of all rounds, discounted where the
         model forgets.
+    expert_weights: of each expert of a mixture.
     """
 
     slots: int
@@ -36,6 +48,7 @@ class Census:
     weight_norm: float
     largest_weight: float
     gradient_norm: float
+    expert_weights: tuple[float, ...] = ()
 
     @property
     def density(self) -> float:
@@ -75,8 +88,15 @@ class CensusTaker:
         if state is not self._state:
             self._begin(state)
         stop = min(self._next + self._slots_a_step, state.size)
-        c, scale = coefficients(hyper, False, 0.0), state.discount.scale
-        _count(state.rows, state.marks, c, state.t, scale, self._next, stop, self._totals)
+        c, discount, counted = (
+            coefficients(hyper, False, 0.0),
+            state.discount,
+            (self._next, stop, self._totals),
+        )
+        if isinstance(discount, Mixture):
+            _count_mixed(state.rows, state.marks, c, discount.scales, discount.weights, *counted)
+        else:
+            _count(state.rows, state.marks, c, state.t, discount.scale, *counted)
         self._next = stop
         if stop < state.size:
             return None
@@ -96,8 +116,9 @@ def take_census(state: ModelState, hyper: Hyperparameters) -> Census:
 
 
 def warm_up() -> None:
-    """Compile the kernel on a tiny model, or load it from the cache."""
-    take_census(ModelState.empty(1), Hyperparameters())
+    """Compile the kernels on tiny models, or load them from the cache."""
+    for hyper in (Hyperparameters(), Hyperparameters(rate=MixtureRate((Expert(), Expert())))):
+        take_census(ModelState.empty(1, len(hyper.experts)), hyper)
 
 
 def _census(state: ModelState, totals: NDArray[np.float64]) -> Census:
@@ -112,6 +133,7 @@ def _census(state: ModelState, totals: NDArray[np.float64]) -> Census:
         math.sqrt(squares),
         largest,
         math.sqrt(gradients),
+        tuple(state.discount.weights.tolist()) if isinstance(state.discount, Mixture) else (),
     )
 
 
@@ -138,6 +160,39 @@ def _count(
             continue
         x = prox(z, curvature(c, psi, n), psi)
         totals[_NONZERO] += x != 0.0
+        totals[_SQUARES] += x * x
+        totals[_LARGEST] = max(totals[_LARGEST], abs(x))
+        totals[_GRADIENTS] += n
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _count_mixed(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    m: MixtureTerms,
+    scales: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    start: int,
+    stop: int,
+    totals: NDArray[np.float64],
+) -> None:
+    """The same for a mixture whose experts have these weights float64[K]."""
+    lanes = rows.shape[1] // 2
+    for slot in range(start, stop):
+        if not marks[slot] & SEEN:
+            continue
+        totals[_SEEN] += 1.0
+        x, n, nonzero, finite = 0.0, 0.0, False, True
+        for e in range(m.experts):
+            finite &= abs(rows[slot, e]) < math.inf and rows[slot, lanes + e] < math.inf
+            own, _ = read_expert(rows, slot, m, e, scales[e])
+            x += weights[e] * own
+            n += weights[e] * (rows[slot, lanes + e] * scales[e] * scales[e])
+            nonzero |= own != 0.0
+        if not finite:
+            totals[_BROKEN] += 1.0
+            continue
+        totals[_NONZERO] += nonzero
         totals[_SQUARES] += x * x
         totals[_LARGEST] = max(totals[_LARGEST], abs(x))
         totals[_GRADIENTS] += n

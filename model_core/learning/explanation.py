@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from mmh3 import mmh3_32_uintdigest as murmur
+from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract, Limits
@@ -13,7 +14,7 @@ from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.kernels.numerics import sigmoids
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.rounds import predict_batch
-from model_core.learning.state import ModelState
+from model_core.learning.state import Mixture, ModelState
 
 BIAS = "bias"
 
@@ -30,6 +31,7 @@ class Part(NamedTuple):
     name: the text that is hashed, as `site=news`; hash and slot are None for the bias alone.
     contribution: value times weight.  learning_rate: 1 / Q_{1:t}, inf where nothing is known of the slot and
         the rate has no bound.  z, n: the slot's state, discounted where the model forgets.
+    Of a mixture, weight, learning_rate, z and n are the means of its experts by their weights.
     """
 
     name: str
@@ -52,11 +54,21 @@ class SharedSlot(NamedTuple):
     contribution: float
 
 
+class ExpertMargin(NamedTuple):
+    """What one expert of a mixture predicts, and how much it weighs."""
+
+    weight: float
+    margin: float
+    probability: float
+
+
 class Explanation(NamedTuple):
     """A prediction, taken apart.
 
     margin: offset + contributions, summed in the order of `parts`, those of a shared slot as one where its
         first feature stands: to the last bit what predict_batch answers.
+    mixing: what a mixture adds to that sum, since the mean of its experts' probabilities is not the
+        probability of their mean margin; experts: their margins.  0 and empty for other models.
     uncertainty: the sum of learning rate times |value|, which bounds how far one example whose gradients are
         at most 1 moves the margin (McMahan et al. 2013, section 6.2).  It is large where little was learned.
     """
@@ -67,6 +79,8 @@ class Explanation(NamedTuple):
     uncertainty: float
     parts: list[Part]
     shared_slots: list[SharedSlot]
+    mixing: float = 0.0
+    experts: tuple[ExpertMargin, ...] = ()
 
 
 def naming_encoder(contract: HashContract, limits: Limits) -> FeatureEncoder:
@@ -82,6 +96,12 @@ def explain(
     coordinates = _coordinates(parts)
     batch = ExampleBatch.from_encoded([encoded])
     margins = predict_batch(state, hyper, contract.bias, contract.prior_offset, batch)
+    experts = _experts(state, hyper, contract, coordinates)
+    mixing = 0.0
+    if experts:
+        mixing = float(margins[0]) - _margin(
+            contract, [value * part.weight for part, _, value in coordinates]
+        )
     return Explanation(
         float(margins[0]),
         float(sigmoids(margins)[0]),
@@ -93,7 +113,36 @@ def explain(
             for part, names, value in coordinates
             if part.slot is not None and len(names) > 1
         ],
+        mixing,
+        experts,
     )
+
+
+def _experts(
+    state: ModelState,
+    hyper: Hyperparameters,
+    contract: HashContract,
+    coordinates: Sequence[tuple[Part, list[str], float]],
+) -> tuple[ExpertMargin, ...]:
+    """None but those of a mixture."""
+    if not isinstance(state.discount, Mixture):
+        return ()
+    slots = [state.size if part.slot is None else part.slot for part, *_ in coordinates]
+    weights, _ = state.readings_of_experts(np.array(slots, np.uint32), hyper)
+    values = [value for *_, value in coordinates]
+    margins = np.array(
+        [_margin(contract, [v * x for v, x in zip(values, own, strict=True)]) for own in weights.tolist()]
+    )
+    each = zip(state.discount.weights.tolist(), margins.tolist(), sigmoids(margins).tolist(), strict=True)
+    return tuple(ExpertMargin(*one) for one in each)
+
+
+def _margin(contract: HashContract, contributions: Sequence[float]) -> float:
+    """Offset and contributions, added as the kernels add them."""
+    margin = contract.prior_offset
+    for contribution in contributions:
+        margin += contribution
+    return margin
 
 
 def _parts(state: ModelState, hyper: Hyperparameters, contract: HashContract, encoded: Encoded) -> list[Part]:
@@ -103,8 +152,7 @@ def _parts(state: ModelState, hyper: Hyperparameters, contract: HashContract, en
     slots = [state.size if h is None else int(h) % state.size for h in hashes]
     at = np.array(slots, np.uint32)
     weights, curvatures = state.readings(at, hyper).tolist()
-    scale = state.discount.scale
-    rows: list[list[float]] = (state.rows[at] * (scale, scale * scale)).tolist()
+    rows: list[list[float]] = _mean_rows(state, at).tolist()
     return [
         Part(
             BIAS if h is None else _name_of(h),
@@ -121,6 +169,16 @@ def _parts(state: ModelState, hyper: Hyperparameters, contract: HashContract, en
             hashes, slots, values, weights, curvatures, rows, strict=True
         )
     ]
+
+
+def _mean_rows(state: ModelState, slots: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """float64[k, 2]: z and n, discounted; of a mixture, the means by weight."""
+    rows, discount = state.rows_at(slots), state.discount
+    if not isinstance(discount, Mixture):
+        return rows * (discount.scale, discount.scale * discount.scale)
+    scales, weights = discount.scales, discount.weights
+    z, n = np.hsplit(rows, 2)
+    return np.stack([(z * scales * weights).sum(axis=1), (n * scales * scales * weights).sum(axis=1)], axis=1)
 
 
 def _coordinates(parts: Sequence[Part]) -> list[tuple[Part, list[str], float]]:

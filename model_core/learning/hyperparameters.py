@@ -5,7 +5,7 @@ l2 adds (l2 / 2) |x|^2 once, permanently.  Forgetting discounts the evidence, ne
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any, Literal, TypeVar, get_args
 
@@ -19,6 +19,8 @@ SMALLEST, LARGEST = 1e-9, 1e6
 LONGEST_SCHEDULE = 10_000
 LARGEST_T = 10**15
 LONGEST_HALF_LIFE = 1e12
+MOST_EXPERTS = 8
+LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,6 @@ class ScalarRate:
     factor: float = 1.0
 
 
-Rate = AdaptiveRate | GammaRate | ScalarRate
-
-
 @dataclass(frozen=True)
 class HalfLife:
     """After so many rounds ("examples"), or so much of the model's time ("seconds"), evidence counts half.
@@ -61,7 +60,34 @@ class HalfLife:
     length: float
 
 
-_RATES: dict[type[Any], str] = {AdaptiveRate: "adaptive", GammaRate: "gamma", ScalarRate: "scalar"}
+@dataclass(frozen=True)
+class Expert:
+    """One model of a mixture: FTRL-Proximal with a rate, an l1 and a half-life of its own."""
+
+    rate: AdaptiveRate = AdaptiveRate()
+    l1: float = 0.5
+    forgetting: HalfLife | None = None
+
+
+@dataclass(frozen=True)
+class MixtureRate:
+    """Several experts learn the same examples, and their Bayes mixture is served.
+
+    share: the part of the experts' weights that is spread evenly again after each example.
+    """
+
+    experts: tuple[Expert, ...]
+    share: float = 1e-4
+
+
+Rate = AdaptiveRate | GammaRate | ScalarRate | MixtureRate
+
+_RATES: dict[type[Any], str] = {
+    AdaptiveRate: "adaptive",
+    GammaRate: "gamma",
+    ScalarRate: "scalar",
+    MixtureRate: "mixture",
+}
 _SCHEDULES: dict[type[Any], str] = {
     Constant: "constant",
     OverT: "over_T",
@@ -74,7 +100,10 @@ _SCHEDULES: dict[type[Any], str] = {
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The defaults are those of a new model.  from_json validates; the constructor trusts its caller."""
+    """The defaults are those of a new model.  from_json validates; the constructor trusts its caller.
+
+    With a mixture, l1 and forgetting here are without effect: each expert has its own.
+    """
 
     family: Family = "ftrl"
     update: Update = "first_order"
@@ -104,7 +133,7 @@ class Hyperparameters:
             update,
             _rate(fields["rate"], family) if "rate" in fields else default.rate,
             _schedule(fields["schedule"]) if "schedule" in fields else default.schedule,
-            _number(fields.get("l1", default.l1), ("l1",), 0.0, "l1 times |x| is a penalty"),
+            _l1(fields, (), default.l1),
             _number(fields.get("l2", default.l2), ("l2",), 0.0, "l2/2 times x squared is a penalty"),
             _number(fields.get("psi_l2", 0.0), ("psi_l2",), 0.0, "psi_l2/2 times x squared is a penalty"),
             None
@@ -112,19 +141,35 @@ class Hyperparameters:
             else _number(box, ("box",), SMALLEST, "weights stay in [-box, box]; null: no box"),
             _half_life(fields.get("forgetting")),
         )
+        if isinstance(hyper.rate, MixtureRate):
+            return _mixture(hyper, hyper.rate, fields)
         if hyper.forgetting is not None and (why := _cannot_forget(hyper)) is not None:
             raise InvalidInput(("forgetting",), why)
         return hyper
 
+    @property
+    def experts(self) -> "tuple[Hyperparameters, ...]":
+        """The hyperparameters of each expert of a mixture as those of a model of its own; else these."""
+        if not isinstance(self.rate, MixtureRate):
+            return (self,)
+        return tuple(_of_expert(self, expert) for expert in self.rate.experts)
+
+    @property
+    def number_of_experts(self) -> int:
+        return len(self.rate.experts) if isinstance(self.rate, MixtureRate) else 1
+
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, every field written out but `forgetting` where the model does not forget."""
+        """The JSON object, every field written out but `forgetting` where the model does not forget.
+
+        That of a mixture has no l1 beside those of its experts.
+        """
         schedule = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.schedule).items()}
         return {
             "family": self.family,
             "update": self.update,
-            "rate": {"kind": _RATES[type(self.rate)], **asdict(self.rate)},
+            "rate": {"kind": _RATES[type(self.rate)], **_rate_json(self.rate)},
             "schedule": {"kind": _SCHEDULES[type(self.schedule)], **schedule},
-            "l1": self.l1,
+            **({} if isinstance(self.rate, MixtureRate) else {"l1": self.l1}),
             "l2": self.l2,
             "psi_l2": self.psi_l2,
             "box": self.box,
@@ -183,6 +228,11 @@ def _rate(obj: object, family: Family) -> Rate:
             number("alpha", 0.1, SMALLEST, "learning rates are alpha / (beta + sqrt(n))"),
             number("beta", 1.0, 0.0, "learning rates are alpha / (beta + sqrt(n))"),
         )
+    if kind == "mixture":
+        return MixtureRate(
+            _experts(_required(fields, "experts", ("rate",))),
+            _number(fields.get("share", 1e-4), ("rate", "share"), 0.0, _SHARED, LARGEST_SHARE),
+        )
     if kind == "gamma":
         return GammaRate(
             number("gamma", None, SMALLEST, "learning rates are gamma / sqrt(n), at most 1 / floor"),
@@ -195,6 +245,73 @@ def _rate(obj: object, family: Family) -> Rate:
             "factor", 2.0 if family in ("rda", "aogd") else 1.0, SMALLEST, "it multiplies the inverse rate"
         ),
     )
+
+
+_SHARED = "that part of the weights is spread evenly among the experts after each example"
+
+
+def _experts(value: object) -> tuple[Expert, ...]:
+    path: Path = ("rate", "experts")
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(path, f"must be a list of 2 to {MOST_EXPERTS} experts", "wrong_type")
+    if not 1 <= len(value) <= MOST_EXPERTS:
+        raise InvalidInput(path, f"must be a list of 2 to {MOST_EXPERTS} experts", "wrong_length")
+    experts = tuple(_expert(one, (*path, i)) for i, one in enumerate(value))
+    units = [expert.forgetting.unit for expert in experts if expert.forgetting is not None]
+    if len(set(units)) > 1:
+        raise InvalidInput(
+            path, "all half-lives must be of one unit: half_life_examples or half_life_seconds"
+        )
+    return experts
+
+
+def _expert(obj: object, path: Path) -> Expert:
+    default = Expert()
+    fields = _object(obj, path, {"alpha", "beta", "l1", *_HALF_LIVES})
+    half_lives = {name: fields[name] for name in _HALF_LIVES if fields.get(name) is not None}
+    why = "learning rates are alpha / (beta + sqrt(n))"
+    return Expert(
+        AdaptiveRate(
+            _number(fields.get("alpha", default.rate.alpha), (*path, "alpha"), SMALLEST, why),
+            _number(fields.get("beta", default.rate.beta), (*path, "beta"), 0.0, why),
+        ),
+        _l1(fields, path, default.l1),
+        _one_half_life(half_lives, path) if half_lives else None,
+    )
+
+
+def _rate_json(rate: Rate) -> dict[str, Any]:
+    if not isinstance(rate, MixtureRate):
+        return asdict(rate)
+    return {"experts": [_expert_json(expert) for expert in rate.experts], "share": rate.share}
+
+
+def _expert_json(expert: Expert) -> dict[str, float]:
+    half_life = {} if expert.forgetting is None else _half_life_json(expert.forgetting)
+    return {**asdict(expert.rate), "l1": expert.l1, **half_life}
+
+
+def _mixture(hyper: Hyperparameters, rate: MixtureRate, fields: Mapping[str, object]) -> Hyperparameters:
+    """Check what a mixture allows beside its rate.  A single expert is the model without a mixture."""
+    for name in ("l1", "forgetting"):
+        if fields.get(name) is not None:
+            own = "l1" if name == "l1" else " or ".join(_HALF_LIVES)
+            raise InvalidInput((name,), f"each expert of a mixture has its own: set {own} in rate.experts")
+    if hyper.family != "ftrl":
+        raise InvalidInput(("family",), "must be ftrl for a mixture, whose experts are FTRL-Proximal")
+    if hyper.update != "first_order":
+        raise InvalidInput(("update",), "must be first_order for a mixture")
+    if not isinstance(hyper.schedule, Once):
+        raise InvalidInput(("schedule",), "must be once for a mixture, whose experts may forget")
+    return hyper if len(rate.experts) > 1 else _of_expert(hyper, rate.experts[0])
+
+
+def _of_expert(hyper: Hyperparameters, expert: Expert) -> Hyperparameters:
+    return replace(hyper, rate=expert.rate, l1=expert.l1, forgetting=expert.forgetting)
+
+
+def _l1(fields: Mapping[str, object], path: Path, default: float) -> float:
+    return _number(fields.get("l1", default), (*path, "l1"), 0.0, "l1 times |x| is a penalty")
 
 
 def _schedule(obj: object) -> Schedule:
@@ -216,10 +333,11 @@ _HALF_LIVES: dict[str, Literal["examples", "seconds"]] = {
 
 
 def _half_life(obj: object) -> HalfLife | None:
-    if obj is None:
-        return None
     path: Path = ("forgetting",)
-    fields = _object(obj, path, set(_HALF_LIVES))
+    return None if obj is None else _one_half_life(_object(obj, path, set(_HALF_LIVES)), path)
+
+
+def _one_half_life(fields: Mapping[str, object], path: Path) -> HalfLife:
     if len(fields) != 1:
         raise InvalidInput(path, f"must have one of {' and '.join(_HALF_LIVES)}; null: nothing is forgotten")
     ((name, value),) = fields.items()

@@ -7,11 +7,13 @@
 
 A model that forgets discounts z and n of all features first, so the margin is read from what is left.
 
+A mixture plays the rounds of all its experts, and predicts their mean (mixture.py).
+
 The result of a batch is, bit for bit, that of its examples one by one: nothing is carried between them but
 the state, and every sum has one order.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -27,12 +29,15 @@ from model_core.learning.coordinates import (
     prefetch_example,
     scratch_for,
 )
-from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.state import CHANGED, SEEN, Discount, ModelState, fold_rows, fold_stored
+from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate, moves_untouched_weights
+from model_core.learning.mixture import learn_mixture, mixed_margins, predict_mixture
+from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
+from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import read_margin, step
 from model_core.learning.update import (
     NEVER,
     Coefficients,
+    Terms,
     coefficients,
     discounted,
     psi_in_force,
@@ -58,16 +63,29 @@ def predict_batch(
     return margins_with(state, coefficients(hyper, bias, offset), batch)
 
 
-def margins_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
+def margins_with(state: ModelState, c: Terms, batch: ExampleBatch) -> NDArray[np.float64]:
     """Predict with given coefficients: looking them up takes a sixth of the time of one small prediction."""
-    scale = state.discount.scale
+    discount = state.discount
+    if isinstance(discount, Mixture):
+        return _predict_as_mixture(state.rows, discount, c, batch, False)
+    scale = discount.scale
     return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, False)
 
 
-def probabilities_with(state: ModelState, c: Coefficients, batch: ExampleBatch) -> NDArray[np.float64]:
+def probabilities_with(state: ModelState, c: Terms, batch: ExampleBatch) -> NDArray[np.float64]:
     """Probabilities float64[r]: the sigmoids of margins_with."""
-    scale = state.discount.scale
+    discount = state.discount
+    if isinstance(discount, Mixture):
+        return _predict_as_mixture(state.rows, discount, c, batch, True)
+    scale = discount.scale
     return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, True)
+
+
+def _predict_as_mixture(
+    rows: NDArray[np.float64], mixture: Mixture, c: Terms, batch: ExampleBatch, as_probability: bool
+) -> NDArray[np.float64]:
+    examples: tuple[Any, ...] = (batch.row_ptr, batch.hashes, batch.values, as_probability)
+    return predict_mixture(rows, c, mixture.scales, mixture.weights, mixture.log_weights, *examples)
 
 
 def learn_batch(
@@ -79,45 +97,54 @@ def learn_batch(
     """
     c = coefficients(hyper, bias, offset)
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
-    untouched = state.features_seen if c.dense else 0
+    untouched = state.features_seen if moves_untouched_weights(hyper) else 0
     state.make_room_for_changes(batch.hashes.size + 1 + untouched)
-    state.changes, features_seen, scale, folds, time = _learn(
-        state.rows,
-        state.marks,
-        state.changed,
-        state.changes,
-        state.features_seen,
+    tables: tuple[Any, ...] = (
+        *(state.rows, state.marks, state.changed, state.changes, state.features_seen),
         c,
-        state.t,
-        state.discount,
-        batch.row_ptr,
-        batch.hashes,
-        batch.values,
-        batch.labels,
-        batch.weights,
-        batch.event_times,
+    )
+    examples: tuple[Any, ...] = (
+        *(batch.row_ptr, batch.hashes, batch.values, batch.labels, batch.weights, batch.event_times),
         *learned,
     )
-    state.discount = Discount(scale, folds, time)
+    if isinstance(state.discount, Mixture):
+        features_seen = _learn_as_mixture(state, state.discount, tables, examples)
+    else:
+        evidence: tuple[Any, ...] = (state.t, state.discount)
+        state.changes, features_seen, scale, folds, time = _learn(*tables, *evidence, *examples)
+        state.discount = Discount(scale, folds, time)
     state.now_seen(features_seen)
     state.t += len(batch)
     return learned
 
 
+def _learn_as_mixture(
+    state: ModelState, before: Mixture, tables: tuple[Any, ...], examples: tuple[Any, ...]
+) -> int:
+    """Returns how many features were seen."""
+    scales, folds = before.scales.copy(), before.folds.copy()
+    weights, log_weights = before.weights.copy(), before.log_weights.copy()
+    evidence: tuple[Any, ...] = (scales, folds, weights, log_weights, before.largest, before.time)
+    state.changes, features_seen, largest, time = learn_mixture(*tables, *evidence, *examples)
+    state.discount = Mixture(scales, folds, weights, log_weights, largest, time)
+    return features_seen
+
+
 def warm_up() -> None:
     """Compile every kernel of prediction, learning and records on a tiny model, or load it from the cache."""
-    hyper = Hyperparameters()
     batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
     batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
-    state = ModelState.empty(1)
-    margins = learn_batch(state, hyper, True, 0.0, batch).margins
-    predict_batch(state, hyper, True, 0.0, batch)
-    state.weights(state.take_changed()[0], hyper)
-    state.nonzero(hyper)
-    state.forget_until(Discount(0.5, 1))
-    fold_stored(np.zeros((1, 2)), np.ones(1, np.int64))
-    sigmoids(margins)
-    log_losses(margins, batch.labels)
+    for hyper in (Hyperparameters(), Hyperparameters(rate=MixtureRate((Expert(), Expert())))):
+        state = ModelState.empty(1, len(hyper.experts))
+        margins = learn_batch(state, hyper, True, 0.0, batch).margins
+        predict_batch(state, hyper, True, 0.0, batch)
+        state.weights(state.take_changed()[0], hyper)
+        state.nonzero(hyper)
+        sigmoids(margins)
+        log_losses(margins, batch.labels)
+        fold_rows(state.rows, state.marks, 0, 1)
+    mixed_margins(np.zeros((1, 2)), np.ones(2), np.zeros(2))
+    fold_stored(np.zeros((1, 2)), np.ones((1, 1), np.int64))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -178,7 +205,7 @@ def _learn(
             scale, due, time = discounted(c, scale, time, event_times[i] if event_times.size else -1)
             units = units_of(scale)
             if due:
-                fold_rows(rows, marks, due)
+                fold_rows(rows, marks, 0, due)
                 folds += due
         margins[i] = read_margin(rows, c, psi, units, s, k)
         psi_next = psi_in_force(c, t)

@@ -4,41 +4,34 @@ import contextlib
 import hashlib
 import mmap
 import sys
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from model_core.errors import FormatError
 from model_core.examples.records import NO_TIME
-from model_core.kernels.compiled import kernel, prefetch_row
-from model_core.learning.hyperparameters import Hyperparameters
-from model_core.learning.update import (
-    FOLD,
-    Coefficients,
-    Psi,
-    Units,
-    coefficients,
-    curvature,
-    prox,
-    psi_in_force,
-    units_of,
-    without_penalty,
+from model_core.kernels.numerics import log1p
+from model_core.learning.hyperparameters import MOST_EXPERTS, Hyperparameters
+from model_core.learning.rows import (
+    SEEN,
+    count_nonzero,
+    count_nonzero_in_any,
+    fold_rows,
+    readings,
+    readings_of_experts,
+    take_out,
+    take_over,
 )
-
-SEEN, CHANGED = 1, 2
-AHEAD = 16
-"""Slots between a row that is prefetched and the row in use: access in random order waits for memory."""
+from model_core.learning.update import coefficients
 
 FULL_FROM = 1024
-"""Slots for each feature seen, below which large pages pay: a fifth of the small ones is in use by then."""
+"""Slots for each feature seen, below which large pages pay: a fifth of the small ones is in use by then.
+Rows of more lanes need as many times more features.
+"""
 
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1, for which Python has no name
-
-_FOLD_OF_Z, _FOLD_OF_N = 2.0**-FOLD, 2.0 ** (-2 * FOLD)
-_SMALLEST_NORMAL = 2.0**-1022
-_MOST_FOLDS = 12  # after which every float64 is 0
 
 
 class Discount(NamedTuple):
@@ -57,28 +50,128 @@ class Discount(NamedTuple):
         """The form that is stored, exact to the last bit; empty where nothing was ever forgotten."""
         return f"{self.scale.hex()} {self.folds} {self.time}" if self != NOTHING_FORGOTTEN else ""
 
-    @classmethod
-    def parse(cls, text: str) -> "Discount":
-        """Raises FormatError."""
-        if not text:
-            return NOTHING_FORGOTTEN
-        try:
-            scale, folds, time = text.split(" ")
-            found = cls(float.fromhex(scale), int(folds), int(time))
-        except ValueError as wrong:
-            raise FormatError(f"{text!r} is not the discount of a model") from wrong
-        if not (0.0 < found.scale <= 1.0 and found.folds >= 0):
-            raise FormatError(f"{text!r} is not the discount of a model")
-        return found
+    @property
+    def experts(self) -> int:
+        return 1
+
+    @property
+    def folded(self) -> bool:
+        return self.folds > 0
 
 
 NOTHING_FORGOTTEN = Discount()
 
 
-class ModelState:
-    """The arrays of a model of 2**bits slots.
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """What a mixture of K experts has beside rows and t.
 
-    rows float64[2**bits + 1, 2]: z and n of every slot, in one cache line.  The last row is the bias.
+    scales float64[K], folds int64[K]: the discount of each expert, as in Discount; time: of them all.
+    weights, log_weights float64[K]: the weights of the experts, whose sum is 1, and their logarithms.  With a
+        share the former determine the latter; without one it is the other way round.
+    largest: the largest importance weight of an example so far, at least 1.
+    """
+
+    scales: NDArray[np.float64]
+    folds: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    log_weights: NDArray[np.float64]
+    largest: float = 1.0
+    time: int = NO_TIME
+
+    @classmethod
+    def initial(cls, experts: int) -> "Mixture":
+        """All experts weigh the same, and nothing is forgotten."""
+        log_weight = -log1p(experts - 1.0)
+        folds, weights = np.zeros(experts, np.int64), np.full(experts, 1.0 / experts)
+        return cls(np.ones(experts), folds, weights, np.full(experts, log_weight))
+
+    @property
+    def experts(self) -> int:
+        return self.scales.size
+
+    @property
+    def folded(self) -> bool:
+        return bool(self.folds.any())
+
+    def text(self) -> str:
+        """The form that is stored, exact to the last bit: `time largest`, then of each expert `scale folds
+        weight log-weight`.
+        """
+        columns = (self.scales, self.folds, self.weights, self.log_weights)
+        each = zip(*(column.tolist() for column in columns), strict=True)
+        experts = (f"{scale.hex()} {folds} {weight.hex()} {log.hex()}" for scale, folds, weight, log in each)
+        return " ".join([f"{self.time} {self.largest.hex()}", *experts])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mixture) and self.text() == other.text()
+
+    def __hash__(self) -> int:
+        return hash(self.text())
+
+
+Evidence = Discount | Mixture
+"""What a model has beside rows and t, and what every commit and snapshot carries."""
+
+
+def evidence_before_learning(experts: int) -> Evidence:
+    """That of a model that has learned nothing."""
+    return NOTHING_FORGOTTEN if experts == 1 else Mixture.initial(experts)
+
+
+def lanes_of(experts: int) -> int:
+    """Places for the experts of a model in a row: those of a mixture fill whole cache lines of 4 pairs."""
+    return 1 if experts == 1 else 4 * -(-experts // 4)
+
+
+def in_lanes(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows float64[k, 2 K] as those of a state, float64[k, 2 lanes]."""
+    experts = rows.shape[1] // 2
+    lanes = lanes_of(experts)
+    if lanes == experts:
+        return np.ascontiguousarray(rows)
+    out = np.zeros((rows.shape[0], 2 * lanes))
+    out[:, :experts], out[:, lanes : lanes + experts] = rows[:, :experts], rows[:, experts:]
+    return out
+
+
+def parse_evidence(text: str) -> Evidence:
+    """The opposite of Discount.text and Mixture.text.  Raises FormatError."""
+    if not text:
+        return NOTHING_FORGOTTEN
+    words = text.split(" ")
+    try:
+        if len(words) == 3:
+            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]))
+        else:
+            found = _mixture_of(words)
+    except (ValueError, OverflowError) as wrong:
+        raise FormatError(f"{text!r} is not the discount of a model") from wrong
+    scales, folds = (found.scale, found.folds) if isinstance(found, Discount) else (found.scales, found.folds)
+    if not (np.greater(scales, 0.0).all() and np.less_equal(scales, 1.0).all() and np.min(folds) >= 0):
+        raise FormatError(f"{text!r} is not the discount of a model")
+    return found
+
+
+def _mixture_of(words: list[str]) -> Mixture:
+    """Raises ValueError."""
+    experts, more = divmod(len(words) - 2, 4)
+    if more or not 2 <= experts <= MOST_EXPERTS:
+        raise ValueError("not four words for each expert")
+    scales, weights, logs = (np.array([float.fromhex(word) for word in words[i::4]]) for i in (2, 4, 5))
+    largest = float.fromhex(words[1])
+    if not (abs(weights.sum() - 1.0) < 1e-9 and np.all(logs < 1e-9) and 1.0 <= largest < np.inf):
+        raise ValueError("not the weights of experts")
+    folds = np.array([int(word) for word in words[3::4]], np.int64)
+    return Mixture(scales, folds, weights, logs, largest, int(words[0]))
+
+
+class ModelState:
+    """The arrays of a model of 2**bits slots, of one model or of a mixture of `experts`.
+
+    rows float64[2**bits + 1, 2 lanes]: z and n of every slot, in one cache line, or in two of more than 4
+        experts.  The last row is the bias.  One model has one lane: z, n.  A mixture has 4 or 8 (lanes_of),
+        with first all z of a slot, then all n; lanes without an expert are 0.
         z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
         n: the sum of squared gradients, which sets the learning rate.
         Both are in the units of `discount`.
@@ -86,23 +179,25 @@ class ModelState:
     t: completed rounds.
     features_seen: slots marked SEEN, without the bias.
     changed uint32[], changes: the slots marked CHANGED, each once, in the order of change, and their number.
+
+    Elsewhere rows are without lanes that no expert uses: float64[k, 2 K], first all z, then all n.
     """
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, experts: int = 1) -> None:
         self.bits = bits
-        self._memory = TableMemory(2**bits)
+        self._memory = TableMemory(2**bits, lanes_of(experts))
         self.rows: NDArray[np.float64] = self._memory.rows
         self.marks: NDArray[np.uint8] = self._memory.marks
         self.t = 0
-        self.discount = NOTHING_FORGOTTEN
+        self.discount = evidence_before_learning(experts)
         self.features_seen = 0
         self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
         self.changes = 0
 
     @classmethod
-    def empty(cls, bits: int) -> "ModelState":
+    def empty(cls, bits: int, experts: int = 1) -> "ModelState":
         """The state before the first round."""
-        return cls(bits)
+        return cls(bits, experts)
 
     def use_large_pages(self) -> None:
         """Prepare for much learning: memory is touched in fewer, larger pieces."""
@@ -113,16 +208,32 @@ class ModelState:
         """The number of slots, and the index of the bias's row."""
         return self.marks.size - 1
 
+    @property
+    def experts(self) -> int:
+        return self.discount.experts
+
     def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
-        """Take over rows float64[k, 2] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
+        """Take over rows float64[k, 2 K] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
         self.now_seen(
-            self.features_seen + _take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+            self.features_seen + take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
         )
 
-    def forget_until(self, discount: Discount) -> None:
+    def rows_at(self, slots: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Copies the rows float64[k, 2 K] of these slots."""
+        rows, lanes = self.rows[slots], self.rows.shape[1] // 2
+        if self.experts == lanes:
+            return rows
+        return np.hstack([rows[:, : self.experts], rows[:, lanes : lanes + self.experts]])
+
+    def forget_until(self, discount: Evidence) -> None:
         """Take over a later discount; rows are folded as often as those of the state that it comes from."""
-        if discount.folds > self.discount.folds:
-            fold_rows(self.rows, self.marks, discount.folds - self.discount.folds)
+        if isinstance(discount, Mixture):
+            assert isinstance(self.discount, Mixture)
+            due = discount.folds - self.discount.folds
+            for expert in np.flatnonzero(due > 0).tolist():
+                fold_rows(self.rows, self.marks, expert, int(due[expert]))
+        elif isinstance(self.discount, Discount) and discount.folds > self.discount.folds:
+            fold_rows(self.rows, self.marks, 0, discount.folds - self.discount.folds)
         self.discount = discount
 
     def now_seen(self, features: int) -> None:
@@ -139,10 +250,10 @@ class ModelState:
             self.changed = grown
 
     def take_changed(self) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
-        """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2]."""
+        """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2 K]."""
         slots = self.changed[: self.changes].copy()
-        rows = np.empty((slots.size, 2))
-        _take_out(self.rows, self.marks, slots, rows)
+        rows = np.empty((slots.size, 2 * self.experts))
+        take_out(self.rows, self.marks, slots, rows)
         self.changes = 0
         return slots, rows
 
@@ -151,17 +262,40 @@ class ModelState:
         return np.flatnonzero(self.marks & SEEN).astype(np.uint32)
 
     def weights(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
-        """float64[k]: the weights of these slots after t rounds; the bias's slot is read without penalty."""
+        """float64[k]: the weights of these slots after t rounds; the bias's slot is read without penalty.
+
+        That of a mixture is the mean of its experts' by their weights.
+        """
         return self.readings(slots, hyper)[0]
 
     def readings(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
-        """float64[2, k]: weight and curvature Q_{1:t}, the inverse learning rate, of these slots."""
-        return _readings(self.rows, slots, coefficients(hyper, False, 0.0), self.t, self.discount.scale)
+        """float64[2, k]: weight and curvature Q_{1:t}, the inverse learning rate, of these slots.
+
+        Of a mixture: the mean weight, and the inverse of the mean learning rate.
+        """
+        each = self.readings_of_experts(slots, hyper)
+        if not isinstance(self.discount, Mixture):
+            return each[:, 0]
+        part = self.discount.weights[:, np.newaxis]
+        with np.errstate(divide="ignore"):
+            return np.stack([(part * each[0]).sum(axis=0), 1.0 / (part / each[1]).sum(axis=0)])
+
+    def readings_of_experts(self, slots: NDArray[np.uint32], hyper: Hyperparameters) -> NDArray[np.float64]:
+        """float64[2, K, k]: the same for each expert."""
+        c, discount = coefficients(hyper, False, 0.0), self.discount
+        if isinstance(discount, Mixture):
+            return readings_of_experts(self.rows, slots, c, discount.scales)
+        return readings(self.rows, slots, c, self.t, discount.scale)[:, np.newaxis]
 
     def nonzero(self, hyper: Hyperparameters) -> int:
-        """Count the features with a non-zero weight after t rounds, without the bias.  Reads every row."""
-        c = coefficients(hyper, False, 0.0)
-        return _count_nonzero(self.rows, self.marks, c, self.t, self.discount.scale)
+        """Count the features with a non-zero weight after t rounds, without the bias.  Reads every row.
+
+        A feature of a mixture counts if any expert's weight is not 0.
+        """
+        c, discount = coefficients(hyper, False, 0.0), self.discount
+        if isinstance(discount, Mixture):
+            return count_nonzero_in_any(self.rows, self.marks, c, discount.scales)
+        return count_nonzero(self.rows, self.marks, c, self.t, discount.scale)
 
     def density(self, hyper: Hyperparameters) -> float:
         """nonzero / features_seen; 0 before the first feature."""
@@ -172,12 +306,12 @@ class ModelState:
         slots = self.seen_slots()
         content = hashlib.sha256(self.t.to_bytes(8, "little") + self.discount.text().encode())
         content.update(slots.astype("<u4").tobytes())
-        content.update(self.rows[slots].astype("<f8").tobytes())
+        content.update(self.rows_at(slots).astype("<f8").tobytes())
         return content.hexdigest()
 
 
 class TableMemory:
-    """rows float64[slots + 1, 2] and marks uint8[slots + 1], zeroed, in one piece.
+    """rows float64[slots + 1, 2 lanes] and marks uint8[slots + 1], zeroed, in one piece that begins a page.
 
     Small pages while a model is sparse, large ones once it would fill them anyway: few features in random
     slots touch every large page (2 MiB on x86) of a table, and the first touch of each waits until all of it
@@ -185,15 +319,16 @@ class TableMemory:
     through large pages, since the processor remembers where more of it is.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: int, lanes: int = 1) -> None:
+        self._slots, self._lanes = slots, lanes
         self._large = False
-        length = slots + 1
-        self._memory = mmap.mmap(-1, 17 * length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        length, row = slots + 1, 2 * lanes
+        self._memory = mmap.mmap(-1, (8 * row + 1) * length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if sys.platform == "linux":
             self._advise(mmap.MADV_NOHUGEPAGE)
-        self.rows: NDArray[np.float64] = np.frombuffer(self._memory, np.float64, 2 * length).reshape(-1, 2)
-        self.marks: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, length, 16 * length)
+        numbers = np.frombuffer(self._memory, np.float64, row * length)
+        self.rows: NDArray[np.float64] = numbers.reshape(-1, row)
+        self.marks: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, length, 8 * row * length)
 
     def use_large_pages(self) -> None:
         """Use large pages for memory that is touched from now on, before it is filled."""
@@ -203,7 +338,7 @@ class TableMemory:
 
     def settle(self, features_seen: int) -> None:
         """Change to large pages once there are enough features, which copies the memory in use."""
-        if not self._large and features_seen * FULL_FROM >= self._slots:
+        if not self._large and features_seen * FULL_FROM >= self._slots * self._lanes:
             self.use_large_pages()
             if sys.platform == "linux":
                 self._advise(_COLLAPSE)
@@ -212,99 +347,3 @@ class TableMemory:
         # A kernel without large pages, or none free: it is advice, and all works without.
         with contextlib.suppress(OSError):
             self._memory.madvise(advice)
-
-
-@kernel
-def _take_over(
-    rows: NDArray[np.float64],
-    marks: NDArray[np.uint8],
-    slots: NDArray[np.uint32],
-    stored: NDArray[np.float64],
-) -> int:
-    """Returns how many features had not been seen before."""
-    bias, fresh = marks.size - 1, 0
-    for j in range(slots.size):
-        if j + AHEAD < slots.size:
-            prefetch_row(rows, slots[j + AHEAD])
-        slot = slots[j]
-        if not marks[slot] & SEEN and slot != bias:
-            fresh += 1
-        rows[slot, 0] = stored[j, 0]
-        rows[slot, 1] = stored[j, 1]
-        marks[slot] |= SEEN
-    return fresh
-
-
-@kernel
-def _take_out(
-    rows: NDArray[np.float64],
-    marks: NDArray[np.uint8],
-    slots: NDArray[np.uint32],
-    taken: NDArray[np.float64],
-) -> None:
-    for j in range(slots.size):
-        if j + AHEAD < slots.size:
-            prefetch_row(rows, slots[j + AHEAD])
-        slot = slots[j]
-        taken[j, 0] = rows[slot, 0]
-        taken[j, 1] = rows[slot, 1]
-        marks[slot] &= SEEN
-
-
-@njit(cache=True)
-def _folded(value: float, power: float, folds: int) -> float:
-    """value power^folds, or 0 where that is subnormal: so it does not matter how many folds come at once."""
-    for _ in range(min(folds, _MOST_FOLDS)):
-        value *= power
-    return value if abs(value) >= _SMALLEST_NORMAL else 0.0
-
-
-@njit(nogil=True, cache=True)
-def fold_rows(rows: NDArray[np.float64], marks: NDArray[np.uint8], folds: int) -> None:
-    """Multiply z and n of every slot that was seen with what left the scale in so many folds."""
-    for slot in range(marks.size):
-        if marks[slot] & SEEN:
-            rows[slot, 0] = _folded(rows[slot, 0], _FOLD_OF_Z, folds)
-            rows[slot, 1] = _folded(rows[slot, 1], _FOLD_OF_N, folds)
-
-
-@njit(nogil=True, cache=True)
-def fold_stored(rows: NDArray[np.float64], folds: NDArray[np.int64]) -> None:
-    """The same for rows float64[k, 2] that were stored before so many folds each, int64[k]."""
-    for j in range(folds.size):
-        if folds[j] > 0:
-            rows[j, 0] = _folded(rows[j, 0], _FOLD_OF_Z, folds[j])
-            rows[j, 1] = _folded(rows[j, 1], _FOLD_OF_N, folds[j])
-
-
-@njit(nogil=True, cache=True)
-def _readings(
-    rows: NDArray[np.float64], slots: NDArray[np.uint32], c: Coefficients, t: int, scale: float
-) -> NDArray[np.float64]:
-    out = np.empty((2, slots.size))
-    units = units_of(scale)
-    penalised = psi_in_force(c, t)
-    free = without_penalty(penalised)
-    for j in range(slots.size):
-        psi = free if slots[j] == rows.shape[0] - 1 else penalised
-        out[0, j] = _weight(rows[slots[j]], c, psi, units)
-        out[1, j] = curvature(c, psi, rows[slots[j], 1] * units.n)
-    return out
-
-
-@njit(nogil=True, cache=True)
-def _count_nonzero(
-    rows: NDArray[np.float64], marks: NDArray[np.uint8], c: Coefficients, t: int, scale: float
-) -> int:
-    units = units_of(scale)
-    psi = psi_in_force(c, t)
-    count = 0
-    for slot in range(marks.size - 1):
-        if marks[slot] & SEEN and _weight(rows[slot], c, psi, units) != 0.0:
-            count += 1
-    return count
-
-
-@njit(cache=True)
-def _weight(row: NDArray[np.float64], c: Coefficients, psi: Psi, units: Units) -> float:
-    return prox(row[0] * units.z, curvature(c, psi, row[1] * units.n), psi)

@@ -12,17 +12,22 @@ weights that no example touches shrink as they should.
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from model_core.kernels.numerics import exp, power_of_two
 from model_core.learning.hyperparameters import (
+    MOST_EXPERTS,
     AdaptiveRate,
     GammaRate,
     HalfLife,
     Hyperparameters,
+    MixtureRate,
     Rate,
+    ScalarRate,
     moves_untouched_weights,
 )
 from model_core.learning.schedules import ScheduleTerms, alpha_at, alpha_sum
@@ -72,9 +77,38 @@ class Coefficients(NamedTuple):
     schedule: ScheduleTerms
 
 
+INVERSE_ALPHA, BETA, L1, DISCOUNT, HALF_LIVES = range(5)
+"""The lines of MixtureTerms.table, each as in Coefficients."""
+
+
+class MixtureTerms(NamedTuple):
+    """The hyperparameters of a mixture as the kernels take them.
+
+    experts: how many there are.  first: the coefficients of the first, for all that they have in common.
+    table float64[5, 8]: what is each expert's own, then what leaves a lane that no expert uses at 0.
+    forgets: as in Coefficients.  share: what is spread evenly among the experts after each example.
+    """
+
+    experts: int
+    first: Coefficients
+    table: NDArray[np.float64]
+    forgets: int
+    share: float
+
+
+Terms = Any
+"""Coefficients, or MixtureTerms of a mixture: each kernel takes the one or the other."""
+
+
 @lru_cache(maxsize=1024)
-def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficients:
+def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Terms:
     """Convert hyperparameters; `bias` and `offset` come from the model's hash contract."""
+    if isinstance(hyper.rate, MixtureRate):
+        return _mixture_terms(hyper, hyper.rate, bias, offset)
+    return _coefficients(hyper, bias, offset)
+
+
+def _coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficients:
     return Coefficients(
         _FAMILIES[hyper.family],
         hyper.update == "implicit",
@@ -91,8 +125,22 @@ def coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coefficie
     )
 
 
+def _mixture_terms(hyper: Hyperparameters, rate: MixtureRate, bias: bool, offset: float) -> MixtureTerms:
+    experts = [_coefficients(one, bias, offset) for one in hyper.experts]
+    table = np.ones((5, MOST_EXPERTS))
+    table[:, : len(experts)] = [
+        [c.inverse_alpha for c in experts],
+        [c.beta for c in experts],
+        [c.l1 for c in experts],
+        [c.discount for c in experts],
+        [c.half_lives for c in experts],
+    ]
+    forgets = max(c.forgets for c in experts)  # those that forget do so in the same unit
+    return MixtureTerms(len(experts), experts[0], table, forgets, float(rate.share))
+
+
 def _forgetting_terms(half_life: HalfLife | None) -> tuple[int, float, float]:
-    """forgets, discount, half_lives."""
+    """Return forgets, discount, half_lives."""
     if half_life is None:
         return NEVER, 1.0, 0.0
     if half_life.unit == "examples":
@@ -106,6 +154,7 @@ def _rate_terms(rate: Rate) -> tuple[float, float, float, float]:
         return 1.0 / rate.alpha, float(rate.beta), 0.0, 0.0
     if isinstance(rate, GammaRate):
         return 1.0 / rate.gamma, 0.0, float(rate.floor), 0.0
+    assert isinstance(rate, ScalarRate)
     return 0.0, 0.0, 0.0, rate.factor * rate.G / rate.D
 
 
@@ -224,8 +273,16 @@ def discounted(c: Coefficients, scale: float, time: int, now: int) -> tuple[floa
         scale *= c.discount
     elif now > time:
         if time >= 0:
-            half_lives = min((now - time) * c.half_lives, _ALL_FORGOTTEN)
+            half_lives = (now - time) * c.half_lives
         time = now
+    scale, folds = faded(scale, half_lives)
+    return scale, folds, time
+
+
+@njit(cache=True)
+def faded(scale: float, half_lives: float) -> tuple[float, int]:
+    """The scale so many half-lives later, and how many times rows are to be folded by then."""
+    half_lives = min(half_lives, _ALL_FORGOTTEN)
     whole, folds = int(half_lives), 0
     if half_lives > 0.0:
         scale *= exp(-_LN2 * (half_lives - whole))
@@ -236,4 +293,4 @@ def discounted(c: Coefficients, scale: float, time: int, now: int) -> tuple[floa
     while scale < _SMALLEST_SCALE:
         scale *= power_of_two(FOLD)
         folds += 1
-    return scale, folds, time
+    return scale, folds

@@ -93,17 +93,31 @@ class SharedSlot(Reply):
     contribution: float = Field(description="Their part of the margin together.")
 
 
+class ExplainedExpert(Reply):
+    """What one expert of a mixture predicts."""
+
+    weight: float = Field(description="How much it counts now; all weights add up to 1.")
+    margin: float = Field(description="Its log-odds.")
+    probability: Probability = Field(description="Of a click, by this expert alone.")
+
+
 class ExplainReply(Reply):
     """A prediction, taken apart."""
 
     probability: Probability = Field(description="Of a click.")
-    margin: float = Field(description="The log-odds: offset and contributions added up in this order.")
+    margin: float = Field(
+        description="The log-odds: offset and contributions added up in this order, and `mixing`."
+    )
     offset: float = Field(description="The log-odds of the model's prior probability.")
     uncertainty: float | None = Field(
         description="Sum of learning rate times |value|: large if little was learned; null: no bound."
     )
     features: list[ExplainedFeature] = Field(description="All features of the example, and the bias.")
     shared_slots: list[SharedSlot] = Field(description="Slots that several of them have.")
+    mixing: float | None = Field(
+        None, description="Of a mixture: what its margin has beyond the sum of the mean contributions."
+    )
+    experts: list[ExplainedExpert] | None = Field(None, description="Of a mixture, in the order of hyper.")
     model: str = Field(description="The model that predicted, also if the request names an alias.")
     revision: str = Field(
         description="The state that was read: incarnation, generation, commit number, mark."
@@ -165,6 +179,9 @@ class ModelDescription(Reply):
     features_seen: int = Field(description="Hashed features that the model has met.")
     nonzero: int = Field(description="Weights other than zero.")
     density: float = Field(description="Share of the features seen whose weight is not zero.")
+    expert_weights: list[float] | None = Field(
+        None, description="Of a mixture: how much each expert weighs now, in the order of hyper.rate.experts."
+    )
     mixed_names: list[str] = Field(
         description="Undeclared names that came to this process both as text and as a number, at most 1,000."
     )

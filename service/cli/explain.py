@@ -75,8 +75,15 @@ def _print(explanation: dict[str, Any]) -> None:
     console.print(table)
     for shared in explanation["shared_slots"]:
         console.print(f"Slot {shared['slot']} is shared: {', '.join(shared['names'])}", markup=False)
+    for number, expert in enumerate(explanation.get("experts") or []):
+        console.print(
+            f"expert {number}: weight {expert['weight']:.4f}, log-odds {expert['margin']:+.6f}",
+            highlight=False,
+        )
+    mixing = explanation.get("mixing")
     console.print(
-        f"log-odds {explanation['margin']:+.6f} (offset {explanation['offset']:+.6f}),"
+        f"log-odds {explanation['margin']:+.6f} (offset {explanation['offset']:+.6f}"
+        f"{'' if mixing is None else f', mixing {mixing:+.6f}'}),"
         f" uncertainty {_number(explanation['uncertainty'])}:"
         f" probability {explanation['probability']:.6f}, revision {explanation['revision']}",
         markup=False,

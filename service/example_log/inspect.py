@@ -114,7 +114,9 @@ def _skipping(meta: Meta, target: LogId, number: int) -> Commit:
         applied=target,
         applied_number=number,
         skipped_total=meta.skipped,
-        changed=changed_records(np.empty(0, np.uint32), np.empty((0, 2)), meta.discount.folds),
+        changed=changed_records(
+            np.empty(0, np.uint32), np.empty((0, 2 * meta.discount.experts)), meta.discount
+        ),
         entries=[],
         margins=np.empty(0),
         skipped=np.empty(0, np.uint8),

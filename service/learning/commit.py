@@ -195,7 +195,7 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
         applied=work.entries[-1].id if work.entries else replica.applied,
         applied_number=replica.applied_number + work.examples,
         skipped_total=replica.skipped + work.skipped_count,
-        changed=changed_records(slots, rows, replica.state.discount.folds),
+        changed=changed_records(slots, rows, replica.state.discount),
         entries=work.entries,
         margins=np.concatenate([np.empty(0), *work.margins]),
         skipped=np.concatenate([np.empty(0, np.uint8), *work.skipped]),

@@ -24,10 +24,11 @@ from service.storage.scripts.models import Switch, fill_state, new_generation, s
 SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
 PATIENCE_SECONDS = 60.0
-BYTES_PER_SLOT = 100  # in Redis, with what a hash adds
+BYTES_PER_SLOT, BYTES_PER_EXPERT = 100, 24  # in Redis, with what a hash adds; of experts, beyond the first
 NO_ROOM = (
-    "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature)."
-    " The model stays as it was; raise the server's maxmemory, then try again."
+    "Redis is at its memory limit, and a new state has to fit beside the old one (up to 100 bytes a feature,"
+    " and 24 more for each expert of a mixture). The model stays as it was; raise the server's maxmemory,"
+    " then try again."
 )
 
 
@@ -90,7 +91,7 @@ async def fill(server: PatientChannel, filled: str, state: ModelState, slots: np
     held = 0
     for start in range(0, len(slots), SLOTS_A_CHUNK):
         chunk = slots[start : start + SLOTS_A_CHUNK]
-        packed = changed_records(chunk, state.rows[chunk], state.discount.folds).tobytes()
+        packed = changed_records(chunk, state.rows_at(chunk), state.discount).tobytes()
         put = partial(fill_state, filled=filled, expires_seconds=UNFINISHED_EXPIRES_SECONDS, changed=packed)
         held = await server.run(put)
     return held
@@ -150,9 +151,9 @@ class PatientChannel:
             await self._channel.call("UNLINK", key)
 
 
-async def check_memory(channel: Channel, slots: int) -> None:
+async def check_memory(channel: Channel, slots: int, experts: int = 1) -> None:
     """Raise ServerFull if a state of so many slots does not fit into the server's memory limit."""
     info = await channel.info("memory")
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used + slots * BYTES_PER_SLOT > limit:
+    if limit and used + slots * (BYTES_PER_SLOT + (experts - 1) * BYTES_PER_EXPERT) > limit:
         raise ServerFull(NO_ROOM)

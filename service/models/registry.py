@@ -18,6 +18,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
+from model_core.learning.state import evidence_before_learning
 from service.errors import ContractMismatch, ModelConflict, ModelDeleted, ServerFull, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
 from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
@@ -341,6 +342,7 @@ def _way(stored: ModelConfig, asked: ModelConfig) -> str:
 
 def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
     """Fields of the meta of a new model, under a new incarnation."""
+    evidence = evidence_before_learning(config.hyper.number_of_experts).text()
     return {
         "format": FORMAT_VERSION,
         "incarnation": secrets.token_hex(8),
@@ -350,4 +352,5 @@ def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
         "fingerprint": config.hashing.fingerprint,
         "applied": str(LOG_START),
         **dict.fromkeys(("applied_number", "appended", "t", "commit", "skipped"), 0),
+        **({"discount": evidence} if evidence else {}),
     }

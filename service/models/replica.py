@@ -172,7 +172,7 @@ async def _start(channel: Channel, model: str) -> Replica:
     if meta.incarnation != incarnation:
         raise ModelGone(model)
     config = checked_config(model, meta)
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     state.t, state.discount = meta.t, meta.discount
     return Replica(
         keys,
@@ -195,7 +195,7 @@ async def _scan_into(replica: Replica, channel: Channel) -> None:
     while True:
         cursor, flat = await channel.call("HSCAN", key, cursor, "COUNT", FIELDS_A_SCAN)
         slots = np.frombuffer(b"".join(flat[::2]), dtype="<u4")
-        replica.state.apply_rows(slots, stored_rows(flat[1::2], replica.state.discount.folds))
+        replica.state.apply_rows(slots, stored_rows(flat[1::2], replica.state.discount))
         if cursor == b"0":
             return
 

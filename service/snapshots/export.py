@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from model_core.errors import FormatError
 from model_core.hashing.contract import HashContract
-from model_core.learning.state import Discount
+from model_core.learning.state import Discount, parse_evidence
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import CommandFailure, SnapshotMismatch
 from service.snapshots.store.formats import config_of, read_snapshot, revision_of
@@ -20,9 +20,7 @@ from service.snapshots.store.objects import DirectoryStore
 
 Format = Literal["safetensors", "npz", "serving"]
 
-SERVING_VERSION = 2
-SERVED = np.dtype([("slot", "<u4"), ("weight", "<f8")])
-"""One weight of a serving export, 12 bytes."""
+SERVING_VERSION, MIXTURE_VERSION = 2, 3
 BIAS = "bias"
 
 
@@ -89,30 +87,47 @@ def _write_safetensors(snapshot: Snapshot, file: BinaryIO) -> None:
 
 def _write_npz(snapshot: Snapshot, file: BinaryIO) -> None:
     header = np.frombuffer(snapshot.header.text().encode(), np.uint8)
-    scale = Discount.parse(snapshot.header.discount).scale
-    z, n = snapshot.rows[:, 0] * scale, snapshot.rows[:, 1] * (scale * scale)
-    np.savez_compressed(file, slots=snapshot.slots, z=z, n=n, weights=_weights(snapshot), header=header)
+    evidence, columns = parse_evidence(snapshot.header.discount), snapshot.rows.T
+    if isinstance(evidence, Discount):
+        z, n = columns[0] * evidence.scale, columns[1] * (evidence.scale * evidence.scale)
+        weights, mixture = _weights(snapshot), {}
+    else:
+        scales = evidence.scales[:, np.newaxis]
+        z, n = columns[: evidence.experts] * scales, columns[evidence.experts :] * (scales * scales)
+        weights, mixture = _weights_of_experts(snapshot), {"log_weights": evidence.log_weights}
+    arrays: dict[str, Any] = {"z": z, "n": n, "weights": weights, "header": header, **mixture}
+    np.savez_compressed(file, slots=snapshot.slots, **arrays)
 
 
 def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
-    """Write a line of JSON, then the weights that are not 0 as records of SERVED."""
-    config, slots, weights = config_of(snapshot.header), snapshot.slots, _weights(snapshot)
-    hashing = config.hashing
-    bias = weights[slots == hashing.size]
-    kept = (weights != 0.0) & (slots != hashing.size)
-    served = np.empty(int(kept.sum()), SERVED)
-    served["slot"], served["weight"] = slots[kept], weights[kept]
+    """Write a line of JSON, then a record for each slot that has a weight that is not 0: slot (uint32) and
+    weight (float64), or the weights of all experts of a mixture.
+    """
+    hashing, slots, weights = (
+        config_of(snapshot.header).hashing,
+        snapshot.slots,
+        _weights_of_experts(snapshot),
+    )
+    experts = len(weights)
+    bias = weights[:, slots == hashing.size]
+    kept = weights.any(axis=0) & (slots != hashing.size)
+    served = np.empty(int(kept.sum()), [("slot", "<u4"), ("weights", "<f8", (experts,))])
+    served["slot"], served["weights"] = slots[kept], weights[:, kept].T
+    biases = bias[:, 0].tolist() if bias.size else [0.0] * experts
+    evidence = parse_evidence(snapshot.header.discount)
     described: dict[str, Any] = {
         "format": "ftrl-serving",
-        "version": SERVING_VERSION,
+        "version": SERVING_VERSION if isinstance(evidence, Discount) else MIXTURE_VERSION,
         "needs": _needs(hashing),
         "model": snapshot.header.model,
         "t": snapshot.header.t,
         "offset": hashing.prior_offset,
         **hashing.to_json(),
-        "bias": float(bias[0]) if bias.size else 0.0,
+        "bias": biases[0] if isinstance(evidence, Discount) else biases,
         "count": len(served),
     }
+    if not isinstance(evidence, Discount):
+        described["log_weights"] = evidence.log_weights.tolist()
     file.write(json.dumps(described).encode() + b"\n")
     file.write(served.tobytes())
 
@@ -126,6 +141,10 @@ def _needs(hashing: HashContract) -> list[str]:
 
 def _weights(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:
     return snapshot.weights(config_of(snapshot.header).hyper)
+
+
+def _weights_of_experts(snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return snapshot.weights_of_experts(config_of(snapshot.header).hyper)
 
 
 def _described(header: SnapshotHeader) -> dict[str, Any]:

@@ -12,12 +12,14 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from model_core.learning.state import NOTHING_FORGOTTEN, Discount, fold_stored
+from model_core.learning.rows import fold_stored
+from model_core.learning.state import NOTHING_FORGOTTEN, Evidence, parse_evidence
 from service.errors import InvalidModelName
 
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -164,19 +166,31 @@ class ModelKeys:
 
 FORMAT_VERSION = 1
 
-CHANGED = np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1"), ("z", "<f8"), ("n", "<f8")])
-"""One changed slot as commits carry it, 22 bytes: two MessagePack strings, the field of ``state`` (4 bytes)
-and its value (16 bytes). The server's Lua takes these apart in C, a third faster than out of a bare blob.
-"""
+_SLOT_TAG = 0xA4  # MessagePack's string of 4 bytes
+_SHORT_TAG, _LONG_TAG, _LONGEST_SHORT = 0xA0, 0xD9, 31  # of up to 31 bytes, and of more, whose length follows
 
-FOLDED = np.dtype([*CHANGED.descr, ("folds", "<u4")])
-"""The same of a model whose rows were folded (Discount): how often they were when this one was written. Its
-value in ``state`` is 20 bytes. A fold changes no stored row; readers fold those that were written before it.
-"""
 
-_SLOT_TAG, _ROW_TAG, _FOLDED_ROW_TAG = 0xA4, 0xB0, 0xB4  # MessagePack's strings of 4, 16 and 20 bytes
-_ROW_BYTES, _FOLDED_ROW_BYTES = 16, 20
-_FOLDED_ROW = np.dtype([("z", "<f8"), ("n", "<f8"), ("folds", "<u4")])
+@lru_cache
+def changed_type(experts: int = 1, folded: bool = False) -> np.dtype[np.void]:
+    """One changed slot as commits carry it: two MessagePack strings, the field of ``state`` (4 bytes) and its
+    value, z and n (16 bytes for one model, and for each expert of a mixture: all z, then all n). The server's
+    Lua takes these apart in C, a third faster than out of a bare blob.
+
+    `folded`: rows were folded (Discount): 4 bytes more for each expert, how often they were when this one was
+    written. A fold changes no stored row; readers fold those that were written before it.
+    """
+    tags = len(_row_tags(experts, folded))
+    return np.dtype([("slot_tag", "u1"), ("slot", "<u4"), ("row_tag", "u1", (tags,)), *_row(experts, folded)])
+
+
+def _row(experts: int, folded: bool) -> list[tuple[str, str, tuple[int]]]:
+    return [("row", "<f8", (2 * experts,)), *([("folds", "<u4", (experts,))] if folded else [])]
+
+
+def _row_tags(experts: int, folded: bool) -> list[int]:
+    size = np.dtype(_row(experts, folded)).itemsize
+    return [_SHORT_TAG | size] if size <= _LONGEST_SHORT else [_LONG_TAG, size]
+
 
 PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
 """Prefixes of the fields of ``evaluation``, by what they evaluate: predictions just before learning,
@@ -239,7 +253,7 @@ class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
-    ``discount``: of a model that has forgotten something; not stored before.
+    ``discount``: of a model that has forgotten something, or is a mixture; else not stored.
     """
 
     incarnation: str
@@ -256,7 +270,7 @@ class Meta:
     skipped: int
     evaluated: LogId
     feedback: bytes
-    discount: Discount = NOTHING_FORGOTTEN
+    discount: Evidence = NOTHING_FORGOTTEN
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -275,7 +289,7 @@ class Meta:
             skipped=int(fields[b"skipped"]),
             evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
             feedback=fields.get(b"feedback", b""),
-            discount=Discount.parse(fields.get(b"discount", b"").decode()),
+            discount=parse_evidence(fields.get(b"discount", b"").decode()),
         )
 
     @property
@@ -335,9 +349,8 @@ class LearnedEntry(NamedTuple):
 class Commit:
     """One entry of the commits stream.
 
-    ``changed``: the slots that changed with their absolute rows (dtype CHANGED, or FOLDED where ``discount``
-    has folds); ``entries``: the log entries it learned, in order; ``margins`` float64 and ``skipped`` uint8:
-    per example of these, in order.
+    ``changed``: the slots that changed with their absolute rows (dtype changed_type); ``entries``: the log
+    entries it learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order.
     A reset names a new generation and carries nothing else: readers load again.
     """
 
@@ -353,12 +366,12 @@ class Commit:
     margins: npt.NDArray[np.float64]
     skipped: npt.NDArray[np.uint8]
     reset: bool = False
-    discount: Discount = NOTHING_FORGOTTEN
+    discount: Evidence = NOTHING_FORGOTTEN
 
     @classmethod
     def parse(cls, fields: list[bytes]) -> Commit:
         value = mapping_of(fields)
-        discount = Discount.parse(value.get(b"discount", b"").decode())
+        discount = parse_evidence(value.get(b"discount", b"").decode())
         return cls(
             previous_token=value[b"previous"],
             token=value[b"token"],
@@ -367,7 +380,7 @@ class Commit:
             applied=LogId.parse(value[b"applied"]),
             applied_number=int(value[b"applied_number"]),
             skipped_total=int(value[b"skipped_total"]),
-            changed=np.frombuffer(value[b"changed"], dtype=FOLDED if discount.folds else CHANGED),
+            changed=np.frombuffer(value[b"changed"], changed_type(discount.experts, discount.folded)),
             entries=unpack_entries(value[b"entries"]),
             margins=np.frombuffer(value[b"margins"], dtype="<f8"),
             skipped=np.frombuffer(value[b"skipped"], dtype=np.uint8),
@@ -388,36 +401,31 @@ def unpack_entries(packed: bytes) -> list[LearnedEntry]:
 
 
 def changed_records(
-    slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64], folds: int = 0
+    slots: npt.NDArray[np.uint32], rows: npt.NDArray[np.float64], discount: Evidence = NOTHING_FORGOTTEN
 ) -> npt.NDArray[np.void]:
-    """slots uint32[k] and their rows float64[k, 2] (z, n) as k records of CHANGED or FOLDED."""
-    changed = np.empty(len(slots), dtype=FOLDED if folds else CHANGED)
-    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _FOLDED_ROW_TAG if folds else _ROW_TAG
-    if folds:
-        changed["folds"] = folds
-    changed["slot"] = slots
-    changed["z"] = rows[:, 0]
-    changed["n"] = rows[:, 1]
+    """slots uint32[k] and their rows float64[k, 2 K] as k records of changed_type."""
+    changed = np.empty(len(slots), changed_type(discount.experts, discount.folded))
+    changed["slot_tag"], changed["row_tag"] = _SLOT_TAG, _row_tags(discount.experts, discount.folded)
+    if discount.folded:
+        changed["folds"] = discount.folds
+    changed["slot"], changed["row"] = slots, rows
     return changed
 
 
-def stored_rows(values: Sequence[bytes], folds: int) -> npt.NDArray[np.float64]:
-    """float64[k, 2] (z, n) of values of ``state``, as they are after so many folds. One that was written
+def stored_rows(values: Sequence[bytes], discount: Evidence = NOTHING_FORGOTTEN) -> npt.NDArray[np.float64]:
+    """float64[k, 2 K] of values of ``state``, as they are after the folds of `discount`. One that was written
     later, while the state is read, is left as it is: the commit that wrote it is still to be applied.
     """
-    joined = b"".join(values)
-    if not folds and len(joined) == _ROW_BYTES * len(values):
-        return np.frombuffer(joined, "<f8").reshape(-1, 2)
-    padded = b"".join(value.ljust(_FOLDED_ROW_BYTES, b"\0") for value in values)
-    records = np.frombuffer(padded, _FOLDED_ROW)
+    joined, experts = b"".join(values), discount.experts
+    plain, folded = (np.dtype(_row(experts, also_folds)) for also_folds in (False, True))
+    if not discount.folded and len(joined) == plain.itemsize * len(values):
+        return np.frombuffer(joined, "<f8").reshape(-1, 2 * experts)
+    records = np.frombuffer(b"".join(value.ljust(folded.itemsize, b"\0") for value in values), folded)
     rows = rows_of(records)
-    fold_stored(rows, folds - records["folds"].astype(np.int64))
+    fold_stored(rows, np.atleast_1d(discount.folds) - records["folds"].astype(np.int64))
     return rows
 
 
 def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-    """float64[k, 2] (z, n) of records of CHANGED or FOLDED."""
-    rows = np.empty((len(changed), 2))
-    rows[:, 0] = changed["z"]
-    rows[:, 1] = changed["n"]
-    return rows
+    """float64[k, 2 K] of records of changed_type."""
+    return np.array(changed["row"])

@@ -245,6 +245,9 @@ class Instruments:
         self.gradient_norm = self._of_model(
             "gradient_norm", "Square root of the sum of all squared gradients of all rounds."
         )
+        self.expert_weight = self._of_model(
+            "expert_weight_ratio", "Weight of each expert of a mixture, by its place in hyper.", "expert"
+        )
         self.nonfinite_slots = self._of_model("nonfinite_slots", "Slots that are not finite: always 0.")
 
     def _declare_snapshots(self) -> None:

@@ -98,6 +98,8 @@ class QualityMetrics(Instruments):
             (self.nonfinite_slots, measures.nonfinite),
         ):
             self._show(gauge, value, model)
+        for expert, weight in enumerate(measures.expert_weights):
+            self._show(self.expert_weight, weight, model, str(expert))
 
     def evaluated(self, model: str, source: str, figures: Figures) -> None:
         """Show the figures of a source; those that are unknown, as before the first click, are not shown."""

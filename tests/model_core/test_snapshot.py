@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from model_core.errors import FormatError
 from model_core.learning.hyperparameters import Hyperparameters
+from model_core.learning.state import NOTHING_FORGOTTEN
 from model_core.snapshot import (
     ROWS_A_CHUNK,
     Snapshot,
     SnapshotHeader,
-    compact_weights,
+    compact_state,
     decode,
     decode_header,
     pack_fields,
@@ -143,5 +144,7 @@ def test_weights_of_the_rows_alone_are_those_of_the_whole_model(bias: bool) -> N
     state = replace(snapshot, header=header(300)).state()
     hyper = Hyperparameters()
     expected = state.weights(slots, hyper)
-    assert np.array_equal(compact_weights(slots, rows, BITS, 100, "", hyper), expected)
+    compact = compact_state(slots, rows, BITS, 100, NOTHING_FORGOTTEN)
+    assert np.array_equal(compact.weights(np.arange(slots.size, dtype=np.uint32), hyper), expected)
+    assert np.array_equal(snapshot.weights(hyper), expected)
     assert json.loads(snapshot.header.text())["t"] == 100

@@ -26,7 +26,20 @@ def cases_of(name: str) -> list[Any]:
 
 def hyper_of(case: dict[str, Any]) -> dict[str, Any]:
     """The `hyper` of a model that learns as the case says."""
+    if "experts" in case:
+        return _mixture_of(case)
     forgetting = case.get("forgetting")
     if forgetting is None:
         return dict(case["hyper"])
     return case["hyper"] | {"forgetting": {f"half_life_{forgetting['unit']}": forgetting["half_life"]}}
+
+
+def _mixture_of(case: dict[str, Any]) -> dict[str, Any]:
+    """The experts of the case in place of the rate and the l1 of its `hyper`."""
+    experts = [
+        {"alpha": one["rate"]["alpha"], "beta": one["rate"]["beta"], "l1": one["l1"]}
+        | ({} if one["half_life"] is None else {f"half_life_{case['unit']}": one["half_life"]})
+        for one in case["experts"]
+    ]
+    rate = {"kind": "mixture", "experts": experts, "share": case["share"]}
+    return {name: value for name, value in case["hyper"].items() if name != "l1"} | {"rate": rate}

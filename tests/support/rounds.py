@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
-from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, Rate
+from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, Rate, ScalarRate
 from model_core.learning.rounds import learn_batch
-from model_core.learning.state import ModelState
+from model_core.learning.state import Discount, Mixture, ModelState
 
 COORDINATES = 8
 
@@ -22,6 +22,7 @@ def curvature(rate: Rate, n: NDArray[np.float64], t: int) -> NDArray[np.float64]
         return (rate.beta + np.sqrt(n)) / rate.alpha
     if isinstance(rate, GammaRate):
         return np.maximum(rate.floor, np.sqrt(n) / rate.gamma)
+    assert isinstance(rate, ScalarRate)
     return np.full(n.size, rate.factor * rate.G * math.sqrt(2 * t) / rate.D)
 
 
@@ -86,3 +87,14 @@ def played(hyper: Hyperparameters, problem: Problem) -> list[Round]:
         rounds.append(Round(x, x_next, curvature(hyper.rate, n, t), g, g_in, c * log_loss(margin, y)))
         x = x_next
     return rounds
+
+
+def discount_of(state: ModelState) -> Discount:
+    """The discount of a single model."""
+    assert isinstance(state.discount, Discount)
+    return state.discount
+
+
+def mixture_of(state: ModelState) -> Mixture:
+    assert isinstance(state.discount, Mixture)
+    return state.discount

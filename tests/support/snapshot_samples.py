@@ -16,7 +16,7 @@ CONFIG = ModelConfig.from_json({"hashing": {"bits": 16}})
 
 
 def learned_state(count: int = 500, config: ModelConfig = CONFIG, seed: int = 0) -> ModelState:
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     random = np.random.default_rng(seed)
     encoded = [(hashes.tolist(), None) for hashes in random.integers(0, 2**32, (count, 5), np.uint32)]
     config.learn(state, ExampleBatch.from_encoded(encoded, random.integers(0, 2, count).tolist()))

@@ -172,7 +172,7 @@ async def stored_evaluation(topology: Topology, replica: Replica) -> Evaluations
 
 def evaluation_of_a_pass(entries: Sequence[LogEntry], like: Evaluations, config: ModelConfig) -> Evaluations:
     """Of a single-threaded pass over the log, with the slices of `like` known from the start."""
-    state, evaluations = ModelState.empty(config.hashing.bits), Evaluations(config.evaluation)
+    state, evaluations = config.empty_state(), Evaluations(config.evaluation)
     evaluations.know(like.names)
     for entry in entries:
         batch = ExampleBatch.from_records(entry.records)
@@ -188,7 +188,7 @@ def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
 
 def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
     """A single-threaded pass of the numeric core over the log, in one batch."""
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     batches = [ExampleBatch.from_records(entry.records).dated(entry.id.milliseconds) for entry in entries]
     config.learn(state, ExampleBatch.concatenate(batches))
     return state

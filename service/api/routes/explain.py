@@ -84,6 +84,9 @@ def _reply(model: OpenModel, explanation: Explanation) -> bytes:
     reply["features"] = [_feature(part) for part in reply.pop("parts")]
     reply["shared_slots"] = [shared._asdict() for shared in explanation.shared_slots]
     reply["uncertainty"] = _finite(explanation.uncertainty)
+    reply["experts"] = [expert._asdict() for expert in explanation.experts]
+    if not explanation.experts:
+        del reply["experts"], reply["mixing"]
     reply |= {"model": model.name, "revision": model.revision}
     return json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Body, FastAPI, Response
 from pydantic import TypeAdapter
 
+from model_core.learning.state import Mixture
 from service.api.openapi import (
     CHANGE_EXAMPLES,
     CHANGE_PROBLEMS,
@@ -136,7 +137,7 @@ async def described(model: OpenModel) -> ModelDescription:
     """All figures of one commit but `nonzero`, which is counted while the model may learn on."""
     replica = model.mirror.replica
     state = replica.state
-    revision, t, features_seen = replica.revision, state.t, state.features_seen
+    revision, t, features_seen, discount = replica.revision, state.t, state.features_seen, state.discount
     nonzero = await asyncio.to_thread(state.nonzero, replica.config.hyper)
     return ModelDescription(
         name=model.name,
@@ -146,6 +147,7 @@ async def described(model: OpenModel) -> ModelDescription:
         features_seen=features_seen,
         nonzero=nonzero,
         density=min(nonzero / features_seen, 1.0) if features_seen else 0.0,
+        expert_weights=discount.weights.tolist() if isinstance(discount, Mixture) else None,
         mixed_names=sorted(model.encoder.mixed_names),
         unmet_names=model.unmet_names,
     )

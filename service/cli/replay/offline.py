@@ -34,7 +34,7 @@ def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummar
     """Learn from an empty state, and store nothing. Raises InvalidInput, CommandFailure, UnreadableFile."""
     config = _config_of_new(plan, settings)
     with TextSource(plan.file) as source:
-        return _learn(plan, source, config, ModelState.empty(config.hashing.bits))
+        return _learn(plan, source, config, config.empty_state())
 
 
 def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:

@@ -21,7 +21,7 @@ from model_core.hashing.contract import HashContract, Limits
 from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
 from model_core.learning.state import ModelState
-from model_core.learning.update import BY_SECONDS, Coefficients, coefficients
+from model_core.learning.update import BY_SECONDS, Terms, coefficients
 from service.errors import CommandFailure, ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings.groups import LimitSettings, ModelSettings
@@ -114,6 +114,10 @@ class ModelConfig:
         body = self.to_json()
         return self.from_json(body | {name: body[name] | fields for name, fields in sections.items()})
 
+    def empty_state(self) -> ModelState:
+        """The arrays of the model before its first round."""
+        return ModelState.empty(self.hashing.bits, self.hyper.number_of_experts)
+
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""
         return probabilities_with(state, self.coefficients, batch)
@@ -139,7 +143,7 @@ class ModelConfig:
         return learn_batch(state, self.hyper, self.hashing.bias, self._offset, batch)
 
     @cached_property
-    def coefficients(self) -> Coefficients:
+    def coefficients(self) -> Terms:
         return coefficients(self.hyper, self.hashing.bias, self._offset)
 
     @cached_property

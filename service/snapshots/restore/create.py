@@ -108,7 +108,7 @@ async def clone(
     await check_free(channel, name)
     if await channel.call("EXISTS", meta_key(name)):
         raise _exists(name)
-    await check_memory(channel, replica.state.features_seen)
+    await check_memory(channel, replica.state.features_seen, replica.state.experts)
     catalogue = await asyncio.to_thread(store.of, name)
     entry = await asyncio.to_thread(_save, catalogue, replica)
     try:

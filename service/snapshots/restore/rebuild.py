@@ -88,7 +88,8 @@ def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
     """
     slots = np.union1d(stored.seen_slots(), rebuilt.seen_slots())
     differs = (stored.marks[slots] & 1) != (rebuilt.marks[slots] & 1)
-    differs |= (stored.rows[slots].view(np.int64) != rebuilt.rows[slots].view(np.int64)).any(axis=1)
+    rows, others = stored.rows_at(slots), rebuilt.rows_at(slots)
+    differs |= (rows.view(np.int64) != others.view(np.int64)).any(axis=1)
     if differs.any():
         slot = int(slots[np.argmax(differs)])
         name = "the bias" if slot == stored.size else f"slot {slot}"
@@ -104,8 +105,9 @@ def first_difference(stored: ModelState, rebuilt: ModelState) -> str:
 def _row(state: ModelState, slot: int) -> str:
     if not state.marks[slot] & 1:
         return "nothing"
-    z, n = state.rows[slot].tolist()
-    return f"z = {z!r}, n = {n!r}"
+    (row,) = state.rows_at(np.array([slot], np.uint32)).tolist()
+    z, n = row[: state.experts], row[state.experts :]
+    return f"z = {z[0]!r}, n = {n[0]!r}" if state.experts == 1 else f"z = {z}, n = {n}"
 
 
 def _learn_file(state: ModelState, config: ModelConfig, file: FileToLearn) -> int:
@@ -168,7 +170,7 @@ def _from_earliest(catalogue: Catalogue, replica: Replica, first: int) -> Start 
 
 
 def _nothing(replica: Replica) -> Start:
-    return Start(NOTHING, ModelState.empty(replica.config.hashing.bits), LOG_START, 0)
+    return Start(NOTHING, replica.config.empty_state(), LOG_START, 0)
 
 
 def _from_snapshot(catalogue: Catalogue, entry: Entry, replica: Replica, base: Base | None = None) -> Start:

@@ -174,7 +174,7 @@ async def _create(
     if plan.replay_log:
         raise LogIncomplete(f"There is no model {plan.model!r}, and so no log of it to learn again.")
     config: ModelConfig = config_of(snapshot.header)
-    await check_memory(channel, snapshot.header.slots)
+    await check_memory(channel, snapshot.header.slots, snapshot.header.experts)
     state = await asyncio.to_thread(snapshot.state)
     if not await create_filled(channel, plan.model, config, state, entry.id):
         raise RestoreConflict(f"Model {plan.model!r} was created meanwhile by another client.")
@@ -228,7 +228,7 @@ class Restoration:
             )
         if self.plan.replay_log:
             await self.replay(channel, archive).check_reaches_back()
-        await check_memory(channel, header.slots)
+        await check_memory(channel, header.slots, header.experts)
 
     async def fill(self, server: PatientChannel, replay: Replay, filled: str) -> int:
         """Fill the key `filled` with the new state; return its number of slots."""

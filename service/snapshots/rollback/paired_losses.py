@@ -12,7 +12,9 @@ import numpy.typing as npt
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.kernels.numerics import log_losses
+from model_core.learning.mixture import mixed_margins
 from model_core.learning.rounds import Learned
+from model_core.learning.state import Mixture, parse_evidence
 from model_core.snapshot import Snapshot
 from service.models.config.sections import AutoRollback
 from service.snapshots.store.formats import config_of
@@ -38,9 +40,11 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GoodModel:
-    """A snapshot for prediction only: its weights that are not 0, 12 bytes each, by ascending slot.
+    """A snapshot for prediction only: its weights float64[K, k] of K experts, or of one model, by ascending
+    slot, of the slots that have one that is not 0.
 
-    `number`: number of log examples that it has learned. `base`: margin of an example without features.
+    `number`: number of log examples that it has learned. `bases`: margins of an example without features.
+    `weights_of_experts`: with their logarithms; none of a single model.
     """
 
     id: str
@@ -48,18 +52,21 @@ class GoodModel:
     hashing: HashContract
     slots: npt.NDArray[np.uint32]
     weights: npt.NDArray[np.float64]
-    base: float
+    bases: npt.NDArray[np.float64]
+    weights_of_experts: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None
 
     @classmethod
     def of(cls, name: str, snapshot: Snapshot) -> GoodModel:
         """Extract the weights. Raises SnapshotMismatch."""
         header = snapshot.header
         config = config_of(header)
-        weights = snapshot.weights(config.hyper)
+        weights, evidence = snapshot.weights_of_experts(config.hyper), parse_evidence(header.discount)
         is_bias = snapshot.slots == config.hashing.size
-        base = config.hashing.prior_offset + float(weights[is_bias].sum())
-        kept = (weights != 0.0) & ~is_bias
-        return cls(name, header.applied_number, config.hashing, snapshot.slots[kept], weights[kept], base)
+        bases = config.hashing.prior_offset + weights[:, is_bias].sum(axis=1)
+        kept = weights.any(axis=0) & ~is_bias
+        mixed = (evidence.weights, evidence.log_weights) if isinstance(evidence, Mixture) else None
+        slots = snapshot.slots[kept]
+        return cls(name, header.applied_number, config.hashing, slots, weights[:, kept], bases, mixed)
 
     def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Return the margins float64[r]; they are summed in another order than in the kernels."""
@@ -67,10 +74,13 @@ class GoodModel:
         slots = batch.hashes & np.uint32(self.hashing.size - 1)
         places = np.searchsorted(self.slots, slots)
         known = np.append(self.slots, np.uint32(self.hashing.size))[places] == slots
-        terms = np.where(known, np.append(self.weights, 0.0)[places], 0.0)
-        if batch.values.size:
-            terms *= batch.values
-        return np.bincount(rows, terms, minlength=len(batch)) + np.float64(self.base)
+        values = batch.values if batch.values.size else 1.0
+        margins = np.empty((len(batch), len(self.weights)))
+        for expert, weights in enumerate(self.weights):
+            terms = np.where(known, np.append(weights, 0.0)[places], 0.0) * values
+            margins[:, expert] = np.bincount(rows, terms, minlength=len(batch)) + self.bases[expert]
+        mixed = self.weights_of_experts
+        return margins[:, 0] if mixed is None else mixed_margins(margins, *mixed)
 
 
 class PairedLosses:

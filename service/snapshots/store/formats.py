@@ -97,12 +97,22 @@ def is_of_state(header: SnapshotHeader, replica: Replica) -> bool:
 
 
 def check_family(config: ModelConfig, hyper: Hyperparameters, what: str = "The snapshot") -> None:
-    """Raise SnapshotMismatch if the families differ."""
+    """Raise SnapshotMismatch if the families, or the numbers of experts, differ."""
     if config.hyper.family != hyper.family:
         raise SnapshotMismatch(
             f"{what} is of the family {config.hyper.family!r}, which keeps other numbers than"
             f" {hyper.family!r} does."
         )
+    had, wanted = config.hyper.number_of_experts, hyper.number_of_experts
+    if had != wanted:
+        raise SnapshotMismatch(
+            f"{what} has {_experts(had)} in hyper.rate, and {_experts(wanted)} cannot go on from it: create a"
+            " new model, and have it learn the examples."
+        )
+
+
+def _experts(number: int) -> str:
+    return "a single model" if number == 1 else f"a mixture of {number} experts"
 
 
 def _reader(file: BinaryIO) -> Read:

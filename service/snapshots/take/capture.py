@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model_core.learning.state import Discount
-from model_core.snapshot import Snapshot, SnapshotHeader, compact_weights, pack_fields
+from model_core.learning.state import Evidence
+from model_core.snapshot import Snapshot, SnapshotHeader, compact_state, pack_fields
 from service.models.config.model import ModelConfig
 from service.models.replica import FellBehind, ModelGone, Replica, load_replica
 from service.snapshots.store.catalogue import Entry, SnapshotStore, description_of
@@ -35,7 +35,7 @@ class Capture:
     applied: LogId
     applied_number: int
     t: int
-    discount: Discount
+    discount: Evidence
     skipped: int
     features_seen: int
     slots: npt.NDArray[np.uint32]
@@ -46,9 +46,9 @@ class Capture:
     def snapshot(self, reason: str) -> Snapshot:
         """Build the snapshot. Reads all weights, to count them, so it belongs in a thread."""
         hashing, hyper = self.config.hashing, self.config.hyper
-        discount = self.discount.text()
-        weights = compact_weights(self.slots, self.rows, hashing.bits, self.t, discount, hyper)
-        penalised = weights[: np.searchsorted(self.slots, hashing.size)]
+        compact = compact_state(self.slots, self.rows, hashing.bits, self.t, self.discount)
+        weights, _ = compact.readings_of_experts(np.arange(self.slots.size, dtype=np.uint32), hyper)
+        penalised = weights[:, : np.searchsorted(self.slots, hashing.size)]
         evaluation = pack_fields(self.evaluation)
         header = SnapshotHeader(
             model=self.keys.model,
@@ -63,14 +63,14 @@ class Capture:
             fingerprint=hashing.fingerprint,
             family=hyper.family,
             features_seen=self.features_seen,
-            nonzero=int(np.count_nonzero(penalised)),
+            nonzero=int(np.count_nonzero(penalised.any(axis=0))),
             slots=len(self.slots),
             evaluation_bytes=len(evaluation),
             time=self.taken.isoformat(timespec="milliseconds"),
             reason=reason,
             figures=_figures(self.evaluation),
             mark=mark_of(self.token),
-            discount=discount,
+            discount=self.discount.text(),
         )
         return Snapshot(header, self.slots, self.rows, evaluation)
 
@@ -92,7 +92,7 @@ def capture(replica: Replica, evaluation: Mapping[bytes, bytes]) -> Capture:
         replica.skipped,
         state.features_seen,
         slots,
-        state.rows[slots],
+        state.rows_at(slots),
         {name: value for name, value in evaluation.items() if name not in FIGURES_OF_SLICES},
         datetime.now(UTC),
     )

@@ -3,7 +3,7 @@
 -- After: clock, backlog, log_ids, set_slots
 -- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
---       8 commit number, 9 examples skipped so far, 10 changed slots (CHANGED in records.py), 11 learned entries,
+--       8 commit number, 9 examples skipped so far, 10 changed slots (changed_type in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,

@@ -2,7 +2,7 @@
 --
 -- After: set_slots
 -- KEYS: 1 state being filled
--- ARGV: 1 seconds until it expires, 2 slots (22 bytes each, MessagePack)
+-- ARGV: 1 seconds until it expires, 2 slots (changed_type in records.py)
 -- RETURNS: how many slots it holds now
 local seconds, slots = ARGV[1], ARGV[2]
 set_slots(KEYS[1], slots)

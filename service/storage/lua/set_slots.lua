@@ -1,4 +1,4 @@
--- Part of the scripts that write slots (CHANGED in records.py) into a state.
+-- Part of the scripts that write slots (changed_type in records.py) into a state.
 local function set_slots(state, slots)
   local CHUNK = 3000
   local function set_some(following, ...)

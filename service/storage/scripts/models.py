@@ -127,7 +127,7 @@ async def new_generation(channel: Channel, keys: ModelKeys, token: bytes = b"") 
 
 
 async def fill_state(channel: Channel, filled: str, expires_seconds: int, changed: bytes) -> int:
-    """Puts slots (CHANGED or FOLDED) into a key that no process reads yet; returns how many it holds."""
+    """Puts slots (changed_type) into a key that no process reads yet; returns how many it holds."""
     return int(await _FILL(channel, (filled,), expires_seconds, changed))
 
 

@@ -14,7 +14,8 @@ from model_core.kernels.numerics import residual
 from model_core.learning.census import take_census
 from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, HalfLife, Hyperparameters
 from model_core.learning.rounds import learn_batch, predict_batch
-from model_core.learning.state import NOTHING_FORGOTTEN, Discount, ModelState
+from model_core.learning.state import NOTHING_FORGOTTEN, Discount, ModelState, parse_evidence
+from tests.support.rounds import discount_of
 
 BITS = 4
 SIZE = 2**BITS
@@ -103,7 +104,7 @@ def test_lazy_rounds_are_dense_ones(stream, hyper):
     batch, state = batch_of(stream), ModelState.empty(BITS)
     margins, z, n, x = dense_pass(hyper, batch)
     learned = learn_batch(state, hyper, True, 0.0, batch)
-    scale = state.discount.scale
+    scale = discount_of(state).scale
     np.testing.assert_allclose(learned.margins, margins, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(state.rows[:, 0] * scale, z, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(state.rows[:, 1] * scale**2, n, rtol=1e-9, atol=1e-9)
@@ -120,7 +121,7 @@ def test_batching_and_restarts_change_no_bit(stream, hyper, data):
         state, mirror, margins = ModelState.empty(BITS), ModelState.empty(BITS), []
         for start, stop in pairwise(cuts):
             margins.append(learn_batch(state, hyper, True, 0.1, batch.slice(start, stop)).margins)
-            mirror.forget_until(Discount.parse(state.discount.text()))
+            mirror.forget_until(parse_evidence(state.discount.text()))
             mirror.apply_rows(*state.take_changed())
             mirror.t = state.t
             assert mirror.digest() == state.digest()
@@ -138,9 +139,9 @@ def test_evidence_of_a_half_life_ago_counts_half():
     state = ModelState.empty(BITS)
     learn_one(state, hyper, 1, MILLENNIUM)
     learn_one(state, hyper, 1, MILLENNIUM + 3_600_000, hashes=(2,))
-    scale = state.discount.scale
+    scale = discount_of(state).scale
     assert (state.rows[1] * (scale, scale**2)).tolist() == pytest.approx([-0.25, 0.0625])
-    assert state.discount.time == MILLENNIUM + 3_600_000
+    assert discount_of(state).time == MILLENNIUM + 3_600_000
 
 
 def test_time_that_goes_back_discounts_nothing():
@@ -187,7 +188,7 @@ def test_after_ages_everything_is_forgotten():
     learn_one(state, hyper, 0, 1_600_000_000_000, hashes=())
     assert not state.rows.any()
     assert learn_one(state, hyper, 1, 1_600_000_000_000) == 0.0
-    assert 0.0 < state.discount.scale <= 1.0
+    assert 0.0 < discount_of(state).scale <= 1.0
 
 
 def test_many_half_lives_leave_the_scale_in_its_range():
@@ -201,7 +202,7 @@ def test_many_half_lives_leave_the_scale_in_its_range():
 @pytest.mark.parametrize("text", ["1", "0x1p-3 1", "0x1p-3 x -1", "0x0p+0 0 -1", "0x1p+1 0 -1", "nan 0 -1"])
 def test_what_is_no_discount_is_refused(text):
     with pytest.raises(FormatError, match="discount"):
-        Discount.parse(text)
+        parse_evidence(text)
 
 
 def test_a_model_that_never_forgot_stores_no_discount():

@@ -10,6 +10,7 @@ from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.rounds import learn_batch
 from model_core.learning.state import ModelState
 from tests.support.golden import cases_of, hyper_of
+from tests.support.rounds import discount_of
 
 BITS = 6
 
@@ -55,7 +56,7 @@ def test_the_golden_case_is_reproduced(case):
     w = state.weights(slots, hyper)
     assert_close(w, final["w"], tol, unit(final["w"]))
     assert ((w == 0) == (np.array(final["w"]) == 0)).all()
-    scale = state.discount.scale
+    scale = discount_of(state).scale
     assert_close(state.rows[slots, 1] * scale**2, final["n"], tol, unit(final["n"]))
     if hyper.family in ("ftrl", "rda"):
         assert_close(state.rows[slots, 0] * scale, final["z"], tol, unit(final["z"]))

@@ -268,7 +268,7 @@ def test_a_cpu_without_fma_and_vectors_gets_the_same_bits():
 
 def test_after_the_warm_up_nothing_is_compiled():
     from model_core.examples import records
-    from model_core.learning import rounds, state
+    from model_core.learning import rounds, rows
 
     warm_up()
     kernels: list[Any] = [
@@ -276,12 +276,14 @@ def test_after_the_warm_up_nothing_is_compiled():
         rounds._predict,
         records.pack,
         records.unpack,
-        state._readings,
+        rows.readings,
     ]
     compiled = [len(kernel.signatures) for kernel in kernels]
-    rows = [([(1, 0.5)], 1, 2.0)]
-    model, _ = learn(rows, Hyperparameters("aogd", schedule=Custom((1.0,)), box=1.0))
-    batch = ExampleBatch.concatenate([batch_of(rows), ExampleBatch.from_records(batch_of(rows).to_records())])
+    examples = [([(1, 0.5)], 1, 2.0)]
+    model, _ = learn(examples, Hyperparameters("aogd", schedule=Custom((1.0,)), box=1.0))
+    batch = ExampleBatch.concatenate(
+        [batch_of(examples), ExampleBatch.from_records(batch_of(examples).to_records())]
+    )
     predict_batch(model, Hyperparameters(), True, -1.0, batch)
     model.weights(model.seen_slots(), Hyperparameters())
     assert [len(kernel.signatures) for kernel in kernels] == compiled

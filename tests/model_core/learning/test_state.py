@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.hyperparameters import Hyperparameters, ScalarRate
 from model_core.learning.rounds import learn_batch
+from model_core.learning.rows import CHANGED, SEEN
 from model_core.learning.schedules import Constant
-from model_core.learning.state import CHANGED, SEEN, ModelState
+from model_core.learning.state import ModelState
 
 BITS = 4
 examples = st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=6), min_size=1, max_size=12)

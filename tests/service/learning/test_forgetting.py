@@ -1,17 +1,17 @@
-"""A model that forgets is a pass over its log, whatever was restarted, restored, copied or loaded."""
+"""A model that forgets, or a mixture, is a pass over its log, whatever was restarted, restored or copied."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from model_core.examples.batch import ExampleBatch
-from model_core.learning.state import ModelState
+from model_core.learning.state import Discount, Mixture
 from service.example_log.incoming import NewExamples
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
@@ -36,16 +36,39 @@ from tests.support.system import (
 from tests.support.waiting import until
 
 FIRST = 1_600_000_000_000
-HALF_LIVES = [{"half_life_seconds": 10.0}, {"half_life_examples": 2.0}]
 
 
-def config_of(forgetting: dict[str, float] | None) -> ModelConfig:
-    return ModelConfig.from_json({"hyper": {"l1": 0.01, "forgetting": forgetting}, "hashing": {"bits": 14}})
+def mixture(experts: list[dict[str, float]]) -> dict[str, Any]:
+    return {"rate": {"kind": "mixture", "experts": experts}}
 
 
-@pytest.fixture(params=HALF_LIVES, ids=["seconds", "examples"])
+def with_half_life(config: ModelConfig, examples: float | None) -> dict[str, Any]:
+    """Changes to `hyper`: another half-life, for the first expert of a mixture."""
+    half_life = {} if examples is None else {"half_life_examples": examples}
+    count = config.hyper.number_of_experts
+    return (
+        {"forgetting": half_life or None}
+        if count == 1
+        else mixture([SLOW | half_life, *[SLOW] * (count - 1)])
+    )
+
+
+SLOW = {"alpha": 0.1, "l1": 0.01}
+HYPERS: dict[str, dict[str, Any]] = {
+    "seconds": {"l1": 0.01, "forgetting": {"half_life_seconds": 10.0}},
+    "examples": {"l1": 0.01, "forgetting": {"half_life_examples": 2.0}},
+    "mixture-of-3": mixture([SLOW | {"half_life_seconds": 10.0}, SLOW, {"half_life_seconds": 500.0}]),
+    "mixture-of-8": mixture([{"alpha": 0.3, "half_life_examples": 2.0}] * 3 + [SLOW] * 5),
+}
+
+
+def config_of(hyper: dict[str, Any]) -> ModelConfig:
+    return ModelConfig.from_json({"hyper": hyper, "hashing": {"bits": 14}})
+
+
+@pytest.fixture(params=HYPERS)
 def config(request: pytest.FixtureRequest) -> ModelConfig:
-    return config_of(request.param)
+    return config_of(HYPERS[request.param])
 
 
 @pytest.fixture
@@ -82,7 +105,7 @@ async def rebuilt(system: System, wanted: str | None = None, model: str = "click
 async def learn_beyond_a_fold(system: System, model: OpenModel, start: int = 0) -> None:
     for part in range(start, start + 480, 40):
         await update(system, model, part)
-    assert (await stored(system.topology)).state.discount.folds > 0
+    assert (await stored(system.topology)).state.discount.folded
 
 
 async def test_the_state_is_a_pass_over_the_log(system: System, model: OpenModel) -> None:
@@ -95,19 +118,22 @@ async def test_the_state_is_a_pass_over_the_log(system: System, model: OpenModel
 
 
 async def test_an_example_without_a_time_is_of_its_log_entry(system: System) -> None:
-    model = await system.model(config_of({"half_life_seconds": 1e9}))
+    model = await system.model(config_of({"forgetting": {"half_life_seconds": 1e9}}))
     await update(system, model, 0)
     await system.update(model, 10)
     replica = await assert_state_is_a_pass_over_the_log(system.topology)
-    assert replica.state.discount.time == replica.applied.milliseconds
-    assert 0.4 < replica.state.discount.scale < 0.95
+    discount = replica.state.discount
+    assert isinstance(discount, Discount)
+    assert discount.time == replica.applied.milliseconds
+    assert 0.4 < discount.scale < 0.95
 
 
 async def test_rows_stored_before_a_fold_are_folded_when_read(system: System, model: OpenModel) -> None:
     await learn_beyond_a_fold(system, model)
     replica = await stored(system.topology)
     values = [value for _, value in sorted((await system.client.hgetall(replica.keys.state(0))).items())]
-    assert {len(value) for value in values} == {16, 20}
+    experts = replica.config.hyper.number_of_experts
+    assert {len(value) for value in values} == {16 * experts, 20 * experts}
     assert replica.state.digest() == model.mirror.replica.state.digest()
 
 
@@ -135,7 +161,7 @@ async def test_a_restore_goes_on_with_the_discount_of_the_snapshot(
     replica = await stored(system.topology)
     assert (await rebuilt(system)).difference == ""
     if replay_log:
-        start = ModelState.empty(replica.config.hashing.bits)
+        start = replica.config.empty_state()
         whole = await learned_from(system, start, LOG_START, replica.config)
         assert replica.state.digest() == whole.digest()
 
@@ -151,18 +177,25 @@ async def test_a_snapshot_beyond_a_fold_is_the_state(
     assert np.array_equal(snapshot.weights(replica.config.hyper), weights)
     assert snapshot.header.nonzero == replica.state.nonzero(replica.config.hyper)
     export(snapshot, tmp_path / "all.npz", "npz")
-    exported = np.load(tmp_path / "all.npz")
-    scale = replica.state.discount.scale
-    assert np.array_equal(exported["z"], replica.state.rows[snapshot.slots, 0] * scale)
-    assert np.array_equal(exported["weights"], weights)
+    exported, experts = np.load(tmp_path / "all.npz"), replica.config.hyper.number_of_experts
+    z = replica.state.rows_at(snapshot.slots)[:, :experts].T
+    discount = replica.state.discount
+    if isinstance(discount, Mixture):
+        assert np.array_equal(exported["z"], z * discount.scales[:, np.newaxis])
+        assert np.array_equal(exported["weights"], snapshot.weights_of_experts(replica.config.hyper))
+        assert np.array_equal(exported["log_weights"], discount.log_weights)
+    else:
+        assert np.array_equal(exported["z"], z[0] * discount.scale)
+        assert np.array_equal(exported["weights"], weights)
     await restored(system, taken["id"])
     assert (await stored(system.topology)).state.digest() == replica.state.digest()
 
 
-@pytest.mark.parametrize("hyper", [{}, {"forgetting": None}, {"forgetting": {"half_life_examples": 7}}])
+@pytest.mark.parametrize("half_life", ["same", None, 7.0])
 async def test_a_clone_goes_on_from_what_is_left(
-    system: System, model: OpenModel, hyper: dict[str, Any]
+    system: System, model: OpenModel, half_life: Literal["same"] | float | None
 ) -> None:
+    hyper = {} if half_life == "same" else with_half_life(model.config, half_life)
     await learn_beyond_a_fold(system, model)
     async with open_channel(system.settings) as channel:
         await clone(channel, SnapshotStore(system.settings), "clicks", "copy", {"hyper": hyper})
@@ -207,12 +240,15 @@ async def test_a_process_may_start_from_a_snapshot(
 def test_a_row_that_is_newer_than_the_meta_waits_for_its_commit() -> None:
     old, new = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])
     values = [old.tobytes(), new.tobytes() + (2).to_bytes(4, "little")]
-    assert stored_rows(values, 0).tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert stored_rows(values, 2).tolist() == [[2.0**-400, 2.0 * 2.0**-800], [3.0, 4.0]]
-    assert stored_rows(values, 1).tolist() == [[2.0**-200, 2.0 * 2.0**-400], [3.0, 4.0]]
+    assert stored_rows(values, Discount(folds=0)).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert stored_rows(values, Discount(folds=2)).tolist() == [[2.0**-400, 2.0 * 2.0**-800], [3.0, 4.0]]
+    assert stored_rows(values, Discount(folds=1)).tolist() == [[2.0**-200, 2.0 * 2.0**-400], [3.0, 4.0]]
 
 
-def test_files_need_times_where_seconds_are_forgotten(valkey: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hyper_name", ["seconds", "mixture-of-3"])
+def test_files_need_times_where_seconds_are_forgotten(
+    valkey: ServerProcess, tmp_path: Path, hyper_name: str
+) -> None:
     """Only JSON lines have times; what has none is refused, and nothing is learned."""
     lines = [
         {"features": {"ad": f"a{i % 7}"}, "label": i % 2, "event_time": FIRST // 1000 + 25 * i}
@@ -221,7 +257,7 @@ def test_files_need_times_where_seconds_are_forgotten(valkey: ServerProcess, tmp
     with_times, without = tmp_path / "times.jsonl", tmp_path / "none.csv"
     with_times.write_text("".join(json.dumps(line) + "\n" for line in lines))
     without.write_text("label,ad\n1,a\n")
-    hyper = json.dumps({"forgetting": {"half_life_seconds": 10}})
+    hyper = json.dumps(HYPERS[hyper_name])
 
     def ftrl(*words: str) -> tuple[int, str]:
         done = run(*words, FTRL_REDIS_URL=valkey.url, FTRL_DATA_DIR=str(tmp_path))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.models.mirror import MAX_EXAMPLES_HELD, Outcomes
-from service.storage.records import CHANGED, Commit, LearnedEntry, LogId
+from service.storage.records import Commit, LearnedEntry, LogId, changed_type
 
 FIRST, SECOND, THIRD = LogId(1, 0), LogId(2, 0), LogId(2, 1)
 
@@ -20,7 +20,7 @@ def commit(entries: Sequence[tuple[LogId, int]], start: float = 0.0, applied: Lo
     learned = [LearnedEntry(*entry) for entry in entries]
     through = applied or entries[-1][0]
     skipped = (np.arange(count) % 3 == 2).astype(np.uint8)
-    return Commit(b"a", b"b", 1, 1, through, 1, 0, np.empty(0, CHANGED), learned, margins, skipped)
+    return Commit(b"a", b"b", 1, 1, through, 1, 0, np.empty(0, changed_type()), learned, margins, skipped)
 
 
 def soon(seconds: float = 60.0) -> float:

@@ -16,7 +16,7 @@ from service.snapshots.restore.create import clone
 from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
-from service.storage.records import CHANGED, meta_key
+from service.storage.records import changed_type, meta_key
 from tests.support.commands import run
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
@@ -137,9 +137,9 @@ async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System,
 @pytest.mark.parametrize("slot", [5, CONFIG.hashing.size])
 async def test_the_first_difference_is_named(system: System, model: OpenModel, slot: int) -> None:
     replica = await stored(system.topology)
-    row = np.zeros(1, CHANGED)
-    row["slot"], row["z"], row["n"] = slot, 1.5, 2.5
-    field, value = row["slot"].tobytes(), row["z"].tobytes() + row["n"].tobytes()
+    row = np.zeros(1, changed_type())
+    row["slot"], row["row"] = slot, (1.5, 2.5)
+    field, value = row["slot"].tobytes(), row["row"].tobytes()
     await system.client.hset(replica.keys.state(0), field, value)
     result = await rebuilt(system)
     name = "the bias" if slot == CONFIG.hashing.size else "slot 5"

@@ -20,7 +20,7 @@ from service.models.bulk_load import SLOTS_A_CHUNK
 from service.models.config.model import ModelConfig
 from service.models.replica import FIELDS_A_SCAN
 from service.snapshots.take.capture import capture
-from service.storage.records import CHANGED
+from service.storage.records import changed_type
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_samples import replica_of
@@ -81,7 +81,7 @@ async def test_no_command_of_a_restore_moves_more_than_a_chunk(
     sizes = [
         128 + int(more) for command in commands for more in re.findall(rb"\((\d+) more bytes\)", command)
     ]
-    assert 0 < max(sizes) <= CHANGED.itemsize * SLOTS_A_CHUNK
+    assert 0 < max(sizes) <= changed_type().itemsize * SLOTS_A_CHUNK
     counts = [int(found) for one in slow for found in re.findall(rb"^HSCAN .* COUNT (\d+)$", one["command"])]
     assert all(count <= FIELDS_A_SCAN for count in counts)
     verbs = {one["command"].split(b" ")[0] for one in slow}

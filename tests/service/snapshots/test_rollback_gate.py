@@ -32,6 +32,9 @@ GATED = ModelConfig.from_json(
     {"hashing": {"bits": 14}, "snapshots": {"auto_rollback": {"examples": 2000, "margin": 0.01}}}
 )
 POISONED = 20_000
+MIXTURE: dict[str, object] = {
+    "rate": {"kind": "mixture", "experts": [{"alpha": 1.0, "l1": 0.1}, {"half_life_examples": 50.0}]}
+}
 
 
 class Stream:
@@ -201,9 +204,12 @@ def test_only_the_last_examples_count() -> None:
 
 @pytest.mark.parametrize("count", [0, 500])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_good_model_predicts_what_the_snapshot_does(count: int, bias: bool) -> None:
+@pytest.mark.parametrize("hyper", [{"l1": 0.1}, MIXTURE])
+def test_a_good_model_predicts_what_the_snapshot_does(
+    count: int, bias: bool, hyper: dict[str, object]
+) -> None:
     hashing = {"bits": 16, "bias": bias, "prior_probability": 0.1}
-    config = ModelConfig.from_json({"hyper": {"l1": 0.1}, "hashing": hashing})
+    config = ModelConfig.from_json({"hyper": hyper, "hashing": hashing})
     snapshot, random = sample(count, config), np.random.default_rng(0)
     features = [(random.integers(0, 2**32, k).tolist(), random.normal(size=k).tolist()) for k in range(9)]
     seen = [(snapshot.slots[i : i + 5].tolist(), None) for i in range(0, len(snapshot.slots) - 6, 5)]

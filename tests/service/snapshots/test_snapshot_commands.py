@@ -133,6 +133,8 @@ def all_of(npz: Path) -> dict[str, Any]:
         return dict(arrays)
 
 
+EXPERTS = [{"alpha": 1.0, "l1": 0.0}, {"half_life_examples": 100.0, "l1": 0.01}, {"l1": 5.0}]
+MIXTURE = {"hyper": {"rate": {"kind": "mixture", "experts": EXPERTS}}}
 CONTRACTS: list[dict[str, Any]] = [
     {},
     {"hashing": {"bits": 14, "bias": False, "seed": 7}},
@@ -148,12 +150,12 @@ CONTRACTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("body", CONTRACTS)
+@pytest.mark.parametrize("body", [*CONTRACTS, MIXTURE, MIXTURE | CONTRACTS[1]])
 def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dict[str, Any]) -> None:
     config = ModelConfig.from_json(body)
     encoder, rng = FeatureEncoder(config.hashing), random.Random(1)
     features = [some_features(rng) for _ in range(400)]
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     batch = ExampleBatch.from_encoded(
         [encoder.encode(one) for one in features], [int(one["hour"] % 3 == 0) for one in features]
     )
@@ -162,6 +164,10 @@ def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dic
     assert len(model["weights"]) == model["count"] == state.nonzero(config.hyper)
     margins = config.margins(state, batch).tolist()
     assert len(set(margins)) > 100
+    if config.hyper.number_of_experts > 1:
+        found = [serving_reader.margin(model, one) for one in features]
+        assert found == pytest.approx(margins, rel=1e-13, abs=1e-13)
+        return
     assert [serving_reader.margin(model, one) for one in features] == margins
     assert [serving_reader.margin(model, [*map(list, one.items())]) for one in features] == margins
     for one, expected in zip(features, config.predict(state, batch).tolist(), strict=True):

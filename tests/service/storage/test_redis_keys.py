@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from model_core.learning.state import Discount, Mixture
 from service.storage.records import (
-    CHANGED,
     LOG_START,
     Commit,
     LearnedEntry,
@@ -18,6 +20,7 @@ from service.storage.records import (
     Meta,
     ModelKeys,
     changed_records,
+    changed_type,
     lease_key,
     meta_key,
     pack_entries,
@@ -82,18 +85,35 @@ def test_changed_slots_come_back_bit_for_bit(slots: np.ndarray, data: st.DataObj
     rows = data.draw(arrays.arrays(np.float64, (len(slots), 2)))  # also NaN and infinities
     packed = changed_records(slots, rows).tobytes()
     assert len(packed) == 22 * len(slots)
-    changed = np.frombuffer(packed, CHANGED)
+    changed = np.frombuffer(packed, changed_type())
     assert changed["slot"].tolist() == slots.tolist()
     assert rows_of(changed).tobytes() == rows.tobytes()
 
 
 def test_a_slot_that_was_folded_says_how_often() -> None:
     slots, rows = np.array([258], np.uint32), np.array([[1.0, -2.0]])
-    (record,) = changed_records(slots, rows, 3)
+    (record,) = changed_records(slots, rows, Discount(folds=3))
     value = "000000000000f03f00000000000000c003000000"
     assert record.tobytes() == bytes.fromhex("a402010000" + "b4" + value)
     assert rows_of(np.array([record])).tolist() == rows.tolist()
-    assert stored_rows([bytes.fromhex(value)], 3).tolist() == rows.tolist()
+    assert stored_rows([bytes.fromhex(value)], Discount(folds=3)).tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("experts", [2, 8])
+@pytest.mark.parametrize("folds", [0, 3])
+def test_a_slot_of_a_mixture_has_all_z_then_all_n_then_all_folds(experts: int, folds: int) -> None:
+    each = np.arange(experts) * folds
+    mixture = replace(Mixture.initial(experts), folds=each)
+    slots, rows = np.array([258, 7], np.uint32), np.arange(4.0 * experts).reshape(2, -1)
+    changed = changed_records(slots, rows, mixture)
+    size = (20 if folds else 16) * experts
+    packed = changed.tobytes()
+    assert packed[:7] == bytes.fromhex("a402010000d9") + bytes([size])
+    assert len(packed) == 2 * (7 + size)
+    values = [packed[7 : 7 + size], packed[14 + size :]]
+    assert values[1] == rows[1].tobytes() + (each.astype("<u4").tobytes() if folds else b"")
+    assert rows_of(np.frombuffer(packed, changed_type(experts, folds > 0))).tolist() == rows.tolist()
+    assert stored_rows(values, mixture).tolist() == rows.tolist()
 
 
 def test_a_changed_slot_is_a_field_and_a_value_in_messagepack() -> None:
@@ -180,7 +200,7 @@ def test_a_reset_carries_nothing_and_says_what_it_is() -> None:
     nothing = np.empty(0)
     empty = Commit(
         *(b"a", b"b", 7, 9, LogId(5, 0), 9, 0),
-        *(np.empty(0, CHANGED), [], nothing, nothing.astype(np.uint8)),
+        *(np.empty(0, changed_type()), [], nothing, nothing.astype(np.uint8)),
     )
     read = Commit.parse(commit_fields(empty, reset=b"3"))
     assert read.reset
