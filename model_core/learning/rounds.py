@@ -29,8 +29,7 @@ from model_core.learning.coordinates import (
     prefetch_example,
     scratch_for,
 )
-from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate, moves_untouched_weights
-from model_core.learning.mixture import learn_mixture, mixed_margins, predict_mixture
+from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
 from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
 from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import read_margin, step
@@ -84,6 +83,8 @@ def probabilities_with(state: ModelState, c: Terms, batch: ExampleBatch) -> NDAr
 def _predict_as_mixture(
     rows: NDArray[np.float64], mixture: Mixture, c: Terms, batch: ExampleBatch, as_probability: bool
 ) -> NDArray[np.float64]:
+    from model_core.learning.mixture import predict_mixture  # other models start without it
+
     examples: tuple[Any, ...] = (batch.row_ptr, batch.hashes, batch.values, as_probability)
     return predict_mixture(rows, c, mixture.scales, mixture.weights, mixture.log_weights, *examples)
 
@@ -97,7 +98,8 @@ def learn_batch(
     """
     c = coefficients(hyper, bias, offset)
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
-    untouched = state.features_seen if moves_untouched_weights(hyper) else 0
+    mixture = state.discount if isinstance(state.discount, Mixture) else None
+    untouched = state.features_seen if mixture is None and c.dense else 0
     state.make_room_for_changes(batch.hashes.size + 1 + untouched)
     tables: tuple[Any, ...] = (
         *(state.rows, state.marks, state.changed, state.changes, state.features_seen),
@@ -107,8 +109,8 @@ def learn_batch(
         *(batch.row_ptr, batch.hashes, batch.values, batch.labels, batch.weights, batch.event_times),
         *learned,
     )
-    if isinstance(state.discount, Mixture):
-        features_seen = _learn_as_mixture(state, state.discount, tables, examples)
+    if mixture is not None:
+        features_seen = _learn_as_mixture(state, mixture, tables, examples)
     else:
         evidence: tuple[Any, ...] = (state.t, state.discount)
         state.changes, features_seen, scale, folds, time = _learn(*tables, *evidence, *examples)
@@ -122,6 +124,8 @@ def _learn_as_mixture(
     state: ModelState, before: Mixture, tables: tuple[Any, ...], examples: tuple[Any, ...]
 ) -> int:
     """Returns how many features were seen."""
+    from model_core.learning.mixture import learn_mixture
+
     scales, folds = before.scales.copy(), before.folds.copy()
     weights, log_weights = before.weights.copy(), before.log_weights.copy()
     evidence: tuple[Any, ...] = (scales, folds, weights, log_weights, before.largest, before.time)
@@ -132,6 +136,8 @@ def _learn_as_mixture(
 
 def warm_up() -> None:
     """Compile every kernel of prediction, learning and records on a tiny model, or load it from the cache."""
+    from model_core.learning.mixture import mixed_margins
+
     batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
     batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
     for hyper in (Hyperparameters(), Hyperparameters(rate=MixtureRate((Expert(), Expert())))):

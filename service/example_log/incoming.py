@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import Encoded
-from service.models.evaluation.slices import SliceName
+
+if TYPE_CHECKING:
+    from service.models.evaluation.slices import SliceName
 
 
 class NewExample(NamedTuple):
