@@ -29,7 +29,7 @@ def mixture(experts: int) -> Hyperparameters:
 
 def measure(options: Options) -> list[Result]:
     rows = batches()
-    warm_up(["learning"])
+    warm_up(["learning", "mixture"])
     results = []
     for experts in (2, 4, 8):
         hyper = mixture(experts)

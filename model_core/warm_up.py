@@ -7,13 +7,19 @@ answers no requests.
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-Family = Literal["learning", "requests", "evaluation", "slices", "census", "vw", "libsvm"]
+Family = Literal["learning", "mixture", "requests", "evaluation", "slices", "census", "vw", "libsvm"]
 
 
 def _learning() -> None:
     from model_core.learning import rounds
 
     rounds.warm_up()
+
+
+def _mixture() -> None:
+    from model_core.learning import rounds
+
+    rounds.warm_up_mixture()
 
 
 def _requests() -> None:
@@ -55,6 +61,7 @@ def _libsvm() -> None:
 
 _WARM_UPS: dict[Family, Callable[[], None]] = {
     "learning": _learning,
+    "mixture": _mixture,
     "requests": _requests,
     "evaluation": _evaluation,
     "slices": _slices,
@@ -63,7 +70,7 @@ _WARM_UPS: dict[Family, Callable[[], None]] = {
     "census": _census,
 }
 ALL: tuple[Family, ...] = tuple(_WARM_UPS)
-SERVICE: tuple[Family, ...] = ("learning", "requests", "evaluation", "slices", "census")
+SERVICE: tuple[Family, ...] = ("learning", "mixture", "requests", "evaluation", "slices", "census")
 """What an API process and a learner run."""
 
 

@@ -136,21 +136,29 @@ def _learn_as_mixture(
 
 def warm_up() -> None:
     """Compile every kernel of prediction, learning and records on a tiny model, or load it from the cache."""
+    _warm_up(Hyperparameters())
+    fold_stored(np.zeros((1, 2)), np.ones((1, 1), np.int64))
+
+
+def warm_up_mixture() -> None:
+    """Do the same for a mixture."""
     from model_core.learning.mixture import mixed_margins
 
+    _warm_up(Hyperparameters(rate=MixtureRate((Expert(), Expert()))))
+    mixed_margins(np.zeros((1, 2)), np.ones(2), np.zeros(2))
+
+
+def _warm_up(hyper: Hyperparameters) -> None:
     batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
     batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
-    for hyper in (Hyperparameters(), Hyperparameters(rate=MixtureRate((Expert(), Expert())))):
-        state = ModelState.empty(1, len(hyper.experts))
-        margins = learn_batch(state, hyper, True, 0.0, batch).margins
-        predict_batch(state, hyper, True, 0.0, batch)
-        state.weights(state.take_changed()[0], hyper)
-        state.nonzero(hyper)
-        sigmoids(margins)
-        log_losses(margins, batch.labels)
-        fold_rows(state.rows, state.marks, 0, 1)
-    mixed_margins(np.zeros((1, 2)), np.ones(2), np.zeros(2))
-    fold_stored(np.zeros((1, 2)), np.ones((1, 1), np.int64))
+    state = ModelState.empty(1, len(hyper.experts))
+    margins = learn_batch(state, hyper, True, 0.0, batch).margins
+    predict_batch(state, hyper, True, 0.0, batch)
+    state.weights(state.take_changed()[0], hyper)
+    state.nonzero(hyper)
+    fold_rows(state.rows, state.marks, 0, 1)
+    sigmoids(margins)
+    log_losses(margins, batch.labels)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -63,7 +63,7 @@ def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: Mod
     Raises CommandFailure, UnreadableFile.
     """
     state.use_large_pages()
-    families: list[Family] = ["learning"]
+    families: list[Family] = ["learning" if config.hyper.number_of_experts == 1 else "mixture"]
     if plan.file_format in ("vw", "libsvm"):
         families.append(plan.file_format)
     with interrupts_held():
