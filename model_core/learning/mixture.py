@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from model_core.kernels.compiled import prefetch_place
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, sigmoid
-from model_core.learning.coordinates import Features, Scratch, gather, scratch_for
 from model_core.learning.rows import CHANGED, SEEN, fold_rows
+from model_core.learning.step import Features, Scratch, gather, scratch_for
 from model_core.learning.update import (
     BETA,
     BY_SECONDS,

@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
 from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
-from model_core.learning.coordinates import (
+from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
+from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
+from model_core.learning.state import Discount, Mixture, ModelState
+from model_core.learning.step import (
     Features,
     Scratch,
     gather,
     gather_untouched,
     prefetch_example,
+    read_margin,
     scratch_for,
+    step,
 )
-from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
-from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
-from model_core.learning.state import Discount, Mixture, ModelState
-from model_core.learning.step import read_margin, step
 from model_core.learning.update import (
     NEVER,
     Coefficients,
