@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.service.api.test_forgetting import HASHING, example_of
+from tests.support.commands import run
 from tests.support.golden import cases_of, hyper_of
 from tests.support.problem_replies import invalid
 
@@ -38,7 +40,7 @@ def test_the_golden_case_is_reproduced_over_http(
     api.delete(path)
 
 
-def test_an_explanation_has_the_experts_and_what_mixing_adds(api: httpx.Client) -> None:
+def test_an_explanation_has_the_experts_and_what_mixing_adds(api: httpx.Client, tmp_path: Path) -> None:
     api.put("/models/mixed", json={"hyper": HYPER})
     examples = [{"features": {"ad": f"a{i % 3}", "site": "s"}, "label": int(i % 3 == 0)} for i in range(200)]
     assert api.post("/models/mixed/update", json={"examples": examples}).status_code == 200
@@ -53,6 +55,15 @@ def test_an_explanation_has_the_experts_and_what_mixing_adds(api: httpx.Client) 
     predicted = api.post("/models/mixed/predict", json={"features": {"ad": "a0", "site": "s"}}).json()
     assert predicted["probability"] == explained["probability"]
     assert described["nonzero"] == 4
+    (tmp_path / "one.json").write_text('{"ad": "a0", "site": "s"}')
+    printed = run(
+        "explain", str(tmp_path / "one.json"), "--url", str(api.base_url), "--model", "mixed"
+    ).stdout
+    for number, expert in enumerate(explained["experts"]):
+        assert f"expert {number}: weight {expert['weight']:.4f}, log-odds {expert['margin']:+.6f}" in printed
+    assert f"mixing {explained['mixing']:+.6f}): probability" in printed.replace(
+        f", uncertainty {explained['uncertainty']:.6f}", ""
+    )
     api.delete("/models/mixed")
 
 

@@ -1,4 +1,4 @@
-"""The gauges of a model's slices."""
+"""The gauges of a model's slices, and of the experts of a mixture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from typing import get_args
 
 from model_core.evaluation.figures import Figures, Window
+from model_core.learning.census import take_census
+from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
+from model_core.learning.state import ModelState
 from service.telemetry.metrics import Metrics
 
 FIGURES = {
@@ -28,3 +31,13 @@ def test_slices_are_shown_for_an_hour_and_a_day_until_removed() -> None:
     assert 'ftrl_slice_clicks{feature="device",model="m",value="phone",window="1h"}' in shown(metrics)
     metrics.learner_state("m", leading=False, blocked=False)
     assert shown(metrics) == set()
+
+
+def test_each_expert_of_a_mixture_has_a_weight() -> None:
+    metrics, hyper = Metrics(), Hyperparameters(rate=MixtureRate((Expert(),) * 4))
+    metrics.measured("m", take_census(ModelState.empty(4, 4), hyper))
+    metrics.measured("single", take_census(ModelState.empty(4), Hyperparameters()))
+    text = metrics.render().decode()
+    assert re.findall(r"^ftrl_model_expert_weight_ratio(.*)$", text, re.MULTILINE) == [
+        f'{{expert="{number}",model="m"}} 0.25' for number in range(4)
+    ]
