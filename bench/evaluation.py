@@ -7,7 +7,7 @@ from time import perf_counter
 from bench.criteo import rows
 from bench.result import Options, Result, Target, alternate
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
 from service.models.config.model import ModelConfig
@@ -45,7 +45,7 @@ def measure(options: Options) -> list[Result]:
 
 
 def _batches() -> Iterator[ExampleBatch]:
-    encoder = FeatureEncoder(CONFIG.hashing, Limits(value_magnitude=1e9))
+    encoder = FeatureEncoder(CONFIG.hashing)
     source = iter(rows(ROWS))
     while chunk := list(islice(source, A_COMMIT)):
         yield ExampleBatch.from_encoded(

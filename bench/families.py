@@ -8,7 +8,7 @@ from typing import get_args
 from bench.criteo import rows
 from bench.result import Options, Result, alternate
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.hyperparameters import Family, Hyperparameters, Update
 from model_core.learning.schedules import Constant
 from model_core.learning.state import ModelState
@@ -43,7 +43,7 @@ def measure(options: Options) -> list[Result]:
 
 def batches() -> list[ExampleBatch]:
     """The first rows of Criteo, hashed."""
-    encoder = FeatureEncoder(ModelConfig().hashing, Limits(value_magnitude=1e9))
+    encoder = FeatureEncoder(ModelConfig().hashing)
     source, found = iter(rows(ROWS)), []
     while chunk := list(islice(source, A_BATCH)):
         encoded = [encoder.encode(row.features) for row in chunk]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from bench.criteo import FILE, LOGS_FILE, Row, rows
 from bench.result import Options, Result
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.state import ModelState
 from service.models.config.model import ModelConfig
 
@@ -50,7 +50,7 @@ def measure(_: Options) -> list[Result]:
 
 
 def _encoded(what: str, source: list[Row]) -> Impressions:
-    encoder = FeatureEncoder(ModelConfig().hashing, Limits(value_magnitude=1e9))
+    encoder = FeatureEncoder(ModelConfig().hashing)
     examples = [ExampleBatch.from_encoded([encoder.encode(row.features)], [row.label]) for row in source]
     return Impressions(what, examples, np.array([row.label for row in source], np.uint8))
 

@@ -15,7 +15,7 @@ from bench.processes import redis_server
 from bench.replay import replay_offline
 from bench.result import Options, Result, alternate
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoder import FeatureEncoder, Limits
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.rounds import warm_up
 from model_core.learning.state import ModelState
 from service.example_log.incoming import NewExample
@@ -57,7 +57,7 @@ def measure(options: Options) -> list[Result]:
 
 
 def _examples() -> Iterator[NewExample]:
-    encoder = FeatureEncoder(CONFIG.hashing, Limits(value_magnitude=1e9))
+    encoder = FeatureEncoder(CONFIG.hashing)
     for row in rows(ROWS):
         yield NewExample(encoder.encode(row.features), row.label, 1.0, None, None)
 

@@ -39,7 +39,7 @@ def murmur3(data, h):
 
 
 def bucket(number):
-    return f"{'-+'[number > 0]}{(int(abs(number)) + 1).bit_length() - 1}" if number else "0"
+    return f"{'-+'[number > 0]}{(int(abs(float(number))) + 1).bit_length() - 1}" if number else "0"
 
 
 def text_of(one):

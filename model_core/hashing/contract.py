@@ -16,6 +16,8 @@ from model_core.errors import InvalidInput, Path
 from model_core.kernels.numerics import log1p
 
 CONTRACT_VERSION = 1
+LARGEST_NUMBER = float.fromhex("0x1.fffffffffffffp+1023")
+"""The bound of numbers that become buckets, which grow by their logarithm only: any finite float64."""
 
 FeatureType = Literal["category", "number"]
 Transform = Literal["bucket", "log", "raw"] | Mapping[str, float]
@@ -29,7 +31,7 @@ class Limits(NamedTuple):
 
     features_per_example: int = 1024
     name_bytes: int = 256
-    value_magnitude: float = 1e6
+    value_magnitude: float = 1e6  # not of numbers that become buckets
     weight: float = 1e6
 
 
@@ -153,11 +155,10 @@ def check_name(name: object, path: Path, limit_bytes: int = Limits().name_bytes)
         raise InvalidInput(path, detail, "wrong_length")
 
 
-def out_of_bounds(value: float, limits: Limits, path: Path, what: str = "") -> InvalidInput:
-    """Build the error for a value that is larger than the limit, or NaN."""
+def out_of_bounds(value: float, bound: float, path: Path, what: str = "") -> InvalidInput:
+    """Build the error for a value that is larger than the bound, or NaN."""
     if value != value:
         return InvalidInput(path, "NaN is not a value: send null for what is missing", "out_of_range")
-    bound = limits.value_magnitude
     detail = f"the {what}value must be between -{bound:g} and {bound:g}"
     if not what and is_like_an_id(value):
         detail += "; send an id as text"

@@ -23,7 +23,14 @@ from typing import Any, NamedTuple
 from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.errors import InvalidInput, Path
-from model_core.hashing.contract import HashContract, Limits, check_name, out_of_bounds, scale_of
+from model_core.hashing.contract import (
+    LARGEST_NUMBER,
+    HashContract,
+    Limits,
+    check_name,
+    out_of_bounds,
+    scale_of,
+)
 from model_core.hashing.feature_text import (
     Crosses,
     Scaled,
@@ -216,9 +223,9 @@ class FeatureEncoder:
             text = decimal_text(value, (*path, name))
             draft.hashes.append(self._murmur((prefix + text).encode(), self.contract.seed))
             return
-        bound = self.limits.value_magnitude
+        bound = LARGEST_NUMBER if kind == "bucket" else self.limits.value_magnitude
         if not -bound <= value <= bound:
-            raise out_of_bounds(value, self.limits, (*path, name))
+            raise out_of_bounds(value, bound, (*path, name))
         if kind == "bucket":
             draft.hashes.append(self._murmur((prefix + bucket_text(value)).encode(), self.contract.seed))
             return
@@ -227,7 +234,7 @@ class FeatureEncoder:
         elif kind == "scale":
             value = value * scale
             if not -bound <= value <= bound:
-                raise out_of_bounds(value, self.limits, (*path, name), "scaled ")
+                raise out_of_bounds(value, bound, (*path, name), "scaled ")
         if value != 1:
             draft.positions.append(len(draft.hashes))
             draft.values.append(float(value))
@@ -270,8 +277,9 @@ class FeatureEncoder:
                 draft.positions.pop()
                 value = draft.values.pop()
         value *= factor
-        if not -self.limits.value_magnitude <= value <= self.limits.value_magnitude:
-            raise out_of_bounds(value, self.limits, (*path, name))
+        bound = self.limits.value_magnitude
+        if not -bound <= value <= bound:
+            raise out_of_bounds(value, bound, (*path, name))
         if value != 1.0:
             draft.positions.append(len(draft.hashes) - 1)
             draft.values.append(value)

@@ -49,10 +49,13 @@ def escaped(text: str) -> str:
 
 
 def bucket_text(value: float) -> str:
-    """Sign and floor(log2(1 + |v|)), "0" for zero; exact, since every bound 2**k - 1 is an integer."""
+    """Sign and floor(log2(1 + |v|)), "0" for zero; exact, since every bound 2**k - 1 is an integer.
+
+    value: finite as float64; an integer counts as the float64 next to it, whatever reads it.
+    """
     if value == 0:
         return BUCKET_TEXTS[0]
-    index = (int(abs(value)) + 1).bit_length()
+    index = (int(abs(float(value))) + 1).bit_length()
     return BUCKET_TEXTS[index if value > 0 else -index]
 
 

@@ -6,7 +6,8 @@ REFUSED are those of scan.py.
 
 import numpy as np
 
-from model_core.hashing.columns import FEATURES, FULL, SCALED, add_feature, number_feature
+from model_core.hashing.columns import BUCKET, FEATURES, FULL, SCALED, add_feature, number_feature
+from model_core.hashing.contract import LARGEST_NUMBER
 from model_core.json.columns import (
     CONTEXT_STAMP,
     MISSING_INDICATOR,
@@ -130,7 +131,8 @@ def _add_list(columns: Columns, name: Partial, i: int) -> int:
 @inlined_kernel
 def _add_number(columns: Columns, name: Partial, name_hash: np.uint32, i: int) -> int:
     i, value = read_number(columns.text, i)
-    most, kind = columns.bounds[MOST_VALUE], columns.options[NUMBER_KIND]
+    kind = columns.options[NUMBER_KIND]
+    most = LARGEST_NUMBER if kind == BUCKET else columns.bounds[MOST_VALUE]
     if i == REFUSED or not -most <= value <= most or not is_known(columns.kinds, name_hash, AS_NUMBER):
         return REFUSED
     feature_hash, value = number_feature(name, kind, columns.bounds[SCALE], value)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.hashing.columns import (
+    BUCKET,
     FEATURES,
     ROWS,
     SHARED_CELLS,
@@ -18,10 +19,19 @@ from model_core.hashing.columns import (
     add_feature,
     number_feature,
 )
+from model_core.hashing.contract import LARGEST_NUMBER
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.murmur import begun, extended
 from model_core.kernels.number_text import EXACT, HARD, scan_number
-from model_core.text.problems import BLANK_LINE, CONTROL_CHARACTER, NOT_A_NUMBER, NOT_UTF8, OK
+from model_core.text.problems import (
+    BLANK_LINE,
+    CONTROL_CHARACTER,
+    NOT_A_NUMBER,
+    NOT_FINITE,
+    NOT_UTF8,
+    OK,
+    OUT_OF_BOUNDS,
+)
 
 # Cells of `state` after those that all columns have: how much of the columns is filled, where the last fault
 # is, the next known number, and how many bytes at the start of scratch precede each name.
@@ -169,18 +179,21 @@ def add_number(
     stop: int,
     value: float,
     factor: float,
-) -> bool:
-    """Add the feature of a number by its transform, times `factor`; False if it is out of bounds.
+) -> int:
+    """Add the feature of a number by its transform, times `factor`; return OK or why it is out of bounds.
 
     Its name is name[start:stop], where `name` is the text, or the scratch with start 0.
     """
     limit = options.value_limit
-    if not -limit <= value <= limit:
-        return False
+    if options.number_kind == BUCKET:
+        if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+            return NOT_FINITE
+    elif not -limit <= value <= limit:
+        return OUT_OF_BOUNDS
     hashed = extended(begun(options.seed), name, start, stop)
     feature_hash, value = number_feature(hashed, options.number_kind, options.number_scale, value)
     if not -limit <= value <= limit:
-        return False
+        return OUT_OF_BOUNDS
     value *= factor
     add_feature(columns, feature_hash, value)
-    return -limit <= value <= limit
+    return OK if -limit <= value <= limit else OUT_OF_BOUNDS

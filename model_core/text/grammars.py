@@ -248,11 +248,12 @@ def _valued_feature(
         is_category |= columns.text[j] == _EQUALS
     name, first, stop = _full_name(columns, start, colon)
     if not is_category:
-        fine = add_number(columns, options, name, first, stop, value, factor)
+        code = add_number(columns, options, name, first, stop, value, factor)
     else:
         fine = abs(value) <= options.value_limit and abs(value * factor) <= options.value_limit
+        code = OK if fine else OUT_OF_BOUNDS
         add_feature(columns, murmur3_32(name, first, stop, options.seed), value * factor)
-    return (OK if fine else fail(columns.state, OUT_OF_BOUNDS, start, i)), i
+    return (OK if code == OK else fail(columns.state, code, start, i)), i
 
 
 @kernel
@@ -328,6 +329,7 @@ def _libsvm_feature(columns: Columns, options: KernelOptions, start: int, stop: 
     if colon - name > options.name_limit:
         return fail(state, LONG_NAME, start, stop)
     code, value = read_number(columns, colon + 1, stop)
-    if code == OK and not add_number(columns, options, text, name, colon, value, 1.0):
-        return fail(state, OUT_OF_BOUNDS, start, stop)
+    if code == OK:
+        code = add_number(columns, options, text, name, colon, value, 1.0)
+        return OK if code == OK else fail(state, code, start, stop)
     return code

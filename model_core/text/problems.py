@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from model_core.hashing.contract import Limits
+from model_core.hashing.contract import LARGEST_NUMBER, Limits
 
 Labels = Literal["zero_one", "minus_plus"]
 Namespaces = Literal["ignore", "prefix"]
@@ -12,7 +12,7 @@ NO_BAR, NO_LABEL, BAD_LABEL, BAD_WEIGHT, EXTRA_WORD = 2, 3, 4, 5, 6
 CONTROL_CHARACTER, NOT_UTF8 = 7, 8
 NO_NAME, LONG_NAME, EQUALS_IN_NAMESPACE = 9, 10, 11
 NOT_A_NUMBER, OUT_OF_BOUNDS, TOO_MANY_FEATURES = 12, 13, 14
-BAD_INDEX, NO_VALUE = 15, 16
+BAD_INDEX, NO_VALUE, NOT_FINITE = 15, 16, 17
 
 _MAX_SHOWN = 60
 
@@ -67,6 +67,7 @@ def explain(code: int, word: str, options: TextOptions) -> str:
         TOO_MANY_FEATURES: f"more than {limits.features_per_example} features",
         BAD_INDEX: f"{shown}: a feature's index must be a whole number of digits",
         NO_VALUE: f"{shown}: a feature is written index:value",
+        NOT_FINITE: f"{shown}: the number must be finite; no number is larger than {LARGEST_NUMBER:g}",
     }[code]
 
 

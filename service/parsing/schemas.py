@@ -84,11 +84,11 @@ _NAME: dict[str, JsonValue] = {
     **_bounded(maxLength="max_name_bytes"),
 }
 _Name = Annotated[str, Field(json_schema_extra=_NAME)]
-_Number = Annotated[float, Field(json_schema_extra=_bounded(minimum="min_value", maximum="max_value"))]
+_Factor = Annotated[float, Field(json_schema_extra=_bounded(minimum="min_value", maximum="max_value"))]
 
 
 FeatureItem = TypeAliasType(
-    "FeatureItem", Annotated[str | _Number, Field(description="A category or a number.")]
+    "FeatureItem", Annotated[str | float, Field(description="A category or a number.")]
 )
 
 
@@ -99,18 +99,18 @@ class ScaledFeature(TypedDict):
     value: NotRequired[
         Annotated[FeatureItem, Field(description="What is multiplied; left out, it is the bare name.")]
     ]
-    times: Annotated[_Number, Field(description="The factor.")]
+    times: Annotated[_Factor, Field(description="The factor.")]
 
 
 FeatureValue = TypeAliasType(
     "FeatureValue",
     Annotated[
-        str | bool | _Number | list[FeatureItem] | ScaledFeature | None,
+        str | bool | float | list[FeatureItem] | ScaledFeature | None,
         Field(
             description=(
-                "A text or a boolean is a category; a number goes through the model's numeric transform; a"
-                " list of texts and numbers is a feature each; null is a missing value; an object multiplies"
-                " the value of its feature."
+                "A text or a boolean is a category; a number goes through the model's numeric transform,"
+                " which bounds it unless it makes buckets; a list of texts and numbers is a feature each; null is"
+                " a missing value; an object multiplies the value of its feature."
             )
         ),
     ],

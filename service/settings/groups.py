@@ -347,7 +347,12 @@ class LimitSettings(SettingsGroup):
         1024, ge=1, le=1 << 20, description="Max features of one example, crosses included."
     )
     max_name_bytes: int = Field(256, ge=1, le=65535, description="Longest feature name, in bytes of UTF-8.")
-    max_value: float = Field(1e6, gt=0, le=1e9, description="Largest magnitude of a feature's value.")
+    max_value: float = Field(
+        1e6,
+        gt=0,
+        le=1e9,
+        description="Largest magnitude of a feature's value; not of numbers that become buckets.",
+    )
     max_weight: float = Field(1e6, gt=0, le=1e9, description="Largest importance weight of an example.")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from model_core.evaluation.measures import summarize
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.contract import HashContract, Limits
+from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.learning.rounds import learn_batch
@@ -28,7 +28,7 @@ def criteo():
 
 
 def _examples(path):
-    encoder, encoded, labels = FeatureEncoder(HashContract(), Limits(value_magnitude=1e9)), [], []
+    encoder, encoded, labels = FeatureEncoder(HashContract()), [], []
     with lzma.open(path, "rt") as lines:
         for line in lines:
             label, *values = line.rstrip("\n").split("\t")

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model_core.errors import InvalidInput
-from model_core.hashing.contract import HashContract
+from model_core.hashing.contract import LARGEST_NUMBER, HashContract
 from model_core.hashing.encoder import Encoded, FeatureEncoder, Limits
 from model_core.hashing.feature_text import bucket_text, decimal_text, signed_log1p
 
@@ -167,10 +167,31 @@ def test_infinite_and_absurdly_long_numbers_make_no_category(value: float) -> No
     assert refusal({"id": value}, types={"id": "category"}).path == ("features", "id")
 
 
+@given(st.integers(-(2**200), 2**200))
+def test_an_integer_is_in_the_bucket_of_its_float(n: int) -> None:
+    assert encode({"n": n}) == encode({"n": float(n)})
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e7, "+23"), (-1e300, "-996"), (LARGEST_NUMBER, "+1023")])
+def test_numbers_that_become_buckets_have_no_bound(value: float, text: str) -> None:
+    assert encode({"n": value, "l": [value]}).hashes == [h(f"n={text}"), h(f"l={text}")]
+    assert encode({"n": {"value": value, "times": 2}}) == ([h(f"n={text}")], [2.0])
+    crossed = encode({"n": value, "a": "x"}, crosses=[["n", "a"]]).hashes
+    assert crossed[-1] == h(f"n^a={text}\x1fx")
+    assert encode({"n": value}, numeric="raw", transforms={"n": "bucket"}).hashes == [h(f"n={text}")]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400), 2**1024 - 1])
+def test_only_finite_numbers_become_buckets(value: float) -> None:
+    refused = refusal({"n": value})
+    assert refused.path == ("features", "n")
+    assert "1.79769e+308" in refused.detail or "NaN" in refused.detail
+
+
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 1000001, -1e6 - 1e-9, 1e300, 10**400, -(10**400)]
 )
-@pytest.mark.parametrize("numeric", ["bucket", "log", "raw", {"scale": 0.0}])
+@pytest.mark.parametrize("numeric", ["log", "raw", {"scale": 0.0}])
 def test_numbers_out_of_bounds_are_refused_with_the_bound(value: float, numeric: Any) -> None:
     refused = refusal({"n": value}, numeric=numeric)
     assert refused.path == ("features", "n")
@@ -363,7 +384,7 @@ def test_absurd_crosses_are_refused_before_they_are_made() -> None:
 def test_limits_are_settings() -> None:
     limits = Limits(name_bytes=3, value_magnitude=10.0)
     assert "3 bytes" in refusal({"abcd": "x"}, limits).detail
-    assert "10" in refusal({"abc": 11}, limits).detail
+    assert "10" in refusal({"abc": 11}, limits, numeric="raw").detail
 
 
 def test_names_seen_as_text_and_as_number_are_noted() -> None:

@@ -180,12 +180,24 @@ def test_numbers_go_through_the_contracts_transform(numeric: Any, number: str) -
     assert prefixed == [(encoded.hashes, [0.5 * v for v in encoded.values or [1.0]], 1, 1.0)]
 
 
-def test_large_limits_reach_every_bucket() -> None:
-    options = TextOptions(limits=Limits(value_magnitude=1e308))
+def test_numbers_of_any_size_become_buckets() -> None:
     contract = HashContract(numeric="bucket")
-    for number in ("1e300", "-9007199254740993", "18446744073709551616", "1023", "1022.9999"):
-        encoded = FeatureEncoder(contract, options.limits).encode({"n": float(number)})
-        assert vw(f"1 | n:{number}\n", contract, options)[0][0] == encoded.hashes
+    for number in ("1e300", "-9007199254740993", "1152921504606846974", "18446744073709551616", "1022.9999"):
+        encoded = FeatureEncoder(contract).encode({"n": float(number), "1": float(number)})
+        for read in (vw_parser, libsvm_parser):
+            name = "n" if read is vw_parser else "1"
+            line = f"1 {'|' * (read is vw_parser)} {name}:{number}\n".encode()
+            in_kernel = rows(read(contract).parse(line))
+            assert in_kernel == rows(read(contract, encoder=FeatureEncoder(contract)).parse(line))
+            assert in_kernel[0][0] == [encoded.hashes[name == "1"]]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "9" * 400])
+def test_a_number_that_is_not_finite_is_no_bucket(number: str) -> None:
+    assert "1.79769e+308" in reason(f"1 | a:{number}", contract=HashContract())
+    assert "1e+06" in reason(f"1 | a=x:{number}", contract=HashContract())
+    [error] = parse_libsvm(f"1 5:{number}\n".encode(), HashContract()).errors
+    assert "1.79769e+308" in error.reason
 
 
 @pytest.mark.parametrize("number", ["1e7", "-1000000.1", "1e999", "-1e400", "99999999999999999999999"])
@@ -366,7 +378,7 @@ def test_a_number_that_is_a_category_keeps_its_digits() -> None:
 
 
 def test_what_the_contract_refuses_is_an_error_of_the_line() -> None:
-    contract = HashContract(types={"n": "number"}, strict=True)
+    contract = HashContract(types={"n": "number"}, strict=True, numeric="raw")
     parsed = parse_vw(b"1 | n=x\n1 | m:1\n1 | n:1\n1 | n:1e9\n1\n", contract)
     assert len(parsed.batch) == 1
     assert [error.line_number for error in parsed.errors] == [1, 2, 4, 5]
@@ -528,10 +540,10 @@ def test_line_readers_skip_blank_lines_and_raise_for_bad_ones() -> None:
 
 
 def test_an_id_that_is_written_as_a_number_gets_the_way_out() -> None:
-    [error] = parse_vw(b"1 | user:9007199254740993\n", HashContract()).errors
+    [error] = parse_vw(b"1 | user:9007199254740993\n", RAW).errors
     assert error.reason.endswith("write an id as text: user=9007199254740993")
     for line in (b"1 | user:-9007199254740993\n", b"1 | user:1e7\n", b"1 | user=x:10000000\n"):
-        [error] = parse_vw(line, HashContract()).errors
+        [error] = parse_vw(line, RAW).errors
         assert "an id" not in error.reason
 
 

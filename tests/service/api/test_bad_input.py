@@ -112,19 +112,43 @@ def test_a_missing_field_is_reported_with_its_path(
     invalid(api.post(path, json=body), where, "required")
 
 
-@pytest.mark.parametrize(
-    "number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e7", "-1000001", "9" * 400]
-)
-def test_a_value_that_is_not_finite_or_too_large_is_refused(api: httpx.Client, number: str) -> None:
+@pytest.fixture
+def raw(api: httpx.Client) -> str:
+    """The path of a model that takes numbers as they are."""
+    api.put("/models/raw", json={"hashing": {"numeric": "raw", "bits": 10}}).raise_for_status()
+    return "/models/raw"
+
+
+def refused_everywhere(api: httpx.Client, model: str, number: str) -> None:
     features = f'"features": {{"age": {number}}}'
     instances = f'{{"instances": [{{{features}}}]}}'
-    invalid(post(api, "/predict", f"{{{features}}}"), "features.age", "out_of_range")
-    invalid(post(api, "/predict", instances), "instances[0].features.age", "out_of_range")
-    invalid(post(api, "/update", f'{{{features}, "label": 1}}'), "features.age", "out_of_range")
+    invalid(post(api, f"{model}/predict", f"{{{features}}}"), "features.age", "out_of_range")
+    invalid(post(api, f"{model}/predict", instances), "instances[0].features.age", "out_of_range")
+    invalid(post(api, f"{model}/update", f'{{{features}, "label": 1}}'), "features.age", "out_of_range")
 
 
-def test_the_error_names_the_bound_of_a_value(api: httpx.Client) -> None:
-    reply = api.post("/predict", json={"features": {"age": 1000001}})
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400])
+def test_a_value_that_is_not_finite_is_refused(api: httpx.Client, raw: str, number: str) -> None:
+    refused_everywhere(api, "", number)
+    refused_everywhere(api, raw, number)
+
+
+@pytest.mark.parametrize("number", ["1e7", "-1000001"])
+def test_a_value_that_is_too_large_is_refused(api: httpx.Client, raw: str, number: str) -> None:
+    refused_everywhere(api, raw, number)
+
+
+@pytest.mark.parametrize("number", ["1e7", "-1000001", "9007199254740993", "1e300"])
+def test_a_number_that_becomes_a_bucket_has_no_bound(api: httpx.Client, number: str) -> None:
+    features = f'"features": {{"age": {number}}}'
+    assert post(api, "/predict", f"{{{features}}}").status_code == 200
+    assert post(api, "/predict", f'{{"instances": [{{{features}}}]}}').status_code == 200
+    assert post(api, "/update", f'{{{features}, "label": 1}}').status_code == 200
+    assert post(api, "/explain", f"{{{features}}}").status_code == 200
+
+
+def test_the_error_names_the_bound_of_a_value(api: httpx.Client, raw: str) -> None:
+    reply = api.post(f"{raw}/predict", json={"features": {"age": 1000001}})
     assert "1e+06" in invalid(reply, "features.age", "out_of_range")
 
 
@@ -214,10 +238,10 @@ def test_too_many_examples_are_refused_with_the_limit(api: httpx.Client) -> None
 
 
 @pytest.mark.parametrize("number", [9007199254740993, 1234567890123, 1e300])
-def test_an_id_that_is_sent_as_a_number_gets_the_way_out(api: httpx.Client, number: float) -> None:
-    reply = api.post("/update", json={"features": {"user": number}, "label": 1})
+def test_an_id_that_is_sent_as_a_number_gets_the_way_out(api: httpx.Client, raw: str, number: float) -> None:
+    reply = api.post(f"{raw}/update", json={"features": {"user": number}, "label": 1})
     assert "send an id as text" in invalid(reply, "features.user", "out_of_range")
-    reply = api.post("/update", json={"features": {"user": -1e7}, "label": 1})
+    reply = api.post(f"{raw}/update", json={"features": {"user": -1e7}, "label": 1})
     assert "an id" not in invalid(reply, "features.user", "out_of_range")
 
 

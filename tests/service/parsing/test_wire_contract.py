@@ -116,8 +116,9 @@ def test_a_changed_limit_changes_the_published_schema() -> None:
     assert name == as_object["propertyNames"] | {"type": "string"}
     assert name["maxLength"] == 9
     assert value == as_object["additionalProperties"] == {"$ref": "#/components/schemas/FeatureValue"}
-    number = after["FeatureValue"]["anyOf"][2]
-    assert (number["minimum"], number["maximum"]) == (-20.0, 20.0)
+    assert after["FeatureValue"]["anyOf"][2] == {"type": "number"}, "buckets have no bound"
+    factor = after["ScaledFeature"]["properties"]["times"]
+    assert (factor["minimum"], factor["maximum"]) == (-20.0, 20.0)
     weight, rate = (after["Example"]["properties"][name]["anyOf"][0] for name in ("weight", "sample_rate"))
     assert (weight["minimum"], weight["maximum"]) == (0, 4.0)
     assert (rate["minimum"], rate["maximum"]) == (0.25, 1)
@@ -172,8 +173,23 @@ def test_the_kernel_and_pydantic_agree_on_the_length_of_an_id(make: type[Way], n
     ],
 )
 def test_the_kernel_and_the_checks_agree_on_bounds(inside: dict[str, Any], outside: dict[str, Any]) -> None:
-    way = UpdateWay(HashContract(bias=False), Limits(7, 9, 20.0, 4.0), 5)
+    way = UpdateWay(HashContract(bias=False, numeric="raw"), Limits(7, 9, 20.0, 4.0), 5)
     example: dict[str, Any] = {"features": {}, "label": 1}
     assert way.check(json.dumps(example | inside).encode())
     body = json.dumps(example | outside).encode()
     assert way.fast(body) is way.slow(body) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "is_ordinary"),
+    [("20.001", True), ("-1e7", True), ("1e300", False), ("9007199254740993", False)],
+)
+def test_numbers_that_become_buckets_need_only_be_finite(number: str, is_ordinary: bool) -> None:
+    way = UpdateWay(HashContract(), Limits(7, 9, 20.0, 4.0), 5)
+    body = f'{{"features": {{"a": {number}}}, "label": 1}}'.encode()
+    assert way.check(body) == is_ordinary
+    assert way.slow(body) is not None
+    assert way.slow(body) == way.slow(body.replace(number.encode(), repr(float(number)).encode()))
+    for unknown in (b"1e999", b"NaN", b"9" * 400):
+        wrong = body.replace(number.encode(), unknown)
+        assert way.fast(wrong) is way.slow(wrong) is None
