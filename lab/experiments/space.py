@@ -14,7 +14,10 @@ from service.models.config.model import ModelConfig
 FAMILIES = ("ftrl",)
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 BETAS = (0.1, 1.0)
-L1S = (0.0, 0.5, 2.0)
+L1S = (0.0, 0.5)
+HALF_LIVES = (None, 100_000.0)
+NOTHING_FORGOTTEN = "none"
+"""The half-life of a model that does not forget, among the varied values."""
 
 Varied = dict[str, Any]
 
@@ -24,6 +27,9 @@ class Option(NamedTuple):
 
     config: ModelConfig
     varied: Varied
+
+
+_COMBINATIONS = (("hyper",), ("hyper", "forgetting"))  # the paths of refusals that concern several values
 
 
 class LeftOut(NamedTuple):
@@ -38,7 +44,8 @@ class Space:
     """hyper, hashings: as in the body of PUT /models/{name}; each of `hashings` is tried.
 
     A dimension without values is taken from `hyper` and `hashings`; family, rate and l1, if not given there
-    either, take the values above. alphas and betas apply to the adaptive rate, gammas to the rate gamma.
+    either, take the values above, and with the rate so does the half-life. alphas and betas apply to the
+    adaptive rate, gammas to the rate gamma. half_lives: in examples; None: nothing is forgotten.
     """
 
     hyper: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +59,7 @@ class Space:
     l2s: tuple[float, ...] = ()
     bits: tuple[int, ...] = ()
     numerics: tuple[str, ...] = ()
+    half_lives: tuple[float | None, ...] = ()
 
     def options(self) -> tuple[list[Option], list[LeftOut]]:
         """Each model once. Raises InvalidInput if a single value is invalid."""
@@ -61,7 +69,7 @@ class Space:
             try:
                 config = ModelConfig.from_json(self._body(varied))
             except InvalidInput as refused:
-                if refused.path != ("hyper",):  # an invalid value, not an invalid combination
+                if refused.path not in _COMBINATIONS:  # an invalid value, not an invalid combination
                     raise
                 left_out.append(LeftOut(varied, refused.detail))
             else:
@@ -88,6 +96,10 @@ class Space:
         hyper, hashing = config.hyper.to_json(), config.hashing.to_json()
         values = hyper | hyper["rate"] | {name: hashing[name] for name in ("bits", "numeric")}
         values["hashing"] = 0 if is_tried else "present"
+        half_life = config.hyper.forgetting
+        values["half_life"] = NOTHING_FORGOTTEN if half_life is None else half_life.length
+        if half_life is not None and half_life.unit == "seconds":
+            values["half_life"] = f"{half_life.length:g} s"
         names = dict.fromkeys(name for varied in self._combinations() for name in varied)
         return {name: values[name] for name in names if name in values}
 
@@ -110,17 +122,25 @@ class Space:
             "rate": self._rates(),
             "l1": self.l1s or self._default("l1", L1S),
             "l2": self.l2s,
+            "half_life": tuple(NOTHING_FORGOTTEN if h is None else h for h in self._half_lives()),
         }
         return {name: values for name, values in dimensions.items() if values}
 
     def _rates(self) -> tuple[Varied, ...]:
         alphas, betas = self.alphas, self.betas
-        if not (alphas or self.gammas or "rate" in self.hyper):
+        if not self._is_rate_given:
             alphas, betas = ALPHAS, betas or BETAS
         adaptive: list[Varied] = [{"alpha": a} for a in alphas] or [{}] * bool(betas)
         if betas:
             adaptive = [rate | {"beta": b} for rate in adaptive for b in betas]
         return (*adaptive, *({"gamma": g} for g in self.gammas))
+
+    def _half_lives(self) -> tuple[float | None, ...]:
+        return self.half_lives or (() if self._is_rate_given else self._default("forgetting", HALF_LIVES))
+
+    @property
+    def _is_rate_given(self) -> bool:
+        return bool(self.alphas or self.gammas) or "rate" in self.hyper
 
     def _default(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return () if name in self.hyper else values
@@ -129,6 +149,9 @@ class Space:
         hyper, hashing = dict(self.hyper), dict(self.hashings[varied.get("hashing", 0)])
         hyper |= {name: varied[name] for name in ("family", "update", "l1", "l2") if name in varied}
         hashing |= {name: varied[name] for name in ("bits", "numeric") if name in varied}
+        if "half_life" in varied:
+            known = varied["half_life"] != NOTHING_FORGOTTEN
+            hyper["forgetting"] = {"half_life_examples": varied["half_life"]} if known else None
         for kind, names in (("adaptive", ("alpha", "beta")), ("gamma", ("gamma",))):
             fields = {name: varied[name] for name in names if name in varied}
             if fields:

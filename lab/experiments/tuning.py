@@ -14,10 +14,11 @@ from rich.table import Table
 from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.score import Difference
-from lab.experiments.space import LeftOut, Space
+from lab.experiments.space import NOTHING_FORGOTTEN, LeftOut, Space
 from service.errors import CommandFailure
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
+_ORDERED = ("alpha", "beta", "gamma", "l1", "l2", "bits", "half_life")  # dimensions that have two ends
 
 PRESENT = "present"
 """The mark of the configuration that the candidates are compared with."""
@@ -92,20 +93,28 @@ class Ranking:
 
     def _settings(self, result: Result) -> str:
         values = {name: result.option.varied.get(name) for name in self.varied}
-        return ", ".join(f"{name} {_text(value)}" for name, value in values.items() if value is not None)
+        return ", ".join(
+            f"{_words(name)} {_text(value)}" for name, value in values.items() if value is not None
+        )
 
     def hints(self) -> Iterator[str]:
         """Hints on dimensions in which the best value is the min or max of those tried."""
         results = [result for result in self.results if result.is_tried]
         for name, best in results[0].option.varied.items():
-            tried = {r.option.varied[name] for r in results if name in r.option.varied}
-            low, high = _LIMITS.get(name, (None, None))
-            if name not in ("alpha", "beta", "gamma", "l1", "l2", "bits") or len(tried) < 2:
+            if name not in _ORDERED:
                 continue
-            if best == max(tried) and best != high:
-                yield f"the best {name}, {best:g}, is the largest that was tried: try larger ones, too"
+            tried = {r.option.varied[name] for r in results if name in r.option.varied}
+            tried.discard(NOTHING_FORGOTTEN)  # an end of the half-lives beyond which there is nothing to try
+            low, high = _LIMITS.get(name, (None, None))
+            if best not in tried or (len(tried) < 2 and name != "half_life"):
+                continue
+            what = f"the best {_words(name)}, {best:g}, is the"
+            if len(tried) == 1:
+                yield f"{what} only one that was tried: try others, too"
+            elif best == max(tried) and best != high:
+                yield f"{what} largest that was tried: try larger ones, too"
             elif best == min(tried) and best != low:
-                yield f"the best {name}, {best:g}, is the smallest that was tried: try smaller ones, too"
+                yield f"{what} smallest that was tried: try smaller ones, too"
 
 
 def tune(
@@ -134,7 +143,7 @@ def print_ranking(ranking: Ranking, max_rows: int) -> None:
     if not console.is_terminal:
         console = Console(width=_FILE_COLUMNS)
     table = Table(box=None, header_style="", pad_edge=True)
-    for heading in ("", *ranking.varied, *_HEADINGS):
+    for heading in ("", *map(_words, ranking.varied), *_HEADINGS):
         table.add_column(heading, justify="right")
     for place, result in enumerate(ranking.results, 1):
         if place <= max_rows or result.is_present:
@@ -157,6 +166,10 @@ def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     for name, digits in (("calibration_ratio", 4), ("normalized_entropy", 5), ("auc", 4), ("density", 3)):
         yield _number(figures[name], digits)
     yield f"{figures['rows']:,}" + (f" ({figures['skipped']:,} skipped)" if figures["skipped"] else "")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _text(value: object) -> str:

@@ -36,8 +36,12 @@ def tune(
         str, typer.Option(help="Values of beta; default 0.1,1 where no rate is given, or else 1.")
     ] = "",
     gammas: Annotated[str, typer.Option(help="Values of gamma, for the rate gamma.")] = "",
-    l1: Annotated[str, typer.Option(help="Default 0,0.5,2.")] = "",
+    l1: Annotated[str, typer.Option(help="Default 0,0.5.")] = "",
     l2: Annotated[str, typer.Option(help="Default 0.")] = "",
+    half_lives: Annotated[
+        str,
+        typer.Option(help="Half-lives in examples, or `none`; default none,100000 where no rate is given."),
+    ] = "",
     bits: Annotated[str, typer.Option(help="Slots are 2^bits; default 22.")] = "",
     numeric: Annotated[str, typer.Option(help="bucket, log, raw: encoding of numbers; default bucket.")] = "",
     hyper: Annotated[
@@ -87,6 +91,7 @@ def tune(
         _numbers(l2, float, "--l2"),
         _numbers(bits, int, "--bits"),
         _words(numeric),
+        _half_lives(half_lives),
     )
     kind, options = flags.format_of(file), flags.options(settings)
     plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
@@ -133,6 +138,12 @@ def _numbers(text: str, kind: type[Number], flag: str) -> tuple[Number, ...]:
         return tuple(kind(word) for word in _words(text))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint=flag) from None
+
+
+def _half_lives(text: str) -> tuple[float | None, ...]:
+    words = _words(text)
+    numbers = _numbers(",".join(word for word in words if word != "none"), float, "--half-lives")
+    return (None,) * ("none" in words) + numbers
 
 
 def _bytes(text: str) -> int:

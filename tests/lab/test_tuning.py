@@ -18,7 +18,7 @@ from lab.experiments.score import Difference, Paired, Score
 from lab.experiments.space import Space
 from lab.experiments.tuning import Ranking, tune
 from model_core.errors import InvalidInput
-from model_core.learning.hyperparameters import AdaptiveRate, Hyperparameters
+from model_core.learning.hyperparameters import AdaptiveRate, HalfLife, Hyperparameters
 from service.cli.replay.offline import replay_without_loading
 from service.errors import CommandFailure
 from service.models.config.model import ModelConfig
@@ -280,9 +280,11 @@ def test_a_present_configuration_that_is_as_good_is_kept(tmp_path: Path) -> None
 
 def test_the_grid_has_larger_alphas_and_betas_unless_a_rate_is_given() -> None:
     options, _ = Space().options()
-    assert len(options) == 7 * 2 * 3
+    assert len(options) == 7 * 2 * 2 * 2
     assert max(o.varied["alpha"] for o in options) == 2.0
     assert {o.varied["beta"] for o in options} == {0.1, 1.0}
+    assert {o.varied["half_life"] for o in options} == {"none", 100_000.0}
+    assert sum(BYTES_A_SLOT << o.config.hashing.bits for o in options) < 2**32, "of the default --memory"
     assert sum(o.config == ModelConfig() for o in options) == 1
     one_rate = {"rate": {"kind": "adaptive", "alpha": 0.3, "beta": 0.7}}
     assert {str(o.varied) for o in Space(one_rate, l1s=(0.0,)).options()[0]} == {
@@ -299,6 +301,44 @@ def test_the_grid_has_larger_alphas_and_betas_unless_a_rate_is_given() -> None:
     assert [(o.config.hyper.rate) for o in only_betas] == [AdaptiveRate(0.3, 1.0), AdaptiveRate(0.3, 2.0)]
 
 
+def write_shock(directory: Path) -> Path:
+    """Clicks whose probability changes from one ad to the other halfway."""
+    chance = random.Random(7)
+    path = directory / "shock.vw"
+    with path.open("w") as file:
+        for row in range(6000):
+            ad = chance.randrange(2)
+            label = 1 if chance.random() < (0.8 if ad == (row < 3000) else 0.1) else -1
+            file.write(f"{label} |f ad=a{ad}\n")
+    return path
+
+
+def test_half_lives_are_tried_and_a_model_that_forgets_can_be_the_best(tmp_path: Path) -> None:
+    forgetful = Space(hashings=({"bits": 12},), alphas=(0.1,), l1s=(0.0,), half_lives=(None, 300.0, 30_000.0))
+    ranking = ranked(race_plan(write_shock(tmp_path)), forgetful)
+    assert [r.option.varied["half_life"] for r in ranking.results if r.is_tried] == [300.0, 30_000.0, "none"]
+    assert ranking.recommended.option.config.hyper.forgetting == HalfLife("examples", 300.0)
+    assert ranking.body["hyper"]["forgetting"] == {"half_life_examples": 300.0}
+    assert "Set l1 0, half-life 300 instead of l1 0.5, half-life none" in ranking.verdict()
+    assert list(ranking.hints()) == [
+        "the best half-life, 300, is the smallest that was tried: try smaller ones, too"
+    ]
+    one = ranked(race_plan(write_shock(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
+    assert list(one.hints()) == ["the best half-life, 300, is the only one that was tried: try others, too"]
+    endless = ranked(race_plan(write_random(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
+    assert list(endless.hints()) == []
+
+
+def test_half_lives_are_left_out_where_nothing_can_be_forgotten() -> None:
+    options, left_out = Space({"schedule": {"kind": "constant"}}).options()
+    assert len(options) == len(left_out) == 28
+    assert "is not defined for schedule constant" in left_out[0].reason
+    fixed = Space({"forgetting": {"half_life_examples": 500}}, l1s=(0.0,)).options()[0]
+    assert {o.config.hyper.forgetting for o in fixed} == {HalfLife("examples", 500.0)}
+    by_time = {"hyper": {"forgetting": {"half_life_seconds": 3600}}}
+    assert Space().present(by_time).varied["half_life"] == "3600 s"
+
+
 def test_the_present_line_is_shown_below_the_best_ones(tmp_path: Path) -> None:
     body = tmp_path / "present.json"
     body.write_text(json.dumps({"hyper": {"rate": {"kind": "adaptive", "alpha": 0.0001}}}))
@@ -308,10 +348,10 @@ def test_the_present_line_is_shown_below_the_best_ones(tmp_path: Path) -> None:
     heading, *rows = result.stdout.splitlines()[:4]
     assert heading.split()[:5] == ["alpha", "l1", "log", "loss", "minus"]
     assert "calibration" in heading
-    assert [row.split()[0] for row in rows] == ["1", "2", "7"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "5"]
     assert rows[2].split()[1:4] == ["present", "0.0001", "0.5"]
     assert "±" in rows[0]
-    assert "and 4 more (--top shows them)" in result.stdout
+    assert "and 2 more (--top shows them)" in result.stdout
 
 
 def test_the_model_default_of_the_settings_is_the_present_one(tmp_path: Path) -> None:
@@ -376,9 +416,9 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
     )
     assert result.returncode == 0, result.stderr
     heading, *rows = result.stdout.splitlines()[:4]
-    assert heading.split()[:3] == ["alpha", "beta", "l1"]
+    assert heading.split()[:4] == ["alpha", "beta", "l1", "half-life"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
-    assert "and 38 more (--top shows them)" in result.stdout
+    assert "and 52 more (--top shows them)" in result.stdout
     assert json.loads(out.read_text()) == json.loads(result.stdout.splitlines()[-1])
 
 
@@ -386,6 +426,8 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
     ("words", "told"),
     [
         (("--alphas", "much"), "'much' is no list of numbers"),
+        (("--half-lives", "none,long"), "'long' is no list of numbers"),
+        (("--half-lives", "0.5"), "hyper.forgetting.half_life_examples"),
         (("--memory", "lots"), "'lots' is no size, such as 2GiB"),
         (("--families", "sgd"), "hyper.family"),
         (("--hashing", "{"), "no JSON object nor a file of one"),
