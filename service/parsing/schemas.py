@@ -109,8 +109,8 @@ FeatureValue = TypeAliasType(
         Field(
             description=(
                 "A text or a boolean is a category; a number goes through the model's numeric transform,"
-                " which bounds it unless it makes buckets; a list of texts and numbers is a feature each; null is"
-                " a missing value; an object multiplies the value of its feature."
+                " which bounds it unless it makes buckets; a list of texts and numbers is a feature each;"
+                " null is a missing value; an object multiplies the value of its feature."
             )
         ),
     ],
