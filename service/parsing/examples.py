@@ -29,6 +29,9 @@ def one_item(encoder: FeatureEncoder, request: UpdateFields, max_weight: float) 
     if "id" in request:
         return _new_label(request, max_weight, ())
     refuse_unknown(request, _EXAMPLE | _LABEL)
+    if "features" not in request:
+        detail = "this field is required, or else `id` with a `label`, or `examples`"
+        raise InvalidInput(("features",), detail, "required")
     return one_example(encoder, request, max_weight)
 
 
@@ -37,8 +40,7 @@ def one_example(encoder: FeatureEncoder, request: UpdateFields, max_weight: floa
     refuse_unknown(request, _EXAMPLE)
     for name in fields.EXAMPLE.required:
         if name not in request:
-            detail = "this field is required, or else `id` with a `label`, or `examples`"
-            raise InvalidInput((name,), detail, "required")
+            raise InvalidInput((name,), "this field is required", "required")
     return _new_example(encoder, request, max_weight, ())
 
 

@@ -167,18 +167,31 @@ def test_whatever_a_pod_mounts_or_reads_is_there(overlay: str) -> None:
         assert {("Secret", name) for name in secrets} <= present
 
 
-@overlays
-def test_api_and_learner_have_one_snapshot_store(overlay: str) -> None:
-    claims = {one["metadata"]["name"]: one["spec"] for one in made(overlay) if "Claim" in one["kind"]}
+def test_the_demo_has_its_snapshots_on_a_volume_of_its_node() -> None:
+    [claim] = [one["spec"] for one in made("demo") if one["kind"] == "PersistentVolumeClaim"]
+    assert claim["accessModes"] == ["ReadWriteOnce"]
+    shared = {"persistentVolumeClaim": {"claimName": "ftrl-snapshots"}}
+    assert snapshot_stores("demo") == {"ftrl-api": shared, "ftrl-learner": shared}
+
+
+def test_production_has_its_snapshots_in_a_bucket_and_no_volume() -> None:
+    resources = made("production")
+    assert of_kind(resources, "PersistentVolumeClaim") == {}
+    assert snapshot_stores("production") == {"ftrl-api": {"emptyDir": {}}, "ftrl-learner": {"emptyDir": {}}}
+    store = of_kind(resources, "ConfigMap")["ftrl-settings"]["data"]["FTRL_SNAPSHOTS"]
+    assert store.startswith("s3://")
+    egress = of_kind(resources, "NetworkPolicy")["ftrl"]["spec"]["egress"]
+    assert 443 in {port["port"] for rule in egress for port in rule["ports"]}
+
+
+def snapshot_stores(overlay: str) -> dict[str, Resource]:
+    """What each of our deployments mounts where the image has its data."""
     stores = {}
     for name, spec, container in our_containers(overlay):
         [volume] = [m["name"] for m in container["volumeMounts"] if m["mountPath"] == IMAGE_DATA_DIR]
         [source] = [one for one in spec["volumes"] if one["name"] == volume]
-        stores[name] = source["persistentVolumeClaim"]["claimName"]
-    assert stores == dict.fromkeys(("ftrl-api", "ftrl-learner"), "ftrl-snapshots")
-    several_nodes = overlay != "demo"
-    assert claims["ftrl-snapshots"]["accessModes"] == ["ReadWriteMany" if several_nodes else "ReadWriteOnce"]
-    assert "FTRL_SNAPSHOTS" not in of_kind(made(overlay), "ConfigMap")["ftrl-settings"]["data"]
+        stores[name] = {kind: value for kind, value in source.items() if kind != "name"}
+    return stores
 
 
 def test_prometheus_scrapes_both_services_under_the_rules_job_names() -> None:

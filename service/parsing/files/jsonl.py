@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from pydantic import TypeAdapter, ValidationError
 
-from model_core.errors import InvalidInput, render_path
+from model_core.errors import InvalidInput
 from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.text.problems import NOT_UTF8, LineError, TextOptions, explain
 from service.parsing.duplicate_names import name_count, refuse_repeated_names
 from service.parsing.examples import one_example
+from service.parsing.field_errors import field_errors
 from service.parsing.files.rows import Row
 from service.parsing.files.source import TextSource
 from service.parsing.schemas import UpdateFields
@@ -31,9 +32,10 @@ def json_rows(source: TextSource, encoder: FeatureEncoder) -> Iterator[tuple[Row
             if not _is_utf8(line):
                 yield LineError(number, explain(NOT_UTF8, "", TextOptions()))
                 continue
-            first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = render_path(first["loc"])
-            yield LineError(number, f"{where}: {first['msg']}" if where else first["msg"])
+            (first, *_) = field_errors(invalid.errors(include_url=False, include_input=False))
+            yield LineError(
+                number, f"{first['path']}: {first['detail']}" if first["path"] else first["detail"]
+            )
         except InvalidInput as invalid:
             yield LineError(number, str(invalid))
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model_core.errors import InvalidInput
@@ -107,9 +107,10 @@ class _Table:
         self._options = lines
         self._width = len(names)
         positions = {name: i for i, name in enumerate(names)}
-        no_features = {options.label_column, *options.ignored_columns}
+        no_features = dict.fromkeys(options.ignored_columns, "--ignored-columns")
+        no_features[options.label_column] = "--label-column"
         if options.weight_column is not None:
-            no_features.add(options.weight_column)
+            no_features[options.weight_column] = "--weight-column"
         _check_columns(source, names, no_features)
         self._label = positions[options.label_column]
         self._weight = None if options.weight_column is None else positions[options.weight_column]
@@ -168,16 +169,19 @@ def _category(text: str) -> str:
     return _BOOLEANS.get(text, text)
 
 
-def _check_columns(source: str, names: Sequence[str], no_features: set[str]) -> None:
+def _check_columns(source: str, names: Sequence[str], no_features: Mapping[str, str]) -> None:
+    """Raises UnreadableFile. `no_features`: the flag that gives the name of each column without a feature."""
     named = [name for name in names if name]
     if (repeated := _repeated(named)) is not None:
         raise UnreadableFile(
             f"{source}: two columns are called {repeated!r}: rename one, or give the names with --columns if"
             " the first line is no header"
         )
-    for name in sorted(no_features):
+    for name, flag in sorted(no_features.items()):
         if name not in names:
-            raise UnreadableFile(f"{source}: no column {name!r} among {', '.join(named)}")
+            raise UnreadableFile(
+                f"{source}: no column {name!r} among {', '.join(named)}: give that of the file with {flag}"
+            )
     for name in named:
         if name not in no_features:
             try:

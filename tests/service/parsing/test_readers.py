@@ -187,7 +187,7 @@ def test_invalid_utf8_is_an_error_of_its_line() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"a,b\n", "no column 'label'"),
+        (b"a,b\n", "no column 'label' among a, b: give that of the file with --label-column"),
         (b"label,a,a\n", "'a'"),
         (b"label,a=b\n", "'='"),
         (b'label,"a"x\n', "line 1"),
@@ -205,6 +205,20 @@ def test_a_label_of_the_other_kind_names_the_flag_that_reads_it() -> None:
     assert error.reason == "the label '0' is neither 1 nor -1: --labels zero_one reads 0 and 1"
     (error,) = rows_of(b"label,a\n-1,x\n", "csv")
     assert error.reason == "the label '-1' is neither 1 nor 0: --labels minus_plus reads -1 and 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"features": {}}', "label: this field is required"),
+        ('{"label": 1}', "features: this field is required"),
+        ('{"features": 1, "label": 1}', "features: must be an object, or a list of pairs of name and value"),
+        ('{"features": {}, "label": 1, "weight": "2"}', "weight: must be a number"),
+        ('{"features": {}, "label": 1, "event_id": ""}', "event_id: must not be empty"),
+    ],
+)
+def test_a_wrong_json_line_is_described_as_a_request_is(line: str, reason: str) -> None:
+    assert rows_of(f"{line}\n".encode(), "jsonl") == [LineError(1, reason)]
 
 
 def test_a_name_that_is_given_to_two_columns_is_refused() -> None:
