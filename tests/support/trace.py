@@ -44,8 +44,9 @@ _request: ContextVar[int] = ContextVar("request", default=0)
 class Trace(NamedTuple):
     """Files as paths below the repository.
 
-    They are those that every repetition enters, in the order of first entry that most repetitions have: by
-    the request, then by the learner, then by the mirror.
+    They are those that most repetitions enter, in the order of first entry that most of these have: by the
+    request, then by the learner, then by the mirror. Where the reply is sent before the learner has counted
+    its work, a repetition lacks a file.
     """
 
     predict: list[str]
@@ -121,8 +122,9 @@ class Recorder:
             finally:
                 self.recording = 0
             runs.append(list(dict.fromkeys(path for files in self._files.values() for path in files)))
-        always = set.intersection(*map(set, runs))
-        orders = Counter(tuple(path for path in run if path in always) for run in runs)
+        entered = Counter(path for run in runs for path in run)
+        usual = {path for path, count in entered.items() if 2 * count > REPETITIONS}
+        orders = Counter(tuple(path for path in run if path in usual) for run in runs)
         return list(orders.most_common(1)[0][0])
 
 

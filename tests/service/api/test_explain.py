@@ -84,7 +84,7 @@ def test_features_that_meet_in_a_slot_are_named_together(api: httpx.Client) -> N
     [
         ({}, "features", "required"),
         ({"features": {"a=b": 1}}, "features.a=b", "invalid_value"),
-        ({"features": {"a": 1e9}}, "features.a", "out_of_range"),
+        ({"features": {"a": {"value": 1, "times": 1e9}}}, "features.a", "out_of_range"),
         ({"features": {}, "instances": []}, "instances", "unknown_field"),
         ({"context": {"a": 1}, "features": {"a": 1}}, "features.a", "duplicate_name"),
     ],

@@ -43,9 +43,11 @@ def test_a_model_that_follows_noise_is_not_called_right(api: httpx.Client, model
         for row, click in zip(values.tolist(), clicks, strict=True)
     ]
     hyper = {"rate": {"kind": "adaptive", "alpha": 0.5, "beta": 1.0}, "l1": 0}
-    right = judged(api, f"{model}-noise", {"hyper": hyper, "hashing": {"bits": 18}}, examples)
-    assert right["level"] == "watch"
-    assert "× the loss of always predicting the click rate" in right["head"]
+    head = "× the loss of always predicting the click rate"
+    assert (
+        level_once(head, api, f"{model}-noise", {"hyper": hyper, "hashing": {"bits": 18}}, examples)
+        == "watch"
+    )
 
 
 def test_a_model_that_is_right_only_in_total_is_not_called_right(api: httpx.Client, model: str) -> None:
@@ -58,30 +60,28 @@ def test_a_model_that_is_right_only_in_total_is_not_called_right(api: httpx.Clie
     ]
     hyper = {"rate": {"kind": "adaptive", "alpha": 0.001, "beta": 1.0}}
     specification = {"hyper": hyper, "evaluation": {"slices": ["device"]}, "hashing": {"bits": 10}}
-    right = judged(api, f"{model}-devices", specification, examples, "device")
-    assert right["level"] == "watch"
-    assert "× the clicks where device = " in right["head"]
+    head = "× the clicks where device = "
+    assert level_once(head, api, f"{model}-devices", specification, examples) == "watch"
 
 
-def judged(
-    api: httpx.Client,
-    path: str,
-    specification: dict[str, Any],
-    examples: list[dict[str, Any]],
-    words: str = "×",
-) -> dict[str, Any]:
-    """The check `right` of a model that has learned these, once its text has these words."""
+def level_once(
+    head: str, api: httpx.Client, path: str, specification: dict[str, Any], examples: list[dict[str, Any]]
+) -> str:
+    """The level of the check `right` of a model that learns these, once its head has these words: the figures
+    follow the model's rounds.
+    """
     api.put(path, json=specification).raise_for_status()
     for start in range(0, len(examples), 9_000):
         api.post(f"{path}/update", json={"examples": examples[start : start + 9_000]}).raise_for_status()
+
+    def level() -> str | None:
+        right: dict[str, str] = next_of(events)["verdict"]["checks"][3]
+        return right["level"] if head in right["head"] else None
+
     with listening(api, path.removeprefix("/models/")) as events:
-        while True:
-            live = next_of(events)
-            right: dict[str, Any] = live["verdict"]["checks"][3]
-            if live["t"] == len(examples) and words in right["text"]:
-                break
+        found = wait_until(level)
     api.delete(path).raise_for_status()
-    return right
+    return found
 
 
 def test_figures_are_not_known_before_redis_has_answered(
