@@ -12,9 +12,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 
 SECONDS ?= 1800
 
-# One more than the processors of a typical test machine, since tests are idle for half of their time.
+# More than the processors of a typical test machine, since tests are idle for half of their time.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,7 @@ packages: $(VENV)/.packages # the same but for the compiled kernels
 serve: $(VENV)/.runtime ## run the service on http://127.0.0.1:8000 with its data in ./data
 	@exec $(BIN)/ftrl serve
 
+test: WORKERS = 4 # none of these kills servers or loads the processors for long
 test: $(VENV)/.complete ## before a commit: the tests of every package, but those marked slow or faults
 	@$(BIN)/ftrl warm-up # otherwise every worker would compile the changed kernels
 	$(PYTEST) -m 'not slow and not faults'

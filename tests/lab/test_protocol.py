@@ -117,6 +117,7 @@ def test_a_set_with_one_label_is_refused() -> None:
         run_pass(data, Pass(Protocol((0.7,), 0.0, 1).hyper(data, OF_THE_PAPER[0], 0.7, 0.0), None))
 
 
+@pytest.mark.slow
 def test_the_kitchen_reviews_give_the_papers_figures(tmp_path: Path) -> None:
     shared_file("sentiment_processed_acl.tar.xz")
     data = load("kitchen", data_directory())

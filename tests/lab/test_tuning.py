@@ -78,6 +78,7 @@ def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_pa
     assert losses == sorted(losses)
 
 
+@pytest.mark.slow
 def test_the_body_makes_the_best_model_on_a_real_server(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
     words = ("tune", str(path), "--families", "ftrl,comid", "--gammas", "0.1,1", "--bits", "12,14")
@@ -387,6 +388,7 @@ def test_a_file_without_examples_is_reported(tmp_path: Path) -> None:
         ranked(race_plan(tmp_path / "empty.vw"), SMALL)
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_once(tmp_path: Path) -> None:
     text = write_clicks(tmp_path, 300).read_text()
     words = ("tune", "-", "--format", "vw", "--bits", "12")

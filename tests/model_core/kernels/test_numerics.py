@@ -104,6 +104,7 @@ def test_log_loss_comes_from_the_margin_and_is_finite(margin, label):
     assert numerics.log_loss(margin, label) == pytest.approx(want, rel=1e-15, abs=0)
 
 
+@pytest.mark.slow
 def test_the_machine_code_has_no_fma_and_no_call_of_libm():
     for kernel in (numerics.log_losses, numerics.sigmoids, rounds._learn):
         kernel_of_this_test: Any = njit(

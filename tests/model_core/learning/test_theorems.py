@@ -207,6 +207,7 @@ def test_an_implicit_step_beats_its_first_order_bound_by_delta(
     assert sum(map(advantage, rounds)) > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
 @settings(max_examples=40)
 @given(seeds, rates)

@@ -160,6 +160,7 @@ def test_a_repeated_click_reaches_the_model_with_the_impression(
     assert switched.learned() == {"old": 1, "new": 0}
 
 
+@pytest.mark.slow
 def test_a_label_of_this_model_is_accepted_if_the_former_one_is_gone(
     fresh_valkey: ServerProcess, live: httpx.Client, start_api: ApiFactory
 ) -> None:

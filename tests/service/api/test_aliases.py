@@ -77,6 +77,7 @@ def test_an_alias_is_switched_while_requests_go_on_and_drops_none(
     api.delete(f"/models/{clone}").raise_for_status()
 
 
+@pytest.mark.slow
 def test_other_processes_hear_of_an_alias(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
     one, other = start_api(fresh_valkey), start_api(fresh_valkey, run_learner=False)
     one.client.put("/models/second", json={}).raise_for_status()
@@ -109,6 +110,7 @@ def test_what_reads_takes_an_alias(api: httpx.Client, model: str, alias: str) ->
     assert explained["model"] == taken["model"]
 
 
+@pytest.mark.slow
 def test_a_process_that_has_not_heard_of_an_alias_asks(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:

@@ -117,6 +117,7 @@ def test_slices_are_named_by_the_values_that_were_sent(api: httpx.Client, name: 
     assert "largest_in_other" not in devices["phone"]["all"] | hours["other"]["1h"]
 
 
+@pytest.mark.slow
 def test_predictions_that_were_served_have_figures_of_their_own(api: httpx.Client, name: str) -> None:
     config = {
         "hashing": {"bits": 12},

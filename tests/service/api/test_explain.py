@@ -97,6 +97,7 @@ def test_an_unknown_model_is_not_found(api: httpx.Client) -> None:
     problem(api.post("/models/nobody/explain", json={"features": {}}), 404, "unknown_model")
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_the_service_tells(api: httpx.Client, tmp_path: Path) -> None:
     file = tmp_path / "impression.json"
     file.write_text(json.dumps({"ad": "a17"}))

@@ -79,6 +79,7 @@ def test_a_logged_prediction_has_the_probability_of_one_that_is_not(make_model: 
     assert model.predict(log=True)["probability"] == model.predict()["probability"]
 
 
+@pytest.mark.slow
 def test_a_click_joins_its_impression_and_is_learned_after_the_window(make_model: Any) -> None:
     model = make_model(**CLOSES_SOON)
     one = model.predict(log=True)["id"]
@@ -193,6 +194,7 @@ def fates(api: httpx.Client, model: Model) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_what_came_of_predictions_is_counted_from_the_first_one_on(
     make_model: Any, api: httpx.Client
 ) -> None:
@@ -209,6 +211,7 @@ def test_what_came_of_predictions_is_counted_from_the_first_one_on(
     assert f'ftrl_feedback_label_delay_seconds_count{{model="{name}"}} 1.0' in api.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Client) -> None:
     for created in (1, 2):
         model = make_model(exposure="on_predict", window_seconds=1)
@@ -221,6 +224,7 @@ def test_a_model_that_is_created_again_counts_on(make_model: Any, api: httpx.Cli
         api.delete(model.path)
 
 
+@pytest.mark.slow
 def test_without_redis_predictions_are_served_and_not_logged(
     start_api: Any, fresh_valkey: ServerProcess
 ) -> None:

@@ -66,6 +66,7 @@ def test_sampled_out_labels_have_a_delay_too(watch: Any) -> None:
     assert found[f"{DELAY}_bucket +Inf"] == 50
 
 
+@pytest.mark.slow
 def test_labels_and_predictions_without_effect_are_counted_by_kind(watch: Any) -> None:
     model = watch(exposure="on_predict", window_seconds=1, late="append", log=True)
     for features in (FEATURES, FEATURES, FEATURES, {"user": "u2"}):
@@ -102,6 +103,7 @@ def test_memory_and_predictions_without_room_are_reported(watch: Any, live_api: 
     assert 0.9 * (1 << 16) < counted <= 1 << 16
 
 
+@pytest.mark.slow
 def test_once_every_impression_has_its_label_none_is_old(watch: Any) -> None:
     model = watch(exposure="on_predict", learn_at="arrival")
     model.predict(log=True, id="a")

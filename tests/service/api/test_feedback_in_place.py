@@ -51,6 +51,7 @@ def max_bytes(api: httpx.Client, model: str) -> float:
     return float(found[1]) if found else 0.0
 
 
+@pytest.mark.slow
 def test_a_change_is_in_force_in_every_process_without_a_restart(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_change_is_in_force_in_every_process_without_a_restart(
     wait_until(lambda: logged(other.client, "/models/ads"))
 
 
+@pytest.mark.slow
 def test_a_shorter_window_closes_what_waits(fresh_valkey: ServerProcess, start_api: ApiFactory) -> None:
     api = start_api(fresh_valkey).client
     feedback = {"exposure": "on_predict", "window_seconds": 120, "log": True}
@@ -141,6 +143,7 @@ def test_the_put_that_created_it_stays_true_and_undoes_nothing(api: httpx.Client
     problem(api.put(path, json=CONFIG | {"hyper": {"l1": 7}}), 409, "model_conflict")
 
 
+@pytest.mark.slow
 def test_while_redis_is_away_it_is_refused_and_the_same_again_is_safe(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
@@ -203,6 +206,7 @@ def test_clones_and_snapshots_have_the_settings_in_force(api: httpx.Client, path
     assert (again.status_code, again.json()["feedback"]) == (200, changed)
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_changes_it(live_api: LiveApi, api: httpx.Client, path: str) -> None:
     words = ("feedback", "--url", live_api.url, "--model", path.removeprefix("/models/"))
     changed = run(*words, '{"max_bytes": 1048576}')

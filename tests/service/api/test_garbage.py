@@ -56,6 +56,7 @@ def post(api: httpx.Client, path: str, content: bytes) -> None:
     json.loads(reply.text, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 @QUICK
 @given(path=st.sampled_from([*PATHS, "/models/default"]), body=bodies)
 def test_no_json_makes_the_server_fail(api: httpx.Client, path: str, body: Any) -> None:

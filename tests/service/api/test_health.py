@@ -49,6 +49,7 @@ def test_load_balancers_may_ask_with_head(api: httpx.Client, path: str) -> None:
     assert (reply.status_code, reply.content) == (200, b"")
 
 
+@pytest.mark.slow
 def test_predictions_go_on_while_redis_is_away(fresh_valkey: ServerProcess, start_api) -> None:
     api = start_api(
         fresh_valkey,
@@ -222,6 +223,7 @@ REFUSING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusing", REFUSING, ids=lambda refusing: refusing.code)
 def test_refused_writes_are_named_with_the_servers_own_words(
     any_server: ServerProcess, start_api, refusing: Refusing
@@ -317,6 +319,7 @@ def test_a_lost_model_is_created_where_that_is_allowed(fresh_valkey: ServerProce
     assert not lost(api)
 
 
+@pytest.mark.slow
 def test_a_deletion_ends_the_report_of_a_loss(fresh_valkey: ServerProcess, start_api) -> None:
     api, other = (start_api(fresh_valkey).client for _ in range(2))
     with fresh_valkey.client() as client:
@@ -328,6 +331,7 @@ def test_a_deletion_ends_the_report_of_a_loss(fresh_valkey: ServerProcess, start
     assert "There is no model" in api.get("/readyz").json()["reasons"][0]
 
 
+@pytest.mark.slow
 def test_a_deleted_model_is_not_called_lost(fresh_valkey: ServerProcess, start_api) -> None:
     api, other = (start_api(fresh_valkey).client for _ in range(2))
     api.delete("/models/default").raise_for_status()
@@ -337,6 +341,7 @@ def test_a_deleted_model_is_not_called_lost(fresh_valkey: ServerProcess, start_a
     assert restarted.get("/readyz").status_code == 200
 
 
+@pytest.mark.slow
 def test_snapshots_show_that_a_server_has_lost_its_data(
     fresh_valkey: ServerProcess, server_factory, start_api
 ) -> None:

@@ -168,6 +168,7 @@ def test_an_open_stream_does_not_hold_up_a_stop(valkey: ServerProcess, start_api
         assert {event.kind for event in events} <= {"live", "figures", "slices"}
 
 
+@pytest.mark.slow
 def test_a_stream_counts_as_a_request_that_was_answered_when_it_began(
     valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_stream_counts_as_a_request_that_was_answered_when_it_began(
     assert samples(api)[longest] == 1, "of more than two seconds"
 
 
+@pytest.mark.slow
 def test_a_redis_that_is_away_makes_the_figures_stale(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:

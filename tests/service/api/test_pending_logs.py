@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from tests.service.api.conftest import ApiFactory
 from tests.support.servers import ServerProcess
@@ -16,6 +17,7 @@ def counted(api: httpx.Client, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_predictions_are_counted_and_not_logged(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:

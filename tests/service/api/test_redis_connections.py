@@ -16,6 +16,7 @@ FEW = 16
 EXAMPLE = {"features": {"ad": "a"}, "label": 1, "event_id": "first"}
 
 
+@pytest.mark.slow
 def test_many_models_are_learned_over_a_few_connections(server_factory, start_api) -> None:
     api = start_api(server_factory(maxclients=FEW)).client
     for name in MODELS:
@@ -37,6 +38,7 @@ def updated(api: httpx.Client, model: str) -> str | None:
     return status
 
 
+@pytest.mark.slow
 def test_a_server_with_too_many_clients_is_named(
     fresh_valkey: ServerProcess, start_api, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_world_is_the_same_for_the_same_seed_and_clicks_at_its_rate() -> None:
     assert impressions[0][0].candidates != World(6, 0.05, 4).next().candidates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["close", "arrival", "close-append", "close-sampled"])
 def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None:
     delay = 1.5 if policy == "close-append" else 0.25
@@ -60,6 +61,7 @@ def test_each_impression_is_learned_once(live_api: LiveApi, policy: str) -> None
     assert report.phases["end"].predictions > 0
 
 
+@pytest.mark.slow
 def test_lost_doubled_and_foreign_examples_are_distinguished(live_api: LiveApi) -> None:
     plan = dataclasses.replace(
         PLAN, url=live_api.url, model="harmed", click_rate=0.5, window=4, delay=0.05, patience_seconds=1
@@ -94,6 +96,7 @@ def show_two_more(client: httpx.Client, path: str) -> None:
     assert client.post(f"{path}/impressions", json={"ids": ids}).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_report_for_programs(live_api: LiveApi) -> None:
     words = ("simulate", "--url", live_api.url, "--model", "by-command", "--seconds", "1", "--window", "1")
     done = run(*words, "--policies", "close-sampled", "--json")

@@ -216,6 +216,7 @@ def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, text: str, said:
         TokenFile(file)
 
 
+@pytest.mark.slow
 def test_a_token_is_shown_once_and_its_line_has_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     words = ("token", "create", "--scope", "predict,update", "--models", "a,b", "--name", "site")

@@ -82,6 +82,7 @@ def rows(labels: dict[str, int], weight: float = 1.0) -> list[tuple[bytes, int, 
     return sorted((packed_id(one), label, weight) for one, label in labels.items())
 
 
+@pytest.mark.slow
 def test_an_outage_longer_than_the_window_loses_no_click(
     server_factory: ServerFactory, start_api: ApiFactory
 ) -> None:
@@ -102,6 +103,7 @@ def test_an_outage_longer_than_the_window_loses_no_click(
     rounds(api, 6)
 
 
+@pytest.mark.slow
 def test_what_waits_and_its_labels_survive_that_the_model_is_restored(
     fresh_valkey: ServerProcess, start_api: ApiFactory
 ) -> None:
@@ -124,6 +126,7 @@ def test_what_waits_and_its_labels_survive_that_the_model_is_restored(
     assert label(api, "r0", "r1", "r2") == ["duplicate", "duplicate", "late"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learn_at", ["arrival", "window_close"])
 def test_sample_rate_weight_and_negative_rate_of_a_label_multiply(
     fresh_valkey: ServerProcess, start_api: ApiFactory, learn_at: str

@@ -102,6 +102,7 @@ def test_models_says_when_no_service_answers() -> None:
     assert result.stderr.startswith("ftrl: no ftrl service answers at http://127.0.0.1:1 ")
 
 
+@pytest.mark.slow
 def test_serve_announces_its_address_data_and_documentation(ftrl: Ftrl, tmp_path: Path) -> None:
     process = ftrl("serve")
     url = process.wait_until_ready()

@@ -291,6 +291,7 @@ def hasty(fresh_valkey: ServerProcess, tmp_path: Path) -> Iterator[ServiceProces
         hasty.remove()
 
 
+@pytest.mark.slow
 def test_examples_refused_during_an_outage_are_learned_once(
     fresh_valkey: ServerProcess, hasty: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -310,6 +311,7 @@ def test_examples_refused_during_an_outage_are_learned_once(
     assert_same_state(fresh_valkey, "away", "not-away", 700)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_replay_over_http_and_what_was_learned_stays(service: ServiceProcess) -> None:
     with OpenReplay("--url", service.url, "--model", "interrupted", "--json") as replay:
         replay.feed(20_000)  # more than is read ahead

@@ -71,6 +71,7 @@ def test_for_people_the_summary_is_a_table(tmp_path: Path, capsys: pytest.Captur
     assert errors == ""
 
 
+@pytest.mark.slow
 def test_a_dash_is_standard_input() -> None:
     with OpenReplay("--dry-run", "--json") as replay:
         replay.feed(3)
@@ -195,6 +196,7 @@ async def test_a_replay_killed_while_loading_leaves_only_expiring_keys(
         assert 0 < await system.client.ttl(filled) <= UNFINISHED_EXPIRES_SECONDS
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_offline_replay_without_changing_the_model(valkey: ServerProcess) -> None:
     with OpenReplay("--offline", "--json", FTRL_REDIS_URL=valkey.url) as replay, valkey.client() as client:
         replay.feed(1000)

@@ -82,6 +82,7 @@ async def test_a_raised_memory_limit_admits_predictions_at_once(make_model: Any)
     assert (await one.log(1003), await other.log(1004)) == ("F", "F")
 
 
+@pytest.mark.slow
 async def test_what_is_open_gets_the_new_window_longer_or_shorter(make_model: Any) -> None:
     model = await make_model(exposure="on_predict", window_seconds=60)
     bench, other = model.bench(), model.bench()
@@ -102,6 +103,7 @@ async def test_what_is_open_gets_the_new_window_longer_or_shorter(make_model: An
     await nothing_is_left(bench)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("times", "changed"),
     [
@@ -126,6 +128,7 @@ async def test_a_shown_prediction_listed_as_unshown_closes_by_its_window(
     assert sorted(examples.prediction_ids or []) == sorted(map(id_of, [1, *range(0, 300, 2)]))
 
 
+@pytest.mark.slow
 async def test_a_window_is_not_closed_when_the_former_one_would_have_ended(make_model: Any) -> None:
     model = await make_model(exposure="on_predict", late_seconds=60)
     bench, closing = model.bench(), model.bench()
@@ -139,6 +142,7 @@ async def test_a_window_is_not_closed_when_the_former_one_would_have_ended(make_
     assert (await closing.swept("open")).counts["joined"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "stage"),
     [("unshown_seconds", "unshown"), ("grace_seconds", "early"), ("late_seconds", "closed")],
@@ -204,6 +208,7 @@ async def test_after_a_change_a_label_never_shortens_its_predictions_time(
     assert await due() == first
 
 
+@pytest.mark.slow
 async def test_different_times_in_processes_lose_or_double_no_impression(
     make_bench: MakeBench,
 ) -> None:
@@ -221,6 +226,7 @@ async def test_different_times_in_processes_lose_or_double_no_impression(
     assert (len(examples), learned) == (200, {id_of(number): int(number % 3 == 0) for number in range(200)})
 
 
+@pytest.mark.slow
 async def test_changes_while_everything_goes_on_lose_and_double_nothing(make_model: Any) -> None:
     model = await make_model(late_seconds=60, unshown_seconds=60, grace_seconds=90)
     random_numbers = random.Random(17)

@@ -83,6 +83,7 @@ async def test_a_jump_of_the_server_alone_closes_nothing_early(
     assert await bench.label((1, 1), (3, 1)) == "WW"
 
 
+@pytest.mark.slow
 async def test_after_clocks_were_set_back_windows_still_end_and_nothing_is_lost(
     make_bench: MakeBench, clock: ServerClock
 ) -> None:

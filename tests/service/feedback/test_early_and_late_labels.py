@@ -34,6 +34,7 @@ async def test_a_label_before_its_impression_waits_for_it(make_bench: MakeBench,
     assert (await bench.logged()).labels.tolist() == [1]
 
 
+@pytest.mark.slow
 async def test_an_early_label_does_not_shorten_the_wait_to_be_shown(
     make_bench: MakeBench,
 ) -> None:

@@ -98,6 +98,7 @@ def assert_within_250_and_what_is_counted(taken: Taken) -> None:
     assert taken.used <= taken.counted <= 1.1 * taken.used, taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exposure", ["explicit", "on_predict"])
 async def test_an_impression_of_39_categories_takes_at_most_250_bytes(
     measure: Measure, exposure: str
@@ -110,6 +111,7 @@ async def test_an_impression_of_39_categories_takes_at_most_250_bytes(
     assert_within_250_and_what_is_counted(await measured.taken())
 
 
+@pytest.mark.slow
 async def test_redis_7_takes_a_little_more_than_that(measure: Measure) -> None:
     measured = await measure("redis", "explicit")
     version = (await measured.bench.channel.info("server"))["redis_version"]

@@ -23,6 +23,7 @@ CONFIG = ModelConfig.from_json(
 )
 
 
+@pytest.mark.slow
 async def test_served_predictions_are_within_2_percent_of_the_truth(make_bench: Callable[..., Bench]) -> None:
     world = World(1, CLICK_RATE, 1)
     life = [world.next() for _ in range(IMPRESSIONS)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from model_core.examples.batch import ExampleBatch
 from tests.service.feedback.conftest import Bench
 
@@ -50,6 +52,7 @@ async def test_a_label_repeated_before_its_impression_is_recognised(
     assert await bench.label((1, 1)) == "D"
 
 
+@pytest.mark.slow
 async def test_the_id_of_a_closed_prediction_is_not_logged_again(
     make_bench: MakeBench,
 ) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import partial
 
 import numpy as np
+import pytest
 
 from model_core.examples.batch import ExampleBatch
 from service.feedback.recorder import Served
@@ -54,6 +55,7 @@ async def record(system: System, model: OpenModel, count: int) -> None:
     ] * count
 
 
+@pytest.mark.slow
 async def test_a_full_backlog_does_not_make_sweeps_more_frequent(
     valkey: ServerProcess, make_settings: SettingsFactory
 ) -> None:

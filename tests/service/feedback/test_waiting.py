@@ -74,6 +74,7 @@ async def test_a_label_counts_once_and_the_first_one_stands(make_bench: MakeBenc
     assert (await bench.logged()).labels.tolist() == [1]
 
 
+@pytest.mark.slow
 async def test_what_is_closed_is_forgotten_and_no_key_stays(make_bench: MakeBench) -> None:
     bench = make_bench(exposure="on_predict")
     await bench.log(1, 2)

@@ -147,6 +147,7 @@ async def test_another_process_goes_on_where_one_has_ended(settings: Settings, c
         await assert_state_is_a_pass_over_the_log(system.topology)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replay_log", [False, True])
 async def test_a_restore_goes_on_with_the_discount_of_the_snapshot(
     system: System, model: OpenModel, replay_log: bool

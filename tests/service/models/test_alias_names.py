@@ -79,6 +79,7 @@ async def test_an_alias_and_a_model_of_one_name_are_never_made_at_once(
     assert sum(made.values()) == ROUNDS
 
 
+@pytest.mark.slow
 async def test_concurrent_models_and_aliases_of_one_name_never_coexist(
     system: System, channel: Channel
 ) -> None:

@@ -87,6 +87,7 @@ async def test_an_internal_error_is_reported_and_learning_continues(
         assert (await take(system, model))["t"] == 10
 
 
+@pytest.mark.slow
 async def test_an_aborted_upload_is_reported_and_counted(
     valkey: ServerProcess, make_settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ async def test_a_request_is_answered_although_the_server_has_become_full(
         assert not await system.client.exists(keys.snapshot_requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refusal", "error", "why"),
     [

@@ -218,6 +218,7 @@ def service(fresh_valkey: ServerProcess, tmp_path: Path) -> Iterator[ServingProc
     process.remove()
 
 
+@pytest.mark.slow
 def test_a_running_model_is_saved_and_restored(
     service: ServingProcess, fresh_valkey: ServerProcess, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ print(store.put("large", lambda file: file.writelines(os.urandom(1_000_000) for 
 """
 
 
+@pytest.mark.slow
 def test_an_upload_streams_in_parts_and_needs_no_room_on_a_disk(s3: ObjectStore) -> None:
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     done = subprocess.run(

@@ -96,6 +96,7 @@ async def test_requests_at_once_share_a_snapshot(system: System) -> None:
     assert [json.loads(reply)["id"] for (reply,) in replies] == [only.id] * 5
 
 
+@pytest.mark.slow
 async def test_snapshots_under_load_each_equal_a_pass_over_the_log(system: System) -> None:
     system.learn()
     model = await system.model(CONFIG)
@@ -259,6 +260,7 @@ async def test_a_deleted_model_is_not_saved(system: System) -> None:
     assert catalogue(system).entries() == []
 
 
+@pytest.mark.slow
 async def test_without_a_learner_a_request_fails(system: System) -> None:
     model = await system.model(CONFIG)
     with pytest.raises(NoLearner, match="No learner of model 'clicks' took the snapshot"):
@@ -266,6 +268,7 @@ async def test_without_a_learner_a_request_fails(system: System) -> None:
     assert not await system.client.exists(model.mirror.replica.keys.snapshot_requests)
 
 
+@pytest.mark.slow
 async def test_without_a_learner_a_request_fails_with_short_timeouts_too(system: System) -> None:
     keys = (await system.model(CONFIG)).mirror.replica.keys
     impatient = system.settings.model_copy(

@@ -157,6 +157,7 @@ def test_the_orphan_of_a_killed_parent_is_found_and_then_stopped(
     assert not running(pid)
 
 
+@pytest.mark.slow
 def test_parents_that_start_at_once_share_one_server(make_parent: Callable[[], Parent]) -> None:
     parents = [make_parent() for _ in range(4)]
     answers = [ready(parent) for parent in parents]

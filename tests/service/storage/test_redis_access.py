@@ -133,6 +133,7 @@ async def use_feedback(channel: Channel, model: OpenModel, settings: Settings) -
     await until(none_is_left)
 
 
+@pytest.mark.slow
 async def test_the_documented_user_may_do_all_that_is_needed_and_no_more(
     server_factory: ServerFactory, make_settings: SettingsFactory
 ) -> None:
@@ -162,6 +163,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
+@pytest.mark.slow
 async def test_tls_needs_a_client_certificate_and_works_with_it(
     server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Certificates
 ) -> None:
