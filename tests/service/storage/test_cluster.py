@@ -39,6 +39,14 @@ def servers() -> Iterator[ClusterOfServers]:
 
 @pytest.fixture
 def settings(servers: ClusterOfServers) -> Settings:
+    """For the cluster, which is empty."""
+    for master, _ in servers.pairs:
+        with master.client() as client:
+            client.flushall()
+    return settings_for(servers)
+
+
+def settings_for(servers: ClusterOfServers) -> Settings:
     return Settings(redis_url=servers.url, update_timeout_seconds=20, redis_timeout_seconds=3)
 
 
@@ -162,19 +170,18 @@ async def test_a_slot_that_migrates_takes_its_model_along(
             assert client.exists(state.keys.log)
 
 
-async def test_the_models_of_a_killed_master_are_followed_after_the_vote(
-    servers: ClusterOfServers, settings: Settings
-) -> None:
-    async with System(settings) as system:
-        system.learn()
-        models = [await system.model(SMALL_MODEL, name) for name in NAMES]
-        await update_all(system, models, 20)
-        servers.pair_of(NAMES[0])[0].kill9()
-        while True:
-            try:
-                await update_all(system, models, 40)
-                break
-            except UpdateUnavailable:
-                pass
-        for name in NAMES:
-            await assert_state_is_a_pass_over_the_log(system.topology, name)
+async def test_the_models_of_a_killed_master_are_followed_after_the_vote() -> None:
+    with cluster(appendonly=False) as servers:
+        async with System(settings_for(servers)) as system:
+            system.learn()
+            models = [await system.model(SMALL_MODEL, name) for name in NAMES]
+            await update_all(system, models, 20)
+            servers.pair_of(NAMES[0])[0].kill9()
+            while True:
+                try:
+                    await update_all(system, models, 40)
+                    break
+                except UpdateUnavailable:
+                    pass
+            for name in NAMES:
+                await assert_state_is_a_pass_over_the_log(system.topology, name)
