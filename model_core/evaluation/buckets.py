@@ -25,6 +25,7 @@ BINS_A_BLOCK = 16
 
 STREAM, FIRST_MINUTE, FIRST_FIVE, FIRST_HOUR, BUCKETS = 0, 1, 16, 28, 52
 MINUTES, FIVES, HOURS = FIRST_FIVE - FIRST_MINUTE, FIRST_HOUR - FIRST_FIVE, BUCKETS - FIRST_HOUR
+SUMS = 10
 EMPTY = -1
 
 PRESENT, WEIGHTED, CHANGED, STORED = 1, 2, 4, 8
@@ -42,7 +43,8 @@ class Buckets(NamedTuple):
     weights float64[b, bins, 2]: the weight of non-clicks and of clicks whose log-odds fell into the bin.  The
         bins divide [-16, 16] evenly; what lies outside counts in the first or the last.
     counts float64[b, bins, 2]: the number of examples; kept where a block is WEIGHTED, else it is `weights`.
-    sums float64[b, 8]: examples, clicks, predicted clicks and log loss, each weighted, then each plain.
+    sums float64[b, 10]: examples, clicks, predicted clicks and log loss, each weighted, then each plain; then
+        the squared weights of non-clicks and of clicks.
     starts int64[b]: which minute, five minutes or hour since the epoch a bucket holds, or EMPTY.
     marks uint8[b, blocks + 1]: of each block of 16 bins, and of the sums: PRESENT; WEIGHTED, a weight was not
         1; CHANGED since it was last stored; STORED, so that it must be deleted when it is no longer PRESENT.
@@ -64,7 +66,7 @@ def empty_buckets(bins: int, series: int = 1) -> Buckets:
     return Buckets(
         np.zeros((rows, bins, 2)),
         np.zeros((rows, bins, 2)),
-        np.zeros((rows, 8)),
+        np.zeros((rows, SUMS)),
         np.full(rows, EMPTY, np.int64),
         np.zeros((rows, bins // BINS_A_BLOCK + 1), np.uint8),
         np.array([EMPTY, EMPTY, 0, 0], np.int64),
@@ -166,6 +168,7 @@ def _add(b: Buckets, row: int, seen: Seen) -> None:
     b.sums[row, 5] += label
     b.sums[row, 6] += seen.p
     b.sums[row, 7] += seen.loss
+    b.sums[row, 8 + label] += weight * weight
 
 
 @inlined_kernel

@@ -23,6 +23,16 @@ from model_core.evaluation.buckets import (
     WEIGHTED,
     Buckets,
 )
+from model_core.evaluation.intervals import (
+    Interval,
+    auc_interval,
+    calibration_error,
+    calibration_interval,
+    log_loss_interval,
+    margins_of_bins,
+    rate_interval,
+    squared_weights,
+)
 from model_core.kernels.compiled import kernel
 
 Window = Literal["15m", "30m", "1h", "24h", "all"]
@@ -30,6 +40,8 @@ WINDOWS: tuple[Window, ...] = get_args(Window)
 Weighting = Literal["weight", "none"]
 
 FEWEST_CLICKS = 50
+TOLERATED_ERRORS = 3.0
+MIN_TOLERANCE = 0.05
 _FIVES_IN_HALF_AN_HOUR = 6
 
 # Finer where click rates are; each lies within half a bin of the log-odds at which the histogram is cut.
@@ -42,10 +54,12 @@ RELIABILITY_EDGES = (
 class Histogram(NamedTuple):
     """A window: bins float64[bins, 2] of non-clicks and clicks, and the sums of the same examples.
 
+    squares float64[bins, 2]: their squared weights.
     clicks_seen, examples_seen: how many they are, whatever they weigh.
     """
 
     bins: NDArray[np.float64]
+    squares: NDArray[np.float64]
     examples: float
     clicks: float
     predicted_clicks: float
@@ -69,6 +83,7 @@ class ReliabilityRow(NamedTuple):
     examples: float
     mean_prediction: float
     click_rate: float
+    click_rate_interval: Interval
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,7 @@ class Figures:
     log_loss: mean, in nats.  normalized_entropy: that over the entropy of the window's own click rate.
     calibration_ratio: predicted clicks over clicks.
     calibration_tolerance: how far from 1 chance alone may take it (three standard errors), at least 0.05.
+    *_interval: 95 % confidence intervals; that of the AUC is wider by auc_error_bound.
     """
 
     window: Window
@@ -97,6 +113,10 @@ class Figures:
     calibration_tolerance: float | None = None
     mean_prediction: float | None = None
     base_rate: float | None = None
+    auc_interval: Interval | None = None
+    log_loss_interval: Interval | None = None
+    calibration_ratio_interval: Interval | None = None
+    base_rate_interval: Interval | None = None
     reliability: tuple[ReliabilityRow, ...] = ()
 
 
@@ -106,23 +126,33 @@ def figures_of(
     if h.clicks_seen < FEWEST_CLICKS or h.examples == 0.0:
         return Figures(window, weighting, h.examples_seen, h.clicks_seen)
     auc = auc_of_bins(h.bins, h.examples_seen)
+    has_auc = not math.isnan(auc.value)
     rate, log_loss = h.clicks / h.examples, h.log_loss / h.examples
     entropy = entropy_of_rate(rate)
+    ratio = h.predicted_clicks / h.clicks if h.clicks > 0.0 else None
     return Figures(
         window,
         weighting,
         h.examples_seen,
         h.clicks_seen,
-        None if math.isnan(auc.value) else auc.value,
-        None if math.isnan(auc.value) else auc.error_bound,
-        log_loss,
-        log_loss / entropy if entropy > 0.0 else None,
-        h.predicted_clicks / h.clicks if h.clicks > 0.0 else None,
-        max(0.05, 3.0 / math.sqrt(h.clicks_seen)),
-        h.predicted_clicks / h.examples,
-        rate,
-        reliability(h.bins) if with_reliability else (),
+        auc=auc.value if has_auc else None,
+        auc_error_bound=auc.error_bound if has_auc else None,
+        log_loss=log_loss,
+        normalized_entropy=log_loss / entropy if entropy > 0.0 else None,
+        calibration_ratio=ratio,
+        calibration_tolerance=None if ratio is None else _calibration_tolerance(h),
+        mean_prediction=h.predicted_clicks / h.examples,
+        base_rate=rate,
+        auc_interval=auc_interval(*auc, h.bins, h.squares) if has_auc else None,
+        log_loss_interval=log_loss_interval(log_loss, h.bins, h.squares),
+        calibration_ratio_interval=None if ratio is None else calibration_interval(ratio, h.bins, h.squares),
+        base_rate_interval=rate_interval(h.bins.sum(axis=0), h.squares.sum(axis=0)),
+        reliability=reliability(h.bins, h.squares) if with_reliability else (),
     )
+
+
+def _calibration_tolerance(h: Histogram) -> float:
+    return max(MIN_TOLERANCE, TOLERATED_ERRORS * calibration_error(1.0, h.bins, h.squares))
 
 
 def auc_of_bins(bins: NDArray[np.float64], examples: int) -> Auc:
@@ -148,28 +178,35 @@ def entropy_of_rate(rate: float) -> float:
     return -rate * math.log(rate) - (1.0 - rate) * math.log1p(-rate)
 
 
-def reliability(bins: NDArray[np.float64]) -> tuple[ReliabilityRow, ...]:
+def reliability(bins: NDArray[np.float64], squares: NDArray[np.float64]) -> tuple[ReliabilityRow, ...]:
     """Rows for the buckets of RELIABILITY_EDGES that hold anything.
 
     The mean prediction is taken from the middles of the bins: within 0.1 % of it where there are 16,384.
     """
     middles, first_bins = _reliability_grid(len(bins))
-    by_bin = np.stack([bins[:, 0] + bins[:, 1], bins[:, 1], (bins[:, 0] + bins[:, 1]) * middles])
-    totals = np.add.reduceat(by_bin, first_bins, axis=1)
+    predicted = (bins[:, 0] + bins[:, 1]) * middles
+    by_bin = np.column_stack([bins, squares, predicted])
+    totals = np.add.reduceat(by_bin, first_bins, axis=0)
     return tuple(
-        ReliabilityRow(low, high, examples, predicted / examples, clicks / examples)
-        for low, high, (examples, clicks, predicted) in zip(
-            RELIABILITY_EDGES, RELIABILITY_EDGES[1:], totals.T.tolist(), strict=False
-        )
-        if examples > 0.0
+        _row(low, high, of_bucket)
+        for low, high, of_bucket in zip(RELIABILITY_EDGES, RELIABILITY_EDGES[1:], totals, strict=False)
+        if of_bucket[0] + of_bucket[1] > 0.0
     )
+
+
+def _row(low: float, high: float, totals: NDArray[np.float64]) -> ReliabilityRow:
+    """totals float64[5]: weights of non-clicks and clicks, their squared weights, predicted clicks."""
+    others, clicks, _, _, predicted = totals.tolist()
+    examples = others + clicks
+    interval = rate_interval(totals[:2], totals[2:4])
+    return ReliabilityRow(low, high, examples, predicted / examples, clicks / examples, interval)
 
 
 @lru_cache
 def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The probability in the middle of each bin, and with which bin each bucket begins."""
     width = SPAN / bins
-    middles = 1.0 / (1.0 + np.exp(-(LOWEST + width * (np.arange(bins) + 0.5))))
+    middles = 1.0 / (1.0 + np.exp(-margins_of_bins(bins)))
     edges = np.array(RELIABILITY_EDGES[1:-1])
     cuts = np.rint((np.log(edges / (1.0 - edges)) - LOWEST) / width).astype(np.int64)
     return middles, np.concatenate([[0], cuts])
@@ -177,11 +214,24 @@ def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]
 
 def histogram_of(b: Buckets, window: Window, weighting: Weighting, first: int = 0) -> Histogram:
     """The window of the series that begins at row `first`."""
-    rows = [row for row in _rows_of(b, window, first) if b.marks[row, -1] & PRESENT]
-    bins = np.zeros(b.weights.shape[1:])
-    _add_bins(b, np.array(rows, np.int64), weighting == "weight", bins)
+    rows = np.array(
+        [row for row in _rows_of(b, window, first) if b.marks[row, -1] & PRESENT],
+        np.int64,
+    )
     sums = b.sums[rows].sum(axis=0)
-    return Histogram(bins, *(sums[:4] if weighting == "weight" else sums[4:]).tolist(), *map(int, sums[4:6]))
+    counts = _bins_of(b, rows, weighted=False)
+    bins = squares = counts
+    if weighting == "weight" and (b.marks[rows, :-1] & WEIGHTED).any():
+        bins = _bins_of(b, rows, weighted=True)
+        squares = squared_weights(bins, counts, sums[8:])
+    of_weighting = sums[:4] if weighting == "weight" else sums[4:8]
+    return Histogram(bins, squares, *of_weighting.tolist(), *map(int, sums[4:6]))
+
+
+def _bins_of(b: Buckets, rows: NDArray[np.int64], *, weighted: bool) -> NDArray[np.float64]:
+    bins = np.zeros(b.weights.shape[1:])
+    _add_bins(b, rows, weighted, bins)
+    return bins
 
 
 def _rows_of(b: Buckets, window: Window, first: int) -> list[int]:

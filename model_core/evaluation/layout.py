@@ -2,13 +2,13 @@
 
     name                      value
     u16 row | u16 block       16 bins: u16 widths, then the columns
-    u16 row | u16 blocks      the bucket's start, i64, and its 8 sums, f64
+    u16 row | u16 blocks      the bucket's start, i64, and its 10 sums, f64
     "clock"                   u8 version | u32 bins | u32 rows | 4 x i64 clock
 
 The columns of a block are the weights of non-clicks, those of clicks, and the counts of both where they are
 kept.  `widths` has four bits for each, the lowest for the first: how many bytes a number takes (0: all of
 them are 0; 1, 2, 4: unsigned integers; 8: float64), or 15 for counts that are not kept.  A block of zeros is
-missing.
+missing.  Version 1 had 8 sums, without the squared weights: these are taken for those of equal weights.
 """
 
 import struct
@@ -31,7 +31,9 @@ from model_core.evaluation.buckets import (
 )
 from model_core.kernels.compiled import inlined_kernel, kernel
 
-VERSION = 1
+VERSION = 2
+_READABLE = (1, 2)
+_SUMS_OF_VERSION_1 = 8
 CLOCK_FIELD = b"clock"
 
 _NAME_BYTES = 4
@@ -111,8 +113,8 @@ def _pack_clock(b: Buckets) -> bytes:
 
 
 def _unpack_clock(b: Buckets, value: bytes) -> None:
-    if len(value) != _CLOCK.size or value[0] != VERSION:
-        raise FormatError(f"not an evaluation of version {VERSION}")
+    if len(value) != _CLOCK.size or value[0] not in _READABLE:
+        raise FormatError(f"not an evaluation of version {VERSION} or before")
     _, bins, rows, *clock = _CLOCK.unpack(value)
     if (rows, bins) != b.weights.shape[:2]:
         raise FormatError(f"an evaluation of {rows} buckets of {bins} bins, not of {b.weights.shape[:2]}")
@@ -214,14 +216,26 @@ def _pack_sums(b: Buckets, row: int, out: NDArray[np.uint8], at: int) -> int:
 
 @inlined_kernel
 def _unpack_sums(b: Buckets, row: int, data: NDArray[np.uint8], at: int, end: int) -> int:
-    if end - at != 8 + 8 * b.sums.shape[1]:
+    stored = (end - at) // 8 - 1
+    if end - at != 8 + 8 * stored or stored not in (b.sums.shape[1], _SUMS_OF_VERSION_1):
         return -1
     b.starts[row] = _read_bytes(data, at, 8)
-    for j in range(b.sums.shape[1]):
+    for j in range(stored):
         at += 8
         b.sums[row, j] = _float_of(_read_bytes(data, at, 8))
+    if stored == _SUMS_OF_VERSION_1:
+        _estimate_squares(b, row)
     b.marks[row, -1] = PRESENT | STORED
     return at + 8
+
+
+@inlined_kernel
+def _estimate_squares(b: Buckets, row: int) -> None:
+    weights = (b.sums[row, 0] - b.sums[row, 1], b.sums[row, 1])
+    numbers = (b.sums[row, 4] - b.sums[row, 5], b.sums[row, 5])
+    for label in range(2):
+        if numbers[label] > 0.0:
+            b.sums[row, 8 + label] = weights[label] ** 2 / numbers[label]
 
 
 @inlined_kernel

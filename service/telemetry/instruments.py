@@ -28,6 +28,13 @@ WORST_LOW: Mode = "livemin"
 SUM: Mode = "livesum"
 NEWEST: Mode = "livemostrecent"
 
+INTERVALS = {
+    "auc_interval": "auc",
+    "log_loss_interval": "log_loss",
+    "calibration_ratio_interval": "calibration_ratio",
+    "base_rate_interval": "base_rate_ratio",
+}
+"""Intervals of figures, and after which gauges theirs are named."""
 OF_WINDOW = ("model", "source", "window", "weighting")
 OF_SLICE = ("model", "feature", "value", "window")
 OF_BUCKET = ("model", "source", "window", "bucket")
@@ -207,10 +214,21 @@ class Instruments:
         self.online_calibration_ratio = self._of_window(
             "calibration_ratio", "Predicted clicks over clicks; 1 is right."
         )
+        self.online_calibration_tolerance = self._of_window(
+            "calibration_tolerance", "How far from 1 ftrl_online_calibration_ratio may be by chance."
+        )
         self.online_mean_prediction = self._of_window("mean_prediction_ratio", "Mean predicted probability.")
         self.online_base_rate = self._of_window("base_rate_ratio", "Share of clicks.")
         self.online_examples = self._of_window("examples", "Examples of the window, whatever they weigh.")
         self.online_clicks = self._of_window("clicks", "Clicks of the window, whatever they weigh.")
+        self.online_intervals = {
+            figure: self._written(
+                f"ftrl_online_{name}_interval",
+                f"Bounds, low and high, of the 95 % interval of ftrl_online_{name}.",
+                *(*OF_WINDOW, "bound"),
+            )
+            for figure, name in INTERVALS.items()
+        }
         self.online_wrong = self._written(
             "ftrl_online_wrong",
             "1 where the check finds the predictions wrong, beyond what chance explains.",

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 from prometheus_client import Counter, Histogram
 
 from model_core.evaluation.figures import Figures, Window
+from model_core.evaluation.intervals import Interval
 from model_core.learning.census import Census
 from service import __version__
 from service.telemetry.exposition import TextFormat, WrittenGauge
@@ -110,12 +111,17 @@ class QualityMetrics(Instruments):
             (self.online_log_loss, figures.log_loss),
             (self.online_normalized_entropy, figures.normalized_entropy),
             (self.online_calibration_ratio, figures.calibration_ratio),
+            (self.online_calibration_tolerance, figures.calibration_tolerance),
             (self.online_mean_prediction, figures.mean_prediction),
             (self.online_base_rate, figures.base_rate),
             (self.online_examples, figures.examples),
             (self.online_clicks, figures.clicks),
         ):
             self._show(gauge, value, *labels)
+        for name, bounds in self.online_intervals.items():
+            interval: Interval | None = getattr(figures, name)
+            for bound, edge in zip(("low", "high"), interval or (None, None), strict=True):
+                self._show(bounds, edge, *labels, bound)
         if figures.window in DETAIL_WINDOWS and figures.weighting == "weight":
             self._show_reliability(model, source, figures)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Response
 from pydantic import Field
@@ -18,6 +18,7 @@ from service.models.registry import OpenModel
 from service.storage.records import checked_name
 
 WindowName = Literal["15m", "30m", "1h", "24h", "all"]
+Interval = Annotated[list[float], Field(min_length=2, max_length=2)] | None
 
 
 class ReliabilityBucket(Reply):
@@ -28,6 +29,7 @@ class ReliabilityBucket(Reply):
     examples: float = Field(description="Their number, by weight.")
     mean_prediction: float = Field(description="Mean of the predictions.")
     click_rate: float = Field(description="Share of clicks.")
+    click_rate_interval: Interval = Field(None, description="95 % interval of `click_rate`.")
 
 
 class PlainFigures(Reply):
@@ -51,6 +53,12 @@ class PlainFigures(Reply):
     )
     mean_prediction: float | None = Field(description="Mean of the predictions.")
     base_rate: float | None = Field(description="Share of clicks.")
+    auc_interval: Interval = Field(
+        None, description="95 % interval of `auc`, `auc_error_bound` included; null where there is no AUC."
+    )
+    log_loss_interval: Interval = Field(None, description="95 % interval of `log_loss`.")
+    calibration_ratio_interval: Interval = Field(None, description="95 % interval of `calibration_ratio`.")
+    base_rate_interval: Interval = Field(None, description="95 % interval of `base_rate`.")
 
 
 class SliceFigures(PlainFigures):

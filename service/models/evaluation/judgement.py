@@ -119,12 +119,11 @@ def judgement_of(
     for window in JUDGED_OVER:
         by_weight, plain = windows[window]
         if by_weight.calibration_ratio is not None:
-            buckets = list(_buckets(by_weight, plain))
             findings = (
-                _total(by_weight, buckets),
+                _total(by_weight),
                 _better_than_constant(by_weight, plain),
                 _worst("slice", slices.get(window, ())),
-                _worst("bucket", buckets),
+                _worst("bucket", list(_buckets(by_weight, plain))),
             )
             return Judgement(window, source, tuple(one for one in findings if one is not None))
     return None
@@ -140,14 +139,8 @@ def slice_part(feature: str, value: str, figures: Figures) -> Part | None:
     return Part(f"{feature} = {value}", examples, prediction, rate)
 
 
-def _total(figures: Figures, buckets: Sequence[Part]) -> Finding:
-    """The tolerance is that of the figures, or three standard errors if weights make these larger."""
+def _total(figures: Figures) -> Finding:
     ratio, tolerance = figures.calibration_ratio or 0.0, figures.calibration_tolerance or 0.0
-    predicted = sum(bucket.examples * bucket.mean_prediction for bucket in buckets)
-    variance = sum(
-        bucket.examples * bucket.mean_prediction * (1.0 - bucket.mean_prediction) for bucket in buckets
-    )
-    tolerance = max(tolerance, STANDARD_ERRORS * math.sqrt(variance) / predicted)
     return Finding("total", abs(ratio - 1.0) > tolerance, ratio, tolerance)
 
 

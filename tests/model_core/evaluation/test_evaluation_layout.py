@@ -119,7 +119,7 @@ def broken(change):
     "change",
     [
         lambda f: f.pop(b"clock"),
-        lambda f: f.update({b"clock": b"\x02" + f[b"clock"][1:]}),
+        lambda f: f.update({b"clock": b"\x03" + f[b"clock"][1:]}),
         lambda f: f.update({b"clock": b""}),
         lambda f: f.update({b"other": b""}),
         lambda f: f.update({b"\xff\xff\x00\x00": b"\x01" + bytes(64)}),

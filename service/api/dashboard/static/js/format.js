@@ -28,7 +28,8 @@ export const milliseconds = (seconds) => {
   return [value >= 99.5 ? value.toFixed(0) : value.toPrecision(2), "ms"];
 };
 
-export const bound = (value) => (known(value) ? `±\u00a0${value < 0.00005 ? "0.0001" : value.toFixed(4)}` : "");
+// The two ends of a 95 % interval; empty where it is not known, as of a learner of an older version.
+export const range = (interval, format) => (interval ? interval.map(format).join(" to ") : "");
 
 export const span = (seconds) => {
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {

@@ -179,7 +179,8 @@ function renderChoices(now) {
   document.querySelector(`#sources input[value="${now.source}"]`).checked = true;
   const judged = now.source === "served" ? "the probabilities that were served" : "each prediction just before its click was learned";
   const upTo = seen.evaluation?.as_of ? `, up to ${moment(seen.evaluation.as_of)}` : "";
-  write($("quality-note"), seen.evaluation ? `${SPOKEN[choice.window]}${upTo}: ${judged}` : SPOKEN[choice.window]);
+  const ranges = now.figures?.auc_interval ? "; the ranges are 95 % intervals" : "";
+  write($("quality-note"), seen.evaluation ? `${SPOKEN[choice.window]}${upTo}: ${judged}${ranges}` : SPOKEN[choice.window]);
 }
 
 function moment(text) {
@@ -195,7 +196,7 @@ function renderReliability(rows) {
   drawn = key;
   drawCurve($("curve"), rows);
   fillReliability($("reliability-table").tBodies[0], rows);
-  write($("reliability-note"), rows?.length ? `${SPOKEN[choice.window]}; the bars are chance alone (95 %)` : "");
+  write($("reliability-note"), rows?.length ? `${SPOKEN[choice.window]}; the bars are 95 % intervals` : "");
 }
 
 function renderState(live, measures) {

@@ -1,7 +1,7 @@
 import { count, percent, probability } from "./format.js";
 
 // Click rate against mean prediction, both on logarithmic axes; the size of a point follows its examples, and
-// its bar is what chance alone may do (95 %).
+// its bar is the 95 % interval of the click rate.
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 54, right: 26, top: 10, bottom: 40 };
 
@@ -10,14 +10,6 @@ function make(name, attributes, text) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   if (text !== undefined) element.textContent = text;
   return element;
-}
-
-// The interval of Wilson for a rate of n examples.
-export function interval(rate, n, z = 1.96) {
-  const scale = 1 + (z * z) / n;
-  const middle = (rate + (z * z) / (2 * n)) / scale;
-  const reach = (z * Math.sqrt((rate * (1 - rate)) / n + (z * z) / (4 * n * n))) / scale;
-  return [Math.max(0, middle - reach), Math.min(1, middle + reach)];
 }
 
 export function drawCurve(place, rows) {
@@ -61,7 +53,7 @@ function drawRows(svg, rows, x, y, floor) {
   const line = rows.filter((row) => row.click_rate > 0).map((row) => `${x(row.mean_prediction)},${y(row.click_rate)}`);
   svg.append(make("polyline", { class: "line", points: line.join(" ") }));
   for (const row of rows) {
-    const [low, high] = interval(row.click_rate, Math.max(row.examples, 1));
+    const [low, high] = row.click_rate_interval ?? [row.click_rate, row.click_rate];
     const at = x(row.mean_prediction);
     svg.append(make("line", { class: "error", x1: at, x2: at, y1: y(Math.max(low, floor)), y2: y(Math.max(high, floor)) }));
     const radius = 2.5 + 5.5 * Math.sqrt(row.examples / most);

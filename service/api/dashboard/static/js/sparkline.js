@@ -1,23 +1,13 @@
 /* global uPlot */
 // A line of the last ten minutes; the pointer reads it off.
-const probes = new Map();
-
-// A canvas does not know light-dark(): an element that uses the colour has it resolved.
-function resolved(name) {
-  if (!probes.has(name)) {
-    const probe = document.createElement("span");
-    probe.className = "hidden";
-    probe.setAttribute("aria-hidden", "true");
-    document.body.append(probe);
-    probe.style.color = `var(${name})`;
-    probes.set(name, probe);
-  }
-  return getComputedStyle(probes.get(name)).color;
-}
+import { resolved } from "./colours.js";
+import { scaled } from "./scale.js";
 
 export class Sparkline {
-  constructor(place, onPoint) {
+  // `scale`: the least that its range has, as in scale.js.
+  constructor(place, scale, onPoint) {
     this.place = place;
+    this.scale = scale;
     this.onPoint = onPoint;
     this.chart = null;
     new ResizeObserver(() => this.resize()).observe(place);
@@ -48,7 +38,7 @@ export class Sparkline {
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       scales: {
         x: { time: false, range: () => [this.start, this.end] },
-        y: { range: (_, low, high) => this.range(low, high) },
+        y: { range: (_, low, high) => scaled(low, high, this.scale) },
       },
       series: [
         {},
@@ -59,12 +49,5 @@ export class Sparkline {
         ready: [(chart) => chart.over.addEventListener("mouseleave", () => this.onPoint(null))],
       },
     };
-  }
-
-  // A flat line is drawn in the middle, so that it cannot be mistaken for an outage.
-  range(low, high) {
-    if (low === null || high === null) return [0, 1];
-    const margin = high > low ? (high - low) * 0.08 : Math.abs(high) * 0.1 || 1;
-    return [low - margin, high + margin];
   }
 }

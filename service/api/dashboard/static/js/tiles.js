@@ -1,4 +1,4 @@
-import { UNKNOWN, bound, count, decimals, known, milliseconds, percent, rate, span } from "./format.js";
+import { UNKNOWN, count, decimals, known, milliseconds, percent, range, rate, span } from "./format.js";
 import { off } from "./slices.js";
 import { Sparkline } from "./sparkline.js";
 
@@ -12,30 +12,34 @@ const unknownUntil = (now, note) => {
   return clicks < MIN_CLICKS ? `Needs ${MIN_CLICKS} clicks: ${count(clicks)} so far.` : note;
 };
 
+const fixed = (digits) => (value) => decimals(value, digits);
+
 const QUALITY = [
   {
     id: "auc",
     title: "AUC",
     column: "auc",
+    scale: { least: 0.02 },
     digits: 4,
     say: ({ figures, ...now }) =>
       known(figures?.auc)
-        ? [decimals(figures.auc, 4), bound(figures.auc_error_bound), "How often a click was ranked above a non-click."]
+        ? [decimals(figures.auc, 4), range(figures.auc_interval, fixed(3)), "How often a click was ranked above a non-click."]
         : [UNKNOWN, "", unknownUntil({ figures, ...now }, "There are only clicks, or none.")],
   },
   {
     id: "log_loss",
     title: "Log loss",
     column: "log_loss",
+    scale: { share: 0.1 },
     digits: 4,
     say: ({ figures, ...now }) =>
       known(figures?.log_loss)
         ? [
             decimals(figures.log_loss, 4),
-            "nats",
+            range(figures.log_loss_interval, fixed(3)),
             known(figures.normalized_entropy)
-              ? `${decimals(figures.normalized_entropy, 3)} of what the click rate alone would cost.`
-              : "",
+              ? `In nats; ${decimals(figures.normalized_entropy, 3)} of what the click rate alone would cost.`
+              : "In nats.",
           ]
         : [UNKNOWN, "", unknownUntil({ figures, ...now }, "")],
   },
@@ -43,13 +47,14 @@ const QUALITY = [
     id: "calibration_ratio",
     title: "Calibration",
     column: "calibration_ratio",
+    scale: { least: 0.2 },
     digits: 3,
     say: ({ figures, ...now }) =>
       known(figures?.calibration_ratio)
         ? [
             decimals(figures.calibration_ratio, 3),
-            "× the clicks",
-            `Predicted over clicked; 1 is right, ${decimals(1 - figures.calibration_tolerance, 2)} to ${decimals(1 + figures.calibration_tolerance, 2)} may be chance.`,
+            range(figures.calibration_ratio_interval, fixed(2)),
+            `Predicted clicks over clicks; 1 is right, ${decimals(1 - figures.calibration_tolerance, 2)} to ${decimals(1 + figures.calibration_tolerance, 2)} may be chance.`,
             off(figures) ? "bad" : "good",
           ]
         : [UNKNOWN, "", unknownUntil({ figures, ...now }, "")],
@@ -58,11 +63,13 @@ const QUALITY = [
     id: "base_rate",
     title: "Click rate",
     column: "base_rate",
+    scale: { share: 0.2 },
     format: percent,
     say: ({ figures, ...now }) =>
       known(figures?.base_rate)
         ? [
-            ...percent(figures.base_rate).split(" "),
+            percent(figures.base_rate),
+            range(figures.base_rate_interval, percent),
             `Predicted ${percent(figures.mean_prediction)}; ${count(figures.clicks)} clicks of ${count(figures.examples)}.`,
           ]
         : [UNKNOWN, "", unknownUntil({ figures, ...now }, "")],
@@ -79,6 +86,7 @@ const TRAFFIC = [
     id: "predictions",
     title: "Predictions",
     column: "predictions",
+    scale: { zero: true },
     digits: 0,
     say: ({ live }) => [
       rate(live?.rates.predictions),
@@ -90,6 +98,7 @@ const TRAFFIC = [
     id: "updates",
     title: "Updates learned",
     column: "learned",
+    scale: { zero: true },
     digits: 0,
     say: ({ live }) => [rate(live?.rates.learned), "per second", live ? `${count(live.t)} examples in all.` : ""],
   },
@@ -97,6 +106,7 @@ const TRAFFIC = [
     id: "latency",
     title: "Latency of predictions",
     column: "latency",
+    scale: { zero: true, least: 0.005 },
     format: (value) => milliseconds(value).join(" "),
     say: ({ live }) => {
       const { predict, update } = live?.rates ?? {};
@@ -110,6 +120,7 @@ const TRAFFIC = [
     id: "lag",
     title: "Learner lag",
     column: "lag",
+    scale: { zero: true, least: 1 },
     format: (value) => (value > 0 ? milliseconds(value).join(" ") : "0 s"),
     say: ({ live }) => {
       if (!live) return [UNKNOWN, "", ""];
@@ -127,6 +138,7 @@ const STATE = [
     id: "density",
     title: "Density",
     column: "density",
+    scale: { share: 0.2 },
     format: percent,
     say: ({ live, evaluation }) => {
       const measures = evaluation?.measures;
@@ -150,7 +162,7 @@ export class Tile {
     this.part("h3").textContent = kind.title;
     place.append(this.element);
     this.part(".spark").setAttribute("aria-label", `${kind.title}: nothing to draw yet`);
-    this.spark = new Sparkline(this.part(".spark"), (index) => this.readOff(index));
+    this.spark = new Sparkline(this.part(".spark"), kind.scale, (index) => this.readOff(index));
   }
 
   part(selector) {
