@@ -28,6 +28,7 @@ from service.api.routes.aliases import add_alias_routes
 from service.api.routes.evaluation import add_evaluation_routes
 from service.api.routes.explain import explain_routes
 from service.api.routes.health import add_health_routes
+from service.api.routes.history import add_history_route
 from service.api.routes.impressions import Impressions, impressions_routes
 from service.api.routes.models import add_admin_routes
 from service.api.routes.predict import Predict, predict_routes
@@ -136,9 +137,10 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_alias_routes(api, services, bodies, settings)
     add_snapshot_routes(api, services, bodies, settings)
     add_evaluation_routes(api, services)
+    add_history_route(api, services)
     add_health_routes(api, services, settings, metrics)
     feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
-    add_dashboard(api, services, feed, metrics)
+    add_dashboard(api, services, settings, feed, metrics)
     add_documentation(api)
     guard = Guard(TokenFile(settings.tokens_file), api.routes) if settings.tokens_file else None
     raw_routes = [route for route in api.routes if isinstance(route, RawRoute)]

@@ -49,13 +49,24 @@ _PLAIN = {
     "log_loss": 0.5,
     "normalized_entropy": 0.88,
     "calibration_ratio": 1.01,
-    "calibration_tolerance": 0.133,
+    "calibration_tolerance": 0.116,
     "mean_prediction": 0.259,
     "base_rate": 0.256,
+    "auc_interval": [0.684, 0.734],
+    "log_loss_interval": [0.484, 0.517],
+    "calibration_ratio_interval": [0.938, 1.088],
+    "base_rate_interval": [0.237, 0.276],
 }
 _WEIGHTED, _COUNTED = _PLAIN | {"weighting": "weight"}, _PLAIN | {"weighting": "none"}
 _RELIABILITY = [
-    {"low": 0.2, "high": 0.3, "examples": 900.0, "mean_prediction": 0.25, "click_rate": 0.24},
+    {
+        "low": 0.2,
+        "high": 0.3,
+        "examples": 900.0,
+        "mean_prediction": 0.25,
+        "click_rate": 0.24,
+        "click_rate_interval": [0.213, 0.269],
+    },
 ]
 _SNAPSHOT = {
     "id": f"20240501T120000000000Z-{_NEXT_REVISION}",
@@ -159,6 +170,29 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
         _MODEL
         | {"name": "challenger", "warnings": ["The clone does not know the event ids of 'default': (...)"]},
     ),
+    "get_history": _one(
+        "Ten seconds",
+        {
+            "span": "1h",
+            "step_seconds": 5.0,
+            "time": [1714564800.0, 1714564805.0],
+            "learned": [None, 20.0],
+            "backlog": [0.0, 12.0],
+            "lag_seconds": [0.0, 0.03],
+            "density": [0.334, 0.333],
+            "windows": {
+                window: {
+                    "auc": [0.709, 0.71],
+                    "log_loss": [0.501, 0.5],
+                    "calibration_ratio": [1.012, 1.01],
+                    "base_rate": [0.255, 0.256],
+                }
+                for window in ("15m", "1h", "24h")
+            },
+            "experts": [],
+            "marks": [{"time": 1714564801.5, "kind": "start", "detail": ""}],
+        },
+    ),
     "get_evaluation": _one(
         "One window",
         {
@@ -183,7 +217,7 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
                 "window": "1h",
                 "source": "progressive",
                 "findings": [
-                    {"check": "total", "wrong": False, "ratio": 1.01, "tolerance": 0.133, "where": ""},
+                    {"check": "total", "wrong": False, "ratio": 1.01, "tolerance": 0.116, "where": ""},
                     {"check": "constant", "wrong": False, "ratio": 0.88, "tolerance": 0.05, "where": ""},
                     {
                         "check": "slice",

@@ -22,6 +22,7 @@ from service.example_log.stream import LogBlocked, decode
 from service.feedback.store import PendingStore, Swept
 from service.feedback.sweeper import sweep_pending
 from service.learning.commit import Committer, Work
+from service.learning.history import HistoryWriter
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
@@ -71,7 +72,8 @@ class Learner:
         self._snapshots = Snapshotter(topology, model, settings, store, metrics)
         self._archiver = LogArchiver(topology, model, settings, store, metrics)
         self._gate = RollbackGate(topology, model, store, metrics)
-        self._evaluation = LiveEvaluation(model, metrics)
+        self._history = HistoryWriter(model, lambda: self._snapshots.newest)
+        self._evaluation = LiveEvaluation(model, metrics, self._history)
         self._learning = LearningLoop(
             topology,
             self._mirror,
@@ -205,6 +207,7 @@ class Learner:
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         self._snapshots.lead(replica)
         self._gate.reset()
+        self._history.lead()
         self._learning.settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
 
@@ -220,8 +223,9 @@ class Learner:
             self._logged.set()
         else:
             self._logged.clear()
+        self._history.lag = lag = LogLag.of(found)
         if self.leading:
-            self._metrics.lag(self.model, LogLag.of(found))
+            self._metrics.lag(self.model, lag)
 
     def _show_pending(self, swept: Swept, store: PendingStore) -> None:
         if self.leading:

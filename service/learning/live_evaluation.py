@@ -16,8 +16,9 @@ from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
+from service.learning.history import HistoryWriter
 from service.models.config.sections import EvaluationConfig
-from service.models.evaluation.report import report_of
+from service.models.evaluation.report import Report, report_of
 from service.models.evaluation.slice_report import SliceReport, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
 from service.models.evaluation.state import EvaluationChanges, Evaluations
@@ -50,8 +51,9 @@ TURN_SECONDS = 0.002
 class LiveEvaluation:
     """The evaluation at the commit `_token`; if the learner's mirror is at another, it is read again."""
 
-    def __init__(self, model: str, metrics: Metrics) -> None:
+    def __init__(self, model: str, metrics: Metrics, history: HistoryWriter) -> None:
         self._model = model
+        self._history = history
         self._publisher = EvaluationPublisher(model, metrics)
         self._token: bytes | None = None
         self._evaluations = Evaluations(EvaluationConfig())
@@ -98,6 +100,8 @@ class LiveEvaluation:
         """Publish a piece, if one is due. The learner must not have learned more than is committed."""
         if self._token == mirror.replica.token:
             await self._publisher.turn(self._evaluations, mirror)
+            if self._publisher.newest is not None and time.monotonic() >= self._history.due_at:
+                await self._history.add(self._publisher.newest, self._publisher.census, mirror)
 
     def seconds_until_due(self) -> float:
         """Return the seconds until there is something to publish, if nothing is learned meanwhile."""
@@ -132,7 +136,8 @@ class EvaluationPublisher:
         self._slices: SliceReport | None = None
         self._stored: SliceReport | None = None
         self._taker = CensusTaker()
-        self._census: Census | None = None
+        self.newest: Report | None = None
+        self.census: Census | None = None
         self._count_began: int | None = None  # at which round; None: no count is under way
         self._counted: int | None = None  # the round for which the census is exact
         self._next_report = self._next_slices = self._next_census = self._paused_until = 0.0
@@ -182,13 +187,13 @@ class EvaluationPublisher:
     def _report(self, evaluations: Evaluations, replica: Replica) -> dict[bytes, bytes]:
         slices = self._slices
         parts = slices.parts if slices else {}
-        report = report_of(evaluations, replica.revision, replica.state.t, parts)
+        self.newest = report = report_of(evaluations, replica.revision, replica.state.t, parts)
         for source, windows in report.sources.items():
             for figures in chain.from_iterable(windows):
                 self._metrics.evaluated(self._model, source, figures)
         findings = report.judgement.findings if report.judgement else ()
         self._metrics.judged(self._model, {one.check: one.wrong is True for one in findings})
-        fields = {FIGURES: report.as_json(self._model, self._census, slices.t if slices else None)}
+        fields = {FIGURES: report.as_json(self._model, self.census, slices.t if slices else None)}
         if slices is not self._stored and slices is not None:
             fields |= {SLICE_FIGURES: slices.whole, SHORT_SLICE_FIGURES: slices.short}
         return fields
@@ -206,8 +211,8 @@ class EvaluationPublisher:
             return
         self._counted = t if t == self._count_began else None
         self._count_began, self._next_census = None, now + CENSUS_EVERY_SECONDS
-        if census != self._census:
-            self._census, self._changed = census, True
+        if census != self.census:
+            self.census, self._changed = census, True
             self._metrics.measured(self._model, census)
 
     async def _store(self, fields: Mapping[bytes, bytes], mirror: Mirror) -> None:

@@ -14,14 +14,16 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 
-from service.errors import ContractMismatch, NotFound, StateUnavailable, UnknownModel
+from service.errors import ContractMismatch, NotFound, ServerFull, StateUnavailable, UnknownModel
 from service.models.alias_store import Meanings, check_free, read_aliases, switch_alias
 from service.models.config.model import checked_config
 from service.models.registry import Models, OpenModel
 from service.models.replica import ModelGone, read_meta
 from service.runtime.coalescer import Asked, Coalescer
 from service.runtime.tasks import begin, cancel_all
+from service.storage.records import ModelKeys
 from service.storage.scripts.aliases import remember_former
+from service.storage.scripts.history import Mark, add_marks
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +214,7 @@ class Aliases:
         self._targets |= {alias: model for alias, meant in self._stored.items() if meant == model}
 
     async def _switch(self, alias: str, model: str | None) -> None:
-        done = False
+        done, so_far = False, None
         while not done:  # until no other process changes any in between
             meanings = await self._read()
             so_far = meanings.targets.get(alias)
@@ -221,6 +223,17 @@ class Aliases:
                 done = await switch_alias(channel, alias, model, meanings.changes, wait)
         self._changes += 1
         self._take(await self._read())
+        if so_far != model:
+            await self._mark(alias, model, [name for name in (so_far, model) if name is not None])
+
+    async def _mark(self, alias: str, model: str | None, models: Iterable[str]) -> None:
+        """Adds the switch to the history of the models, if they can be reached."""
+        mark = Mark("alias", f"{alias} now means {model}" if model else f"{alias} was deleted")
+        for name in models:
+            with contextlib.suppress(ModelGone, StateUnavailable, ServerFull):
+                async with self._models.channel() as channel:
+                    keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
+                    await add_marks(channel, keys, [mark])
 
     async def _longest_wait(self, model: str) -> float:
         """The longest time in seconds that a prediction it logged is pending; 0 if there is no such model."""

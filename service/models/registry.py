@@ -24,6 +24,7 @@ from service.models.alias_store import check_free, take_back_claim
 from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
+from service.models.history import Past, Span, read_past
 from service.models.lost_models import LostModels
 from service.models.mirror import Mirror, Outcomes
 from service.models.replica import ModelGone, Replica, Shortcut, gone_is_unknown, read_meta
@@ -198,6 +199,11 @@ class Models:
                 "HMGET", model.mirror.replica.keys.evaluation, FIGURES, SLICE_FIGURES
             )
             return None if found[0] is None else with_slices(found[0], found[1])
+
+    async def past(self, model: OpenModel, span: Span, after_ms: int) -> Past:
+        """The history of its figures later than `after_ms`. Raises StateUnavailable."""
+        async with self.channel() as channel:
+            return await read_past(channel, model.mirror.replica.keys, span, after_ms)
 
     async def repair_index(self) -> None:
         """Makes the index list the models whose meta exists. The meta decides, never the index."""

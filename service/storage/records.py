@@ -114,6 +114,21 @@ class ModelKeys:
         return self._of_incarnation("evaluation")
 
     @property
+    def history(self) -> tuple[str, str]:
+        """Streams of the figures of each moment, by seconds and by minutes."""
+        return self._of_incarnation("history:seconds"), self._of_incarnation("history:minutes")
+
+    @property
+    def marks(self) -> str:
+        """A stream of what happened to the model."""
+        return self._of_incarnation("marks")
+
+    @property
+    def marks_seen(self) -> str:
+        """A string: on what the next marks follow."""
+        return self._of_incarnation("marks:seen")
+
+    @property
     def snapshot_requests(self) -> str:
         """A list in which the learner finds the requests for snapshots."""
         return self._of_incarnation("snapshot-requests")

@@ -19,7 +19,8 @@ RATE_SECONDS = 5.0
 LATENCY_SECONDS = 60.0
 NOT_COUNTED = frozenset(
     {
-        *("/livez", "/readyz", "/metrics", "/", "/dashboard/{file:path}", "/models/{name}/live"),
+        *("/livez", "/readyz", "/metrics", "/", "/dashboard/{file:path}", "/overview"),
+        *("/models/{name}/live", "/models/{name}/history"),
         *("/docs", "/docs/{file:path}", "/openapi.json"),
     }
 )

@@ -58,6 +58,11 @@ class Snapshotter:
         self.requested = 0
         """The requests that are in Redis, as was last seen."""
 
+    @property
+    def newest(self) -> str:
+        """The id of the last snapshot that this learner has written, or ''."""
+        return self._writer.newest
+
     def lead(self, replica: Replica) -> None:
         """Begin to lead. The schedule continues the previous learner's, once its newest snapshot is found."""
         self._schedule.begin(replica)

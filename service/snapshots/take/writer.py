@@ -50,6 +50,8 @@ class Writer:
         self._requests = requests
         self._writing: asyncio.Task[None] | None = None
         self._stop_by = math.inf
+        self.newest = ""
+        """The id of the last snapshot that was written."""
 
     @property
     def busy(self) -> bool:
@@ -102,6 +104,7 @@ class Writer:
             return
         entry, description = outcome
         self._schedule.saved(copied.token)
+        self.newest = entry.id
         seconds = time.monotonic() - started + copy_seconds
         self._metrics.snapshot_taken(
             self._model, WrittenSnapshot(copied.taken, entry.bytes, len(copied.slots), seconds, copy_seconds)

@@ -85,7 +85,7 @@ async def delete_model(channel: Channel, keys: ModelKeys) -> bool:
             channel,
             (
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
-                *(keys.feedback, *keys.impressions),
+                *(keys.feedback, *keys.impressions, *keys.history, keys.marks, keys.marks_seen),
             ),
             *(keys.incarnation, keys.state_prefix, keys.due_prefix, keys.events_prefix),
             *(deleted_key(keys.model), DELETION_REMEMBERED_SECONDS),

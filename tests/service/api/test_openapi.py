@@ -48,6 +48,7 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("post", "/models/{name}/snapshots"),
         ("get", "/models/{name}/snapshots/{snapshot}"),
         ("get", "/models/{name}/evaluation"),
+        ("get", "/models/{name}/history"),
         ("post", "/models/{name}/restore"),
         ("post", "/models/{name}/clone"),
         ("get", "/aliases"),

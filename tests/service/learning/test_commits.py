@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.example_log.stream import decode
 from service.learning.commit import Committer, Work
+from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.snapshots.store.catalogue import SnapshotStore
@@ -23,7 +24,7 @@ return {redis.call('HMGET', KEYS[1], 'applied', 'backlog_bytes'), redis.call('XR
 
 async def committed(system: System, mirror: Mirror, entry: LogEntry) -> bool:
     """Learns the first entry of the log, and tries to commit that."""
-    evaluation = LiveEvaluation("clicks", system.metrics)
+    evaluation = LiveEvaluation("clicks", system.metrics, HistoryWriter("clicks", str))
     store = SnapshotStore(system.settings)
     archiver = LogArchiver(system.topology, "clicks", system.settings, store, system.metrics)
     committer = await Committer.start(mirror, system.settings, system.health, evaluation, archiver)
