@@ -22,7 +22,7 @@ RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/pyt
     && rm /opt/ftrl/lib/python3.12/site-packages/zstandard/_cffi*.so \
     && find /opt/ftrl/lib/python3.12/site-packages/botocore/data -mindepth 1 -maxdepth 1 -type d \
        ! -name s3 ! -name sts ! -name "sso*" ! -name signin -exec rm -r {} + \
-    && mkdir /data
+    && mkdir --mode=775 /data
 
 FROM python:3.12-slim
 ARG REVISION=unknown
@@ -43,9 +43,11 @@ ENV PATH=/opt/service/bin:/opt/ftrl/bin:$PATH \
 COPY --from=runtime /opt/ftrl /opt/ftrl
 COPY --from=service /opt/service /opt/service
 # /data holds snapshots, and the embedded server's data if `ftrl serve` runs without a Redis. Nothing else is written.
-COPY --from=runtime --chown=10001:10001 /data /data
-USER 10001:10001
+# Group 0 may write it, so that any user of that group can run the image: OpenShift chooses one for each project.
+COPY --from=runtime --chown=10001:0 --chmod=775 /data /data
+USER 10001:0
 WORKDIR /data
+VOLUME /data
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 # Probes FTRL_HEALTH_PORT, or FTRL_PORT if that is unset. A learner on its own listens on 8001: use

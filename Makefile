@@ -55,7 +55,8 @@ bench: $(VENV)/.complete ## measure against River, Vowpal Wabbit and an empty en
 
 # A script that starts docker-compose.yml without Docker and then runs the given command.
 FTRL_COMPOSE_UP ?= ../shared/tools/compose_up.sh
-COMPOSE_TEST := env COMPOSE_PROJECT_NAME=ftrl-test COMPOSE_TEST=1 API_PORTS=28000 PROMETHEUS_PORT=29090 GRAFANA_PORT=23000
+COMPOSE_TEST := env COMPOSE_PROJECT_NAME=ftrl-test COMPOSE_TEST=1 API_PORTS=28000 PROMETHEUS_PORT=29090 \
+	ALERTMANAGER_PORT=29093 GRAFANA_PORT=23000
 COMPOSE_PYTEST := $(BIN)/python -m pytest -m compose tests/deploy
 
 compose-test: $(VENV)/.complete ## start docker-compose.yml, predict, learn, kill, restart, and check the results

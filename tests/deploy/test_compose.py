@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.containers import address, call, compose, inspected, python_in
+from tests.support.containers import address, call, compose, docker, inspected, python_in
 from tests.support.shared_data import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 OURS = ("api", "learner")
-SERVICES = (*OURS, "redis", "prometheus", "grafana")
+SERVICES = (*OURS, "redis", "prometheus", "alertmanager", "grafana")
 FEATURES = {"ad": "a17", "site": "news.example", "hour": 14}
 TARGET = "from numba.core.registry import cpu_target as t; print(t.target_context.codegen().magic_tuple())"
 COMPILED = """
@@ -46,6 +46,16 @@ try:
     open_store("s3://bucket/prefix").names("")
 except EndpointConnectionError as away:
     print(away)
+"""
+
+USE = """
+import json
+from urllib.request import Request, urlopen
+def call(path, body):
+    headers = {"Content-Type": "application/json"}
+    return json.load(urlopen(Request("http://127.0.0.1:8000" + path, json.dumps(body).encode(), headers)))
+learned = call("/update", {"features": {"ad": "a"}, "label": 1})
+print(learned["status"], call("/models/default/snapshots", {})["t"])
 """
 
 
@@ -95,6 +105,20 @@ def test_it_runs_unprivileged_on_a_read_only_file_system(service: str) -> None:
     assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
 
 
+def test_any_user_of_group_0_runs_the_image() -> None:
+    container = docker(
+        *("run", "--detach", "--user", "1000680000:0", "--read-only", "--cap-drop", "ALL"),
+        *("--env", "FTRL_HOST=127.0.0.1", inspected("api")["Config"]["Image"]),
+    ).strip()
+    try:
+        probe = ("exec", container, "python", "-m", "service.cli.probe")
+        wait_until(lambda: '"available"' in docker(*probe, check=False))
+        assert docker("exec", container, "python", "-c", USE).split() == ["learned", "1"]
+        assert docker("exec", container, "python", "-c", COMPILED).strip() == "0"
+    finally:
+        docker("rm", "--force", "--volumes", container)
+
+
 @pytest.mark.parametrize("service", OURS)
 def test_the_image_holds_every_kernel_compiled_for_any_processor(service: str) -> None:
     assert python_in(service, COMPILED) == "0"
@@ -125,6 +149,13 @@ def test_prometheus_scrapes_all_targets_and_evaluates_all_rules() -> None:
     assert not [rule for rule in rules if rule["health"] == "err"]
 
 
+def test_prometheus_sends_its_alerts_to_alertmanager() -> None:
+    status = f"{address('prometheus', 9090)}/api/v1/alertmanagers"
+    wait_until(lambda: call(status)["data"]["activeAlertmanagers"])
+    rules = call(f"{address('alertmanager', 9093)}/api/v2/status")["config"]["original"]
+    assert "FtrlRedisDown" in rules
+
+
 def test_grafana_answers() -> None:
     assert call(f"{address('grafana', 3000)}/api/health")["database"] == "ok"
 
@@ -142,10 +173,10 @@ def test_three_api_replicas_agree_and_are_scraped() -> None:
 
 
 def test_the_demo_makes_the_dashboards_move() -> None:
-    compose("--profile", "demo", "up", "-d", "--no-recreate", "demo")
-    question = quote('sum(ftrl_examples_learned_total{model="simulated"}) > 10')
+    compose("--profile", "demo", "up", "-d", "--wait", "--no-recreate", "demo")
+    question = quote("count(sum by (model) (ftrl_slice_examples) > 10)")
     ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
-    wait_until(lambda: call(ask)["data"]["result"])
+    wait_until(lambda: [one["value"][1] for one in call(ask)["data"]["result"]] == ["2"])
     compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 
 

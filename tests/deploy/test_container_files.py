@@ -40,6 +40,22 @@ def test_nothing_at_run_time_needs_a_shell() -> None:
     assert {check[0] for check in checks} == {"CMD"}
 
 
+def test_any_user_of_group_0_may_write_the_data_and_needs_nothing_else() -> None:
+    assert re.search(r"^USER 10001:0$", DOCKERFILE, re.MULTILINE)
+    assert "COPY --from=runtime --chown=10001:0 --chmod=775 /data /data\n" in DOCKERFILE
+    assert re.search(r"^VOLUME /data$", DOCKERFILE, re.MULTILINE), "writable under a read-only root"
+    assert len(re.findall("--chown|--chmod", DOCKERFILE)) == 2
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_has_a_check_that_compose_waits_for(name: str) -> None:
+    check = SERVICES[name].get("healthcheck")
+    if check is None:
+        assert name == "api", "the image's own is that of the API"
+    else:
+        assert set(check) == {"test", "interval", "timeout", "retries", "start_period"}
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_published_port_is_reachable_from_this_machine_only(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import copy
+import os
 import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -12,7 +13,18 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.support.kustomized import KUBERNETES, OVERLAYS, Resource, load, pods_of, resources_of
+from tests.support.kustomized import (
+    KUBERNETES,
+    OVERLAYS,
+    Resource,
+    load,
+    needs_kubectl,
+    pods_of,
+    resources_of,
+    with_components,
+)
+
+pytestmark = needs_kubectl
 
 VERSIONS = ("1.31", "1.37")
 OPERATOR = "monitoring.coreos.com/v1"
@@ -23,7 +35,13 @@ overlays = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
 def made(overlay: str) -> list[Resource]:
-    return copy.deepcopy(resources_of(KUBERNETES / "overlays" / overlay))
+    return resources_of(KUBERNETES / "overlays" / overlay)
+
+
+def generated(resources: list[Resource], kind: str, name: str) -> Resource:
+    """The one ConfigMap or Secret whose name is this one with a hash after it."""
+    [found] = [resource for full, resource in of_kind(resources, kind).items() if full.startswith(f"{name}-")]
+    return found
 
 
 def of_kind(resources: list[Resource], *kinds: str) -> dict[str, Resource]:
@@ -65,6 +83,35 @@ def test_every_file_belongs_to_a_kustomization() -> None:
         named |= {(file.parent / name).resolve() for name in load(file)[0].get("resources", [])}
     files = {file for file in KUBERNETES.rglob("*.yaml") if file.name != "kustomization.yaml"}
     assert files <= named
+
+
+def test_patches_name_what_they_change() -> None:
+    for file in KUBERNETES.rglob("kustomization.yaml"):
+        for patch in load(file)[0].get("patches", []):
+            assert isinstance(yaml.safe_load(patch["patch"]), dict), f"{file}: by name, not by position"
+
+
+@overlays
+def test_a_changed_setting_restarts_the_pods_that_read_it(overlay: str, tmp_path: Path) -> None:
+    directory = KUBERNETES / "overlays" / overlay
+    merged = {"behavior": "merge", "namespace": load(directory / "kustomization.yaml")[0]["namespace"]}
+    changed = {
+        "resources": [os.path.relpath(directory, tmp_path)],
+        "configMapGenerator": [merged | {"name": "ftrl-settings", "literals": ["FTRL_DRAIN_SECONDS=6"]}],
+        "secretGenerator": [merged | {"name": "ftrl-redis", "literals": ["url=redis://other"]}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(changed))
+    before, after = (of_kind(resources_of(one), "Deployment") for one in (directory, tmp_path))
+    for name in ("ftrl-api", "ftrl-learner"):
+        assert len(read_by(before[name])) == 2
+        assert not read_by(before[name]) & read_by(after[name])
+
+
+def read_by(workload: Resource) -> set[str]:
+    """Names of the ConfigMaps and Secrets in the environment of a workload's containers."""
+    [container] = pods_of(workload)["spec"]["containers"]
+    sources = [one["valueFrom"]["secretKeyRef"] for one in container["env"] if "valueFrom" in one]
+    return {one["name"] for one in (*sources, *(source["configMapRef"] for source in container["envFrom"]))}
 
 
 @overlays
@@ -137,7 +184,7 @@ def test_no_pod_may_do_more_than_it_must(overlay: str) -> None:
 @overlays
 def test_pods_are_given_settings_that_exist_and_time_to_stop(overlay: str) -> None:
     known = {f"FTRL_{name.upper()}" for name in Settings.model_fields}
-    values = of_kind(made(overlay), "ConfigMap")["ftrl-settings"]["data"]
+    values = generated(made(overlay), "ConfigMap", "ftrl-settings")["data"]
     settings = Settings(**{name.removeprefix("FTRL_").lower(): value for name, value in values.items()})
     assert set(values) <= known
     for _, spec, container in our_containers(overlay):
@@ -150,7 +197,7 @@ def test_pods_are_given_settings_that_exist_and_time_to_stop(overlay: str) -> No
 @overlays
 def test_whatever_a_pod_mounts_or_reads_is_there(overlay: str) -> None:
     resources = made(overlay)
-    present = {(one["kind"], one["metadata"]["name"]) for one in resources} | {("Secret", "ftrl-redis")}
+    present = {(one["kind"], one["metadata"]["name"]) for one in resources}
     for _, spec, container in our_containers(overlay):
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
@@ -178,10 +225,10 @@ def test_production_has_its_snapshots_in_a_bucket_and_no_volume() -> None:
     resources = made("production")
     assert of_kind(resources, "PersistentVolumeClaim") == {}
     assert snapshot_stores("production") == {"ftrl-api": {"emptyDir": {}}, "ftrl-learner": {"emptyDir": {}}}
-    store = of_kind(resources, "ConfigMap")["ftrl-settings"]["data"]["FTRL_SNAPSHOTS"]
+    store = generated(resources, "ConfigMap", "ftrl-settings")["data"]["FTRL_SNAPSHOTS"]
     assert store.startswith("s3://")
-    egress = of_kind(resources, "NetworkPolicy")["ftrl"]["spec"]["egress"]
-    assert 443 in {port["port"] for rule in egress for port in rule["ports"]}
+    [bucket] = of_kind(resources, "NetworkPolicy")["ftrl-to-bucket"]["spec"]["egress"]
+    assert bucket == {"ports": [{"protocol": "TCP", "port": 443}]}
 
 
 def snapshot_stores(overlay: str) -> dict[str, Resource]:
@@ -207,6 +254,57 @@ def test_prometheus_scrapes_both_services_under_the_rules_job_names() -> None:
             assert endpoint["port"] in {port["name"] for port in services[name]["spec"]["ports"]}
 
 
+def test_grafana_finds_both_dashboards_in_config_maps() -> None:
+    maps = of_kind(made("production"), "ConfigMap")
+    found = {
+        name: text
+        for one in maps.values()
+        if one["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+        for name, text in one["data"].items()
+    }
+    directory = KUBERNETES.parent / "grafana" / "dashboards"
+    assert found == {file.name: file.read_text() for file in directory.glob("*.json")}
+    # `kubectl apply` keeps a copy of a resource in an annotation.
+    assert all(len(text.encode()) < 256 * 1024 for text in found.values())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_ingress_leads_to_the_port_of_the_api(version: str, tmp_path: Path) -> None:
+    resources = with_components(tmp_path, "production", "ingress")
+    ingress = of_kind(resources, "Ingress")["ftrl-api"]
+    kubernetes_validate.validate(ingress, version, strict=True)
+    [rule] = ingress["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    service = of_kind(resources, "Service")[path["backend"]["service"]["name"]]
+    ports = {port["name"]: port["targetPort"] for port in service["spec"]["ports"]}
+    assert ports[path["backend"]["service"]["port"]["name"]] == "http"
+    assert [one["hosts"] for one in ingress["spec"]["tls"]] == [[rule["host"]]]
+    body = ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert int(body.removesuffix("m")) << 20 == Settings().max_update_body_bytes
+
+
+def test_a_gateway_leads_to_the_port_of_the_api(tmp_path: Path) -> None:
+    resources = with_components(tmp_path, "production", "gateway")
+    [gateway] = of_kind(resources, "Gateway").values()
+    [route] = of_kind(resources, "HTTPRoute").values()
+    [parent] = route["spec"]["parentRefs"]
+    [listener] = gateway["spec"]["listeners"]
+    assert (parent["name"], parent["sectionName"]) == (gateway["metadata"]["name"], listener["name"])
+    assert route["spec"]["hostnames"] == [listener["hostname"]]
+    [backend] = route["spec"]["rules"][0]["backendRefs"]
+    service = of_kind(resources, "Service")[backend["name"]]
+    assert {port["port"]: port["targetPort"] for port in service["spec"]["ports"]}[backend["port"]] == "http"
+
+
+def test_openshift_chooses_the_user_of_a_pod(tmp_path: Path) -> None:
+    resources = with_components(tmp_path, "production", "openshift")
+    for deployment in of_kind(resources, "Deployment").values():
+        assert pods_of(deployment)["spec"]["securityContext"] == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+
+
 def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
     build: dict[str, Any] = runpy.run_path(str(KUBERNETES / "build.py"))
     written = build["TARGET"].read_text()
@@ -221,6 +319,6 @@ def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
 def test_callers_need_a_token_by_default(overlay: str) -> None:
     [api] = [container for name, _, container in our_containers(overlay) if name == "ftrl-api"]
     values = {one["name"]: one.get("value") for one in api["env"]}
-    assert (values.get("FTRL_TOKENS_FILE") is not None) is (values["FTRL_ALLOW_ANONYMOUS"] == "false")
+    assert ("FTRL_TOKENS_FILE" in values) is (values["FTRL_ALLOW_ANONYMOUS"] == "false")
     assert (values["FTRL_ALLOW_ANONYMOUS"] == "true") is (overlay == "demo")
     assert {"name": "metrics", "containerPort": int(values["FTRL_HEALTH_PORT"])} in api["ports"]

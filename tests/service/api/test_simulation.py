@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import redis
 
+from lab.simulation.demo import SHOWS, Demo, create, report_alive
 from lab.simulation.figures import Accounts, Quality, Report
 from lab.simulation.policies import POLICIES, Plan, simulate
 from lab.simulation.world import World
+from service.cli.http_client import Refused
 from service.cli.simulate import print_reports
+from service.errors import CommandFailure
 from tests.service.api.conftest import LiveApi
 from tests.support.commands import run
+from tests.support.waiting import wait_until
 
 PLAN = Plan(
     url="",
@@ -94,6 +101,34 @@ def show_two_more(client: httpx.Client, path: str) -> None:
     reply = client.post(f"{path}/predict", json={"instances": instances, "log": True})
     assert reply.json()["logged"]
     assert client.post(f"{path}/impressions", json={"ids": ids}).status_code == 200
+
+
+@pytest.mark.slow
+def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
+    live_api: LiveApi, tmp_path: Path
+) -> None:
+    alive = tmp_path / "alive"
+    words = ("-m", "lab.simulation.demo", "--url", live_api.url, "--alive", str(alive))
+    demo = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(alive.exists)
+        models = [live_api.client.get(f"/models/{show.model}").json() for show in SHOWS]
+        assert [model["evaluation"]["slices"] for model in models] == [["device", "site", "position"]] * 2
+        for show in SHOWS:
+            create(live_api.url, show)  # again, as when it restarts
+        with pytest.raises(Refused, match="display-ads"):
+            create(live_api.url, dataclasses.replace(SHOWS[0], click_rate=0.1))
+    finally:
+        demo.terminate()
+        demo.communicate()
+
+
+def test_the_demo_ends_with_the_reason_if_no_service_answers(tmp_path: Path) -> None:
+    demo = Demo("http://127.0.0.1:1", SHOWS[0])
+    demo.start()
+    with pytest.raises(CommandFailure, match="no ftrl service answers"):
+        report_alive([demo], tmp_path / "alive")
+    assert not (tmp_path / "alive").exists()
 
 
 @pytest.mark.slow
