@@ -5,6 +5,8 @@ from __future__ import annotations
 from panels import graph
 from queries import OF_MODEL, quantiles, rate, worst
 
+EMPTY = "no data yet: predictions with `log` are recorded"
+
 FEEDBACK = [
     graph(
         "Fates of logged predictions",
@@ -12,6 +14,7 @@ FEEDBACK = [
         " not learned. duplicate, conflict, unknown: labels without effect. refused: no space.",
         "cps",
         (rate("ftrl_feedback_predictions_total", "model, fate"), "{{model}} {{fate}}"),
+        empty=EMPTY,
     ),
     graph(
         "Pending predictions",
@@ -19,6 +22,7 @@ FEEDBACK = [
         "none",
         (f"max by (model, stage) (ftrl_feedback_waiting{{{OF_MODEL}}})", "{{model}} {{stage}}"),
         min=0,
+        empty=EMPTY,
     ),
     graph(
         "Memory of pending predictions",
@@ -27,6 +31,7 @@ FEEDBACK = [
         (worst("ftrl_feedback_bytes"), "{{model}}"),
         (worst("ftrl_feedback_limit_bytes"), "{{model}} limit"),
         min=0,
+        empty=EMPTY,
     ),
     graph(
         "Oldest open impression",
@@ -34,12 +39,14 @@ FEEDBACK = [
         "s",
         (worst("ftrl_feedback_oldest_seconds"), "{{model}}"),
         min=0,
+        empty=EMPTY,
     ),
     graph(
         "Label delay",
         "Time from an impression to its label, 1 s or more. The window should exceed nearly all of them.",
         "s",
         *quantiles("ftrl_feedback_label_delay_seconds", OF_MODEL),
+        empty=EMPTY,
     ),
     graph(
         "Served, not logged",
@@ -47,5 +54,6 @@ FEEDBACK = [
         " pending: queued with `wait` false, faster than Redis stored them.",
         "cps",
         (rate("ftrl_feedback_unlogged_total", "model, reason"), "{{model}} {{reason}}"),
+        empty=EMPTY,
     ),
 ]

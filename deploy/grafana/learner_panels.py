@@ -93,6 +93,7 @@ MIRRORS = [
     ),
 ]
 
+NO_SNAPSHOT = "no data yet: no snapshot"
 SNAPSHOTS = [
     graph(
         "Age of the newest snapshot",
@@ -100,6 +101,7 @@ SNAPSHOTS = [
         "s",
         (f"time() - max by (model) (ftrl_snapshot_success_timestamp_seconds{{{OF_MODEL}}})", "{{model}}"),
         limits=thresholds(GREEN, (3600, RED)),
+        empty=NO_SNAPSHOT,
     ),
     graph(
         "Snapshot duration",
@@ -107,12 +109,14 @@ SNAPSHOTS = [
         "s",
         (mean("ftrl_snapshot_duration_seconds"), "{{model}}"),
         (mean("ftrl_snapshot_copy_duration_seconds"), "{{model}} copy"),
+        empty=NO_SNAPSHOT,
     ),
     graph(
         "Snapshot size",
         "Size of the newest file.",
         "bytes",
         (worst("ftrl_snapshot_bytes"), "{{model}}"),
+        empty=NO_SNAPSHOT,
     ),
     graph(
         "Failures, restores, rollbacks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,9 +21,23 @@ def thresholds(base: str, *steps: tuple[float, str]) -> Json:
     }
 
 
+def words(zero: str, one: str) -> list[Json]:
+    """Return the mapping that shows 0 and 1 as words."""
+    return [
+        {
+            "type": "value",
+            "options": {
+                "0": {"text": zero, "color": RED, "index": 0},
+                "1": {"text": one, "color": GREEN, "index": 1},
+            },
+        }
+    ]
+
+
 PLAIN = thresholds(GREEN)
 ZERO_IS_BAD = thresholds(RED, (1, GREEN))
 ONE_IS_BAD = thresholds(GREEN, (1, RED))
+NO_DATA = "no data yet"
 
 
 def panel(
@@ -37,10 +52,13 @@ def panel(
     height: int = 7,
     options: Json | None = None,
     custom: Json | None = None,
+    empty: str = NO_DATA,
     **defaults: Any,
 ) -> Json:
-    """`queries`: (PromQL, legend); `unit` as Grafana names it; `defaults`: field options such as min."""
-    field: Json = {"unit": unit, "thresholds": limits} | defaults
+    """`queries`: (PromQL, legend); `unit` as Grafana names it; `empty`: shown where they find nothing;
+    `defaults`: field options such as min.
+    """
+    field: Json = {"unit": unit, "thresholds": limits, "noValue": empty} | defaults
     if custom is not None:
         field["custom"] = custom
     return {
@@ -75,6 +93,26 @@ def graph(title: str, description: str, unit: str, *queries: tuple[str, str], **
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     return panel("timeseries", title, description, unit, *queries, custom=custom, options=options, **more)
+
+
+def lights(
+    title: str, description: str, mappings: list[Json], *queries: tuple[str, str], **more: Any
+) -> Json:
+    """Return a bar over time for each query, whose 0 and 1 are shown as words."""
+    options = {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"showLegend": False}}
+    custom = {"fillOpacity": 70, "lineWidth": 0}
+    return panel(
+        "state-timeline",
+        title,
+        description,
+        "none",
+        *queries,
+        limits=ZERO_IS_BAD,
+        mappings=mappings,
+        options=options,
+        custom=custom,
+        **more,
+    )
 
 
 def table(
@@ -121,9 +159,18 @@ def choice(name: str, label: str, chosen: str, *others: str) -> Json:
 
 
 def dashboard(
-    uid: str, title: str, description: str, variables: list[Json], rows: dict[str, list[Json]]
+    uid: str,
+    title: str,
+    description: str,
+    variables: list[Json],
+    rows: dict[str, list[Json]],
+    details: dict[str, list[Json]],
+    events: list[Json],
 ) -> Json:
-    """Return a dashboard with `rows` by title; panels flow from left to right and wrap."""
+    """Return a dashboard with `rows` by title, and with `details`, rows that are collapsed at first.
+
+    Panels flow from left to right and wrap. `events` and firing alerts are marked in all of them.
+    """
     return {
         "uid": uid,
         "title": title,
@@ -136,33 +183,42 @@ def dashboard(
         "time": {"from": "now-3h", "to": "now"},
         "links": [_link_to_others()],
         "templating": {"list": [_data_source(), *variables]},
-        "annotations": {"list": [_firing_alerts()]},
-        "panels": list(_laid_out(rows)),
+        "annotations": {"list": [_firing_alerts(), *events]},
+        "panels": _laid_out(rows, details),
     }
 
 
-def _laid_out(rows: dict[str, list[Json]]) -> Iterator[Json]:
-    y = number = 0
-    for title, panels in rows.items():
-        number += 1
+def _laid_out(rows: dict[str, list[Json]], details: dict[str, list[Json]]) -> list[Json]:
+    made: list[Json] = []
+    numbers = itertools.count(1)
+    y = 0
+    for title, panels in (rows | details).items():
         place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
-        yield {
-            "id": number,
+        row = {
+            "id": next(numbers),
             "type": "row",
             "title": title,
-            "collapsed": False,
-            "panels": [],
+            "collapsed": title in details,
             "gridPos": place,
         }
-        x, y, height = 0, y + 1, 0
-        for made in panels:
-            size = made["gridPos"]
-            if x + size["w"] > WIDTH:
-                x, y, height = 0, y + height, 0
-            number += 1
-            yield {"id": number} | made | {"gridPos": {"x": x, "y": y} | size}
-            x, height = x + size["w"], max(height, size["h"])
-        y += height
+        placed = [{"id": next(numbers)} | one for one in _flowing(panels, y + 1)]
+        if title in details:
+            made.append(row | {"panels": placed})
+            y += 1
+        else:
+            made += [row | {"panels": []}, *placed]
+            y = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in placed)
+    return made
+
+
+def _flowing(panels: list[Json], y: int) -> Iterator[Json]:
+    x = height = 0
+    for made in panels:
+        size = made["gridPos"]
+        if x + size["w"] > WIDTH:
+            x, y, height = 0, y + height, 0
+        yield made | {"gridPos": {"x": x, "y": y} | size}
+        x, height = x + size["w"], max(height, size["h"])
 
 
 def _data_source() -> Json:
@@ -187,12 +243,18 @@ def _link_to_others() -> Json:
 
 
 def _firing_alerts() -> Json:
+    expr = 'ALERTS{alertname=~"Ftrl.+", alertstate="firing"}'
+    return event("Alerts", RED, expr, "{{alertname}}", "{{model}} {{instance}}")
+
+
+def event(name: str, color: str, expr: str, title: str, text: str) -> Json:
+    """Return an annotation where `expr` is 1."""
     return {
-        "name": "Alerts",
+        "name": name,
         "datasource": SOURCE,
         "enable": True,
-        "iconColor": RED,
-        "expr": 'ALERTS{alertname=~"Ftrl.+", alertstate="firing"}',
-        "titleFormat": "{{alertname}}",
-        "textFormat": "{{model}} {{instance}}",
+        "iconColor": color,
+        "expr": expr,
+        "titleFormat": title,
+        "textFormat": text,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from events import EVENTS
 from panels import (
     GREEN,
     RED,
@@ -16,7 +17,7 @@ from panels import (
     thresholds,
     variable,
 )
-from quality_queries import BUCKETS, MODEL, headline, of_model, online
+from quality_queries import BUCKETS, FEW_CLICKS, MODEL, headline, of_model, online
 from slice_panels import SLICES
 from state_panels import DRIFT, STATE
 
@@ -30,6 +31,7 @@ HEADLINES = [
         headline("auc"),
         "{{source}}",
         decimals=4,
+        empty=FEW_CLICKS,
     ),
     stat(
         "± error bound",
@@ -38,6 +40,7 @@ HEADLINES = [
         headline("auc_error_bound"),
         decimals=5,
         limits=thresholds(GREEN, (0.0005, YELLOW), (0.005, RED)),
+        empty=FEW_CLICKS,
     ),
     stat(
         "Normalized entropy",
@@ -46,6 +49,7 @@ HEADLINES = [
         headline("normalized_entropy"),
         decimals=4,
         limits=thresholds(GREEN, (1, RED)),
+        empty=FEW_CLICKS,
     ),
     stat(
         "Calibration",
@@ -54,6 +58,7 @@ HEADLINES = [
         headline("calibration_ratio", "30m"),
         decimals=3,
         limits=OFF,
+        empty=FEW_CLICKS,
     ),
     stat(
         "Off by",
@@ -62,8 +67,16 @@ HEADLINES = [
         f"abs({headline('calibration_ratio', '30m')} - 1) / {TOLERANCE}",
         decimals=2,
         limits=thresholds(GREEN, (0.7, YELLOW), (1, RED)),
+        empty=FEW_CLICKS,
     ),
-    stat("Log loss", "Mean of the last hour, in nats.", "none", headline("log_loss"), decimals=4),
+    stat(
+        "Log loss",
+        "Mean of the last hour, in nats.",
+        "none",
+        headline("log_loss"),
+        decimals=4,
+        empty=FEW_CLICKS,
+    ),
     stat(
         "Clicks",
         "Of the last hour: what the figures rest on.",
@@ -90,6 +103,7 @@ AUC = [
         (f"{online('auc')} - {online('auc_error_bound')}", "{{source}} at least"),
         decimals=4,
         width=12,
+        empty=FEW_CLICKS,
     ),
     graph(
         "AUC against yesterday",
@@ -99,6 +113,7 @@ AUC = [
         (f"{headline('auc')} offset 1d", "yesterday"),
         decimals=4,
         width=12,
+        empty=FEW_CLICKS,
     ),
 ]
 
@@ -110,8 +125,16 @@ LOSS = [
         (online("normalized_entropy"), "{{source}}"),
         limits=thresholds(GREEN, (1, RED)),
         decimals=4,
+        empty=FEW_CLICKS,
     ),
-    graph("Log loss", "Mean of the window, in nats.", "none", (online("log_loss"), "{{source}}"), decimals=4),
+    graph(
+        "Log loss",
+        "Mean of the window, in nats.",
+        "none",
+        (online("log_loss"), "{{source}}"),
+        decimals=4,
+        empty=FEW_CLICKS,
+    ),
     graph(
         "Log loss against yesterday",
         "Over an hour, beside the same hour of yesterday. An alert at 1.1 times that.",
@@ -119,6 +142,7 @@ LOSS = [
         (headline("log_loss"), "now"),
         (f"{headline('log_loss')} offset 1d", "yesterday"),
         decimals=4,
+        empty=FEW_CLICKS,
     ),
 ]
 
@@ -131,6 +155,7 @@ CALIBRATION = [
         (f"1 + {TOLERANCE}", "tolerated, high"),
         (f"1 - {TOLERANCE}", "tolerated, low"),
         decimals=3,
+        empty=FEW_CLICKS,
     ),
     graph(
         "Mean prediction and click rate",
@@ -138,6 +163,7 @@ CALIBRATION = [
         "percentunit",
         (online("mean_prediction_ratio"), "{{source}} predicted"),
         (online("base_rate_ratio"), "{{source}} clicked"),
+        empty=FEW_CLICKS,
     ),
     graph(
         "Calibration by source",
@@ -146,6 +172,7 @@ CALIBRATION = [
         (online("calibration_ratio"), "{{source}}"),
         limits=OFF,
         decimals=3,
+        empty=FEW_CLICKS,
     ),
 ]
 
@@ -165,6 +192,7 @@ RELIABILITY = [
             "orientation": "vertical",
             "legend": {"displayMode": "list", "placement": "bottom"},
         },
+        empty=FEW_CLICKS,
     ),
     table(
         "Reliability by bucket",
@@ -177,6 +205,7 @@ RELIABILITY = [
         width=12,
         height=9,
         decimals=5,
+        empty=FEW_CLICKS,
     ),
 ]
 
@@ -202,14 +231,17 @@ QUALITY: Json = dashboard(
             many=True,
         ),
     ],
-    {
+    rows={
         "Now": HEADLINES,
         "AUC": AUC,
         "Loss": LOSS,
         "Calibration": CALIBRATION,
+    },
+    details={
         "Reliability": RELIABILITY,
         "Slices": SLICES,
         "Drift": DRIFT,
         "State": STATE,
     },
+    events=EVENTS,
 )

@@ -24,3 +24,6 @@ def headline(name: str, window: str = "1h") -> str:
 
 def of_slice(name: str) -> str:
     return f"{ANY} (ftrl_slice_{name}{{{SLICES}}})"
+
+
+FEW_CLICKS = "no data yet: a window needs 50 clicks"

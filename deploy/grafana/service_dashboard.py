@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from events import EVENTS
 from feedback_panels import FEEDBACK
 from learner_panels import LEARNER, MIRRORS, SNAPSHOTS
 from panels import (
@@ -13,27 +14,31 @@ from panels import (
     Json,
     dashboard,
     graph,
+    lights,
     stat,
     table,
     thresholds,
     variable,
+    words,
 )
 from queries import HEALTH, OF_MODEL, RATE, SECONDS, quantiles, rate
 
 OVERVIEW = [
     stat(
         "Up",
-        "1 while every process that Prometheus scrapes answers.",
+        "Whether every process that Prometheus scrapes answers.",
         "none",
         'min(up{job=~"ftrl-.+"})',
         limits=ZERO_IS_BAD,
+        mappings=words("Down", "Up"),
     ),
     stat(
         "Ready",
-        "1 while every process serves predictions and accepts updates.",
+        "Whether every process serves predictions and accepts updates.",
         "none",
         "min(ftrl_ready)",
         limits=ZERO_IS_BAD,
+        mappings=words("Not ready", "Ready"),
     ),
     stat(
         "Requests",
@@ -63,7 +68,14 @@ OVERVIEW = [
         f"max(ftrl_learner_lag_seconds{{{OF_MODEL}}})",
         limits=thresholds(GREEN, (5, YELLOW), (30, RED)),
     ),
-    stat("Redis", "1 while Redis answers every process.", "none", "min(ftrl_redis_up)", limits=ZERO_IS_BAD),
+    stat(
+        "Redis",
+        "Whether Redis answers every process.",
+        "none",
+        "min(ftrl_redis_up)",
+        limits=ZERO_IS_BAD,
+        mappings=words("Down", "Up"),
+    ),
     stat(
         "Alerts",
         "Firing alerts; docs/runbook.md says what to do about each.",
@@ -153,26 +165,21 @@ REDIS = [
         min=0,
         width=6,
     ),
-    graph(
+    lights(
         "Answers",
-        "1 while Redis answers the process.",
-        "none",
+        "Whether Redis answers each kind of process.",
+        words("down", "up"),
         ("min by (job) (ftrl_redis_up)", "{{job}}"),
-        limits=ZERO_IS_BAD,
-        min=0,
-        max=1,
         width=6,
     ),
-    graph(
+    lights(
         "Safety",
-        "Should be 1: persists, last write to disk succeeded, evicts nothing. Should be 0: sheds.",
-        "none",
+        "Whether it persists, its last write to disk succeeded, it evicts nothing, and examples fit.",
+        words("no", "yes"),
         ("min(ftrl_redis_persists)", "persists"),
         ("min(ftrl_redis_persistence_ok)", "writes succeed"),
         ("min(ftrl_redis_policy_ok)", "evicts nothing"),
-        ("max(ftrl_redis_shedding)", "sheds"),
-        min=0,
-        max=1,
+        ("1 - max(ftrl_redis_shedding)", "has room"),
         width=6,
     ),
     graph(
@@ -246,16 +253,19 @@ SERVICE: Json = dashboard(
     "Service",
     "Traffic, latency, errors, the learner's lag, mirrors and Redis.",
     [variable("model", "Model", "label_values(ftrl_mirror_rounds, model)", many=True)],
-    {
+    rows={
         "Now": OVERVIEW,
         "Traffic": TRAFFIC,
         "Latency": LATENCY,
         "Errors": ERRORS,
         "Learner": LEARNER,
+    },
+    details={
         "Mirrors": MIRRORS,
         "Feedback": FEEDBACK,
         "Snapshots": SNAPSHOTS,
         "Redis": REDIS,
         "Processes": PROCESSES,
     },
+    events=EVENTS,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from panels import graph, table, thresholds
 from quality_queries import of_slice
 
+EMPTY = "no data yet: a slice needs 50 clicks, and a model whose `evaluation` names slices"
 OF_SLICE = "{{feature}} = {{value}}"
 OFF = thresholds("red", (0.9, "yellow"), (0.95, "green"), (1.05, "yellow"), (1.1, "red"))
 
@@ -15,6 +16,7 @@ SLICES = [
         "none",
         (of_slice("auc"), OF_SLICE),
         decimals=4,
+        empty=EMPTY,
     ),
     graph(
         "Calibration by slice",
@@ -23,6 +25,7 @@ SLICES = [
         (of_slice("calibration_ratio"), OF_SLICE),
         limits=OFF,
         decimals=3,
+        empty=EMPTY,
     ),
     graph(
         "Log loss by slice",
@@ -30,6 +33,7 @@ SLICES = [
         "none",
         (of_slice("log_loss"), OF_SLICE),
         decimals=4,
+        empty=EMPTY,
     ),
     table(
         "Slices",
@@ -40,5 +44,6 @@ SLICES = [
         join="value",
         width=24,
         height=9,
+        empty=EMPTY,
     ),
 ]

@@ -30,16 +30,18 @@ VARIABLES = {
     "reliability": "1h",
     "feature": "ad",
     "__rate_interval": "10m",  # a busy machine may take minutes from the traffic to the queries
+    "__interval_ms": "600000",
 }
 WORDS = r"by|on|without|ignoring|and|or|unless|offset|sum|max|min|count|abs|sqrt|rate|deriv|absent|bool"
 
 
 def panels() -> list[tuple[str, dict[str, Any]]]:
+    """Also those in collapsed rows."""
     return [
         (f"{name}: {panel['title']}", panel)
         for name, dashboard in DASHBOARDS.items()
-        for panel in dashboard["panels"]
-        if panel["type"] != "row"
+        for outer in dashboard["panels"]
+        for panel in (outer["panels"] if outer["type"] == "row" else [outer])
     ]
 
 
@@ -69,17 +71,39 @@ def test_every_panel_says_what_it_shows(name: str, panel: dict[str, Any]) -> Non
     assert defaults["unit"]
     assert defaults["thresholds"]["steps"]
     assert all(target["expr"] for target in panel["targets"])
+    assert "no data yet" in defaults["noValue"]
+
+
+def test_what_is_0_or_1_is_shown_as_a_word() -> None:
+    flags = r"min(?: by \(\w+\))? ?\((?:up\b|ftrl_ready|ftrl_redis_(?:up|persist|policy))"
+    found = [panel for _, panel in panels() if re.match(flags, panel["targets"][0]["expr"])]
+    assert [panel["title"] for panel in found] == ["Up", "Ready", "Redis", "Answers", "Safety"]
+    for panel in found:
+        [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
+        colors = {option: shown["color"] for option, shown in mapping["options"].items()}
+        assert colors == {"0": "red", "1": "green"}
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_the_first_screens_are_open_and_details_are_collapsed(name: str) -> None:
+    rows = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "row"]
+    collapsed = [row["collapsed"] for row in rows]
+    assert collapsed == sorted(collapsed), "open rows come first"
+    assert 0 < sum(collapsed) < len(rows)
+    assert [bool(row["panels"]) for row in rows] == collapsed
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_panels_do_not_overlap(name: str) -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARDS[name]["panels"]:
-        place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert place["x"] + place["w"] <= 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
+    outer = DASHBOARDS[name]["panels"]
+    for together in (outer, *(panel["panels"] for panel in outer if panel["type"] == "row")):
+        taken: set[tuple[int, int]] = set()
+        for panel in together:
+            place = panel["gridPos"]
+            cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+            assert place["x"] + place["w"] <= 24
+            assert not cells & taken, panel["title"]
+            taken |= cells
 
 
 def test_the_dashboards_link_to_each_other() -> None:
@@ -144,6 +168,15 @@ def use(service: ServingProcess) -> None:
 def test_every_panel_finds_something(prometheus: PrometheusServer) -> None:
     wanted = [filled_in(target["expr"]) for _, panel in panels() for target in panel["targets"]]
     assert prometheus.missing(wanted) == []
+
+
+@pytest.mark.slow
+def test_events_are_marked(prometheus: PrometheusServer) -> None:
+    for dashboard in DASHBOARDS.values():
+        events = {one["name"]: filled_in(one["expr"]) for one in dashboard["annotations"]["list"]}
+        assert set(events) == {"Alerts", "Starts", "Takeovers", "Snapshots", "Restores", "Rollbacks"}
+        found = {name for name, expr in events.items() if prometheus.query(expr)}
+        assert found == {"Starts", "Snapshots"}, "of a service that has just started"
 
 
 @pytest.mark.slow
