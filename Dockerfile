@@ -21,8 +21,7 @@ FROM dependencies AS runtime
 RUN pip --python /opt/ftrl uninstall --yes setuptools && rm -r /opt/ftrl/lib/python3.12/site-packages/numba/tests \
     && rm /opt/ftrl/lib/python3.12/site-packages/zstandard/_cffi*.so \
     && find /opt/ftrl/lib/python3.12/site-packages/botocore/data -mindepth 1 -maxdepth 1 -type d \
-       ! -name s3 ! -name sts ! -name "sso*" ! -name signin -exec rm -r {} + \
-    && mkdir --mode=775 /data
+       ! -name s3 ! -name sts ! -name "sso*" ! -name signin -exec rm -r {} +
 
 FROM python:3.12-slim
 ARG REVISION=unknown
@@ -44,7 +43,7 @@ COPY --from=runtime /opt/ftrl /opt/ftrl
 COPY --from=service /opt/service /opt/service
 # /data holds snapshots, and the embedded server's data if `ftrl serve` runs without a Redis. Nothing else is written.
 # Group 0 may write it, so that any user of that group can run the image: OpenShift chooses one for each project.
-COPY --from=runtime --chown=10001:0 --chmod=775 /data /data
+RUN ["install", "--directory", "--owner=10001", "--group=0", "--mode=775", "/data"]
 USER 10001:0
 WORKDIR /data
 VOLUME /data

@@ -1,4 +1,4 @@
-"""Steady simulated traffic to two models for as long as it runs: `python -m lab.simulation.demo`.
+"""Steady simulated traffic to two models for as long as it runs: `python -m lab.simulation`.
 
 It fills the dashboards of docker-compose.yml. It creates its models if they are missing, continues with them
 otherwise, and deletes nothing. While all of its traffic is answered, it touches the file that the health
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,16 +56,14 @@ SHOWS = (
 )
 
 
-class Demo(threading.Thread):
-    """The traffic of one show. `failure`: what ended it, if anything."""
+class Demo:
+    """The traffic of one show."""
 
     def __init__(self, url: str, show: Show) -> None:
-        super().__init__(name=show.model, daemon=True)
         self._url = url
         self._show = show
         self._earlier = 0
         self._traffic: Traffic | None = None
-        self.failure: CommandFailure | None = None
 
     @property
     def sent(self) -> int:
@@ -74,18 +72,16 @@ class Demo(threading.Thread):
         return self._earlier + (0 if traffic is None else len(traffic.record.seconds))
 
     def run(self) -> None:
+        """Send until the process ends. Raises CommandFailure."""
         show = self._show
         habits = Habits(delay_seconds=2.5, lost=0.01, repeated=0.05, early=0.01, retried=0.02)
-        try:
-            create(self._url, show)
-            world = World(show.seed, show.click_rate, candidates=5)
-            while True:
-                run = f"demo-{show.seed}-{time.time_ns():x}"
-                traffic = self._traffic = Traffic([self._url], show.model, world, habits, run)
-                traffic.send(show.rate, ROUND_SECONDS, shock_after=math.inf)
-                self._earlier, self._traffic = self.sent, None
-        except CommandFailure as failure:
-            self.failure = failure
+        create(self._url, show)
+        world = World(show.seed, show.click_rate, candidates=5)
+        while True:
+            run = f"demo-{show.seed}-{time.time_ns():x}"
+            traffic = self._traffic = Traffic([self._url], show.model, world, habits, run)
+            traffic.send(show.rate, ROUND_SECONDS, shock_after=math.inf)
+            self._earlier, self._traffic = self.sent, None
 
 
 def create(url: str, show: Show) -> None:
@@ -94,36 +90,33 @@ def create(url: str, show: Show) -> None:
         client.call("PUT", f"/models/{show.model}", show.config())
 
 
-def report_alive(demos: Sequence[Demo], file: Path) -> None:
-    """Touch the file as long as each demo sends. Raises CommandFailure once one has failed."""
+def run_all(url: str, alive: Path) -> None:
+    """Run all demos, and touch the file as long as each of them sends. Raises what ends one of them."""
+    demos = [Demo(url, show) for show in SHOWS]
+    threads = ThreadPoolExecutor(len(demos))
+    running = [threads.submit(demo.run) for demo in demos]
     before = [0] * len(demos)
-    while True:
+    while not any(demo.done() for demo in running):
         sent = [demo.sent for demo in demos]
         if all(now > then for now, then in zip(sent, before, strict=True)):
-            file.touch()
+            alive.touch()
         before = sent
-        for demo in demos:
-            if demo.failure is not None:
-                raise demo.failure
         time.sleep(LOOK_SECONDS)
+    for demo in running:
+        if demo.done():
+            demo.result()
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description="Steady simulated traffic to two models.")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--alive", type=Path, default=Path("/tmp/alive"), help="touched while it works")
     options = parser.parse_args()
-    demos = [Demo(options.url, show) for show in SHOWS]
-    for demo in demos:
-        demo.start()
     try:
-        report_alive(demos, options.alive)
+        run_all(options.url, options.alive)
     except CommandFailure as failure:
         sys.stderr.write(f"{failure}\n")
+        sys.stderr.flush()
+        os._exit(1)  # the threads of the other demo would be waited for
     except KeyboardInterrupt:
-        return 0
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        os._exit(0)

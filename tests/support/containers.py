@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import Any
 
@@ -11,10 +12,11 @@ import httpx
 from tests.support.shared_data import REPOSITORY
 
 
-def docker(*words: str, check: bool = True, **variables: str) -> str:
-    """Standard output of a command, which by default must succeed, in an environment with these variables."""
+def docker(*words: str, check: bool = True, environment: dict[str, str] | None = None) -> str:
+    """Standard output of a command, which by default must succeed, with these variables besides its own."""
     result = subprocess.run(
-        ["env", *(f"{name}={value}" for name, value in variables.items()), "docker", *words],
+        ["docker", *words],
+        env=os.environ | (environment or {}),
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -26,7 +28,7 @@ def docker(*words: str, check: bool = True, **variables: str) -> str:
 
 
 def compose(*words: str, **variables: str) -> str:
-    return docker("compose", *words, **variables)
+    return docker("compose", *words, environment=variables)
 
 
 def python_in(service: str, code: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import redis
 
-from lab.simulation.demo import SHOWS, Demo, create, report_alive
+from lab.simulation.demo import SHOWS, create, run_all
 from lab.simulation.figures import Accounts, Quality, Report
 from lab.simulation.policies import POLICIES, Plan, simulate
 from lab.simulation.world import World
@@ -108,7 +108,7 @@ def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
     live_api: LiveApi, tmp_path: Path
 ) -> None:
     alive = tmp_path / "alive"
-    words = ("-m", "lab.simulation.demo", "--url", live_api.url, "--alive", str(alive))
+    words = ("-m", "lab.simulation", "--url", live_api.url, "--alive", str(alive))
     demo = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     try:
         wait_until(alive.exists)
@@ -124,10 +124,8 @@ def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
 
 
 def test_the_demo_ends_with_the_reason_if_no_service_answers(tmp_path: Path) -> None:
-    demo = Demo("http://127.0.0.1:1", SHOWS[0])
-    demo.start()
     with pytest.raises(CommandFailure, match="no ftrl service answers"):
-        report_alive([demo], tmp_path / "alive")
+        run_all("http://127.0.0.1:1", tmp_path / "alive")
     assert not (tmp_path / "alive").exists()
 
 
