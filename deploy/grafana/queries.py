@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SECONDS = "ftrl_http_request_duration_seconds"
 # Excludes probes and the built-in dashboard, which are not traffic.
-HEALTH = 'route!~"/livez|/readyz|/metrics|/|/dashboard/.*|.*/live|/docs.*|/openapi.json"'
+HEALTH = 'route!~"/livez|/readyz|/metrics|/|/dashboard/.*|.*/live|/docs.*|/redoc|/openapi.json"'
 RATE = "[$__rate_interval]"
 OF_MODEL = 'model=~"$model"'
 

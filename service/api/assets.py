@@ -45,10 +45,12 @@ class Assets:
 
     def __init__(self, package: str, images: str = "'self'") -> None:
         self._assets = dict(_files(resources.files(package).joinpath("static")))
-        self._page_headers = PAGE_HEADERS | {"content-security-policy": _policy(images)}
+        self._images = images
 
-    def page(self, request: Request) -> Response:
-        return self._reply(request, PAGE, self._page_headers)
+    def page(self, request: Request, name: str = PAGE, styles: str = "'self'") -> Response:
+        """`styles`: what styles the page may have, as its policy names them."""
+        policy = {"content-security-policy": _policy(self._images, styles)}
+        return self._reply(request, name, PAGE_HEADERS | policy)
 
     def file(self, request: Request) -> Response:
         """Raises HTTPException (404)."""
@@ -64,12 +66,12 @@ class Assets:
         return Response(asset.content, media_type=asset.media_type, headers=headers)
 
 
-def _policy(images: str) -> str:
+def _policy(images: str, styles: str) -> str:
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'",
-            "style-src 'self'",
+            f"style-src {styles}",
             f"img-src {images}",
             "connect-src 'self'",
             "base-uri 'none'",

@@ -21,7 +21,7 @@ NOT_COUNTED = frozenset(
     {
         *("/livez", "/readyz", "/metrics", "/", "/dashboard/{file:path}", "/overview"),
         *("/models/{name}/live", "/models/{name}/history"),
-        *("/docs", "/docs/{file:path}", "/openapi.json"),
+        *("/docs", "/docs/{file:path}", "/redoc", "/openapi.json"),
     }
 )
 """Routes of probes and of pages: neither is traffic."""

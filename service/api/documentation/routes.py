@@ -1,4 +1,4 @@
-"""`/docs`, and the files of the page below `/docs/`."""
+"""`/docs` (Swagger UI), `/redoc` (ReDoc), and the files of both below `/docs/`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from starlette.responses import Response
 
 from service.api.assets import Assets
 from service.api.security.access import ANYBODY
+
+REDOC_STYLES = " ".join(
+    (
+        "'self'",
+        "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='",  # empty elements, filled through the DOM
+        "'sha256-QMIg+bpjm3JdElJ388KYke01izlUW0UoNOeKjpMxdgc='",  # its scroll bars
+    )
+)
 
 
 def add_documentation(app: FastAPI) -> None:
@@ -22,5 +30,8 @@ def add_documentation(app: FastAPI) -> None:
     async def file(request: Request) -> Response:
         return assets.file(request)
 
-    for path, endpoint in (("/docs", page), ("/docs/{file:path}", file)):
+    async def reference(request: Request) -> Response:
+        return assets.page(request, "redoc.html", REDOC_STYLES)
+
+    for path, endpoint in (("/docs", page), ("/redoc", reference), ("/docs/{file:path}", file)):
         app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False, **ANYBODY.declared)

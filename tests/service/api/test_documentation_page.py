@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -72,21 +73,39 @@ def test_a_token_that_is_entered_is_sent(
         assert_undisturbed(tab, api)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs"])
+@pytest.mark.slow
+def test_the_reference_can_be_read(browser: Browser, live_api: LiveApi) -> None:
+    with visit(browser, viewport=DESKTOP) as tab:
+        tab.page.goto(f"{live_api.url}/redoc")
+        tab.page.get_by_role("heading", name="ftrl-service").first.wait_for()
+        tab.page.get_by_role("menuitem").filter(has_text="predict").first.click()
+        tab.page.get_by_text("/models/{name}/predict").first.wait_for()
+        menu = tab.page.locator(".menu-content").bounding_box()
+        assert menu is not None
+        assert menu["width"] < DESKTOP["width"] / 2, "its style sheets apply"
+        assert_undisturbed(tab, live_api)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/redoc"])
 def test_every_page_has_a_strict_policy(api: httpx.Client, path: str) -> None:
     reply = api.get(path)
     assert reply.headers["content-type"] == "text/html; charset=utf-8"
     policy = dict(part.split(" ", 1) for part in reply.headers["content-security-policy"].split("; "))
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
-    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert re.fullmatch(r"'self'( 'sha256-[\w+/=]{44}')*", policy["style-src"])
 
 
-@pytest.mark.parametrize("path", ["/redoc", "/docs/oauth2-redirect", "/docs/swagger-ui/LICENSE"])
+@pytest.mark.parametrize("path", ["/docs/oauth2-redirect", "/docs/swagger-ui/LICENSE", "/redoc/"])
 def test_there_is_no_other_page(api: httpx.Client, path: str) -> None:
     assert api.get(path).status_code == 404
 
 
 def test_the_licence_of_foreign_files_is_kept() -> None:
-    for package, folder in (("dashboard", "uplot"), ("documentation", "swagger-ui")):
+    for package, folder in (
+        ("dashboard", "uplot"),
+        ("documentation", "swagger-ui"),
+        ("documentation", "redoc"),
+    ):
         licence = resources.files(f"service.api.{package}") / "static" / folder / "LICENSE"
         assert "Permission" in licence.read_text() or "Apache License" in licence.read_text()
