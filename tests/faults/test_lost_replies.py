@@ -7,8 +7,10 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+import httpx
 import pytest
 
+from ftrl_client import AsyncClient, Example
 from tests.support.caller import caller
 from tests.support.invariants import assert_learned_once, assert_mirror_equals, meta_of, topology_of
 from tests.support.load import Load, example
@@ -32,6 +34,25 @@ async def test_an_append_whose_reply_is_lost_is_logged_once(
     assert {one["status"] for one in answer.json()["results"]} == {"learned"}
     replica = await assert_learned_once(steered.server, names(20), steered.model)
     await assert_mirror_equals(steered.near.url, replica)
+
+
+async def test_the_client_repeats_an_update_of_unknown_outcome_which_is_learned_once(
+    steered: Steered,
+) -> None:
+    lost = steered.before_api.lose_reply("append", times=10_000)
+    refused = asyncio.Event()
+
+    async def note(reply: httpx.Response) -> None:
+        if reply.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            refused.set()
+
+    async with AsyncClient(steered.near.url, model=steered.model, timeout=60) as client:
+        client._http.event_hooks = {"response": [note]}
+        update = asyncio.create_task(client.update(Example({"user": "u1"}, label=1, event_id="event-0")))
+        await refused.wait()
+        lost.left = 0
+        assert (await update).status == "duplicate"  # of what was appended when its reply was lost
+    await assert_learned_once(steered.server, ["event-0"], steered.model)
 
 
 @pytest.mark.parametrize("fault", ["lose_request", "cut_request"])

@@ -1,0 +1,87 @@
+"""What follows from a reply, or from none: a result, a pause before the next attempt, or an error."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from ftrl_client.calls import Call
+from ftrl_client.errors import FtrlError, NoReply, Problem
+
+T = TypeVar("T")
+TEMPORARY = (429, 503, 507)
+"""Statuses of a service that may accept the same request later."""
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+FIRST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 2.0
+
+
+def headers_of(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+@dataclass(frozen=True)
+class Pause:
+    seconds: float
+
+
+class Exchange(Generic[T]):
+    """The attempts of one call, until `retry_seconds` have passed."""
+
+    def __init__(self, call: Call[T], retry_seconds: float) -> None:
+        self._call = call
+        self._deadline = time.monotonic() + retry_seconds
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def after_reply(self, reply: httpx.Response) -> T | Pause:
+        """Raises Problem, FtrlError."""
+        document = self._document(reply)
+        if reply.is_success:
+            try:
+                return self._call.read(document)
+            except (KeyError, TypeError) as unread:
+                raise self._foreign(reply) from unread
+        if reply.status_code in TEMPORARY:
+            pause = self._pause_within_deadline(reply.headers.get("Retry-After"))
+            if pause is not None:
+                return pause
+        raise Problem(str(self._call), reply.status_code, document)
+
+    def after_failure(self, failure: httpx.RequestError) -> Pause:
+        """Raises NoReply."""
+        may_have_arrived = not isinstance(failure, NOT_SENT)
+        hopeless = isinstance(failure, httpx.UnsupportedProtocol)
+        if not hopeless and (self._call.repeatable or not may_have_arrived):
+            pause = self._pause_within_deadline(None)
+            if pause is not None:
+                return pause
+        raise NoReply(f"{self._call}: no reply ({str(failure) or type(failure).__name__})") from failure
+
+    def _pause_within_deadline(self, retry_after: str | None) -> Pause | None:
+        if retry_after is not None and retry_after.isdecimal():
+            seconds = float(retry_after)
+        else:
+            seconds = self._pause * random.uniform(0.5, 1.0)
+            self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
+        return Pause(seconds) if time.monotonic() + seconds <= self._deadline else None
+
+    def _document(self, reply: httpx.Response) -> dict[str, Any]:
+        if not reply.content:
+            return {}
+        try:
+            document = json.loads(reply.content)
+        except ValueError:
+            document = None
+        if isinstance(document, dict):
+            return document
+        if reply.is_success:
+            raise self._foreign(reply)
+        return {}  # of a proxy, whose status says enough
+
+    def _foreign(self, reply: httpx.Response) -> FtrlError:
+        return FtrlError(f"{self._call}: this is not the reply of an ftrl service: {reply.content[:80]!r}")
