@@ -8,7 +8,6 @@ from bench.criteo import rows
 from bench.result import Options, Result, Target, alternate
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
-from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
 from service.models.config.model import ModelConfig
 from service.models.config.sections import EvaluationConfig
@@ -55,7 +54,7 @@ def _batches() -> Iterator[ExampleBatch]:
 
 def _seconds(batches: list[ExampleBatch], *, evaluated: bool) -> float:
     """Of one pass into an empty state, a commit a batch."""
-    state, evaluations = ModelState.empty(CONFIG.hashing.bits), Evaluations(EvaluationConfig())
+    state, evaluations = CONFIG.empty_state(), Evaluations(EvaluationConfig())
     started = perf_counter()
     for number, batch in enumerate(batches):
         learned = CONFIG.learn(state, batch)

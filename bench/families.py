@@ -11,7 +11,6 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.hyperparameters import Family, Hyperparameters, Update
 from model_core.learning.schedules import Constant
-from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
 from service.models.config.model import ModelConfig
 
@@ -54,7 +53,7 @@ def batches() -> list[ExampleBatch]:
 def _rows_a_second(batches: list[ExampleBatch], hyper: Hyperparameters) -> float:
     """Of one pass into an empty state."""
     config = ModelConfig(hyper=hyper)
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     started = perf_counter()
     for batch in batches:
         config.learn(state, batch)

@@ -10,7 +10,6 @@ from bench.criteo import FILE, LOGS_FILE, Row, rows
 from bench.result import Options, Result
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
-from model_core.learning.state import ModelState
 from service.models.config.model import ModelConfig
 
 WINDOW = 10_000
@@ -97,7 +96,7 @@ def _chance(impressions: Impressions, start: Start, span: slice) -> str:
 def _served(impressions: Impressions, start: Start, learn_at: LearnAt) -> npt.NDArray[np.float64]:
     """float64[r]: what is predicted of each row when it comes, from the labels that are known by then."""
     config = ModelConfig.from_json({"hashing": {"prior_probability": impressions.click_rate}})
-    state = ModelState.empty(config.hashing.bits)
+    state = config.empty_state()
     served = np.empty(len(impressions.labels))
     clicked = impressions.labels.tolist()
     for number, example in enumerate(impressions.examples):

@@ -17,7 +17,6 @@ from bench.result import Options, Result, alternate
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.rounds import warm_up
-from model_core.learning.state import ModelState
 from service.example_log.incoming import NewExample
 from service.models.config.model import ModelConfig
 from service.storage.embedded_binary import binary_path
@@ -98,7 +97,7 @@ def _breakdown(run: Run, examples: list[NewExample]) -> str:
 
 def _stages(examples: list[NewExample]) -> tuple[float, float]:
     """Seconds for decoding all records, and for learning them into an empty state."""
-    state = ModelState.empty(CONFIG.hashing.bits)
+    state = CONFIG.empty_state()
     decoding = learning = 0.0
     source = iter(examples)
     while chunk := list(islice(source, BATCH)):

@@ -11,7 +11,6 @@ from bench.result import Options, Result, Target
 from lab.simulation.world import World
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import Encoded, FeatureEncoder
-from model_core.learning.state import ModelState
 from service.example_log.ids import is_sampled, packed_id
 from service.models.config.model import ModelConfig
 
@@ -145,7 +144,7 @@ def _served(
     life: Life, learned: npt.NDArray[np.bool_], weight_of_negatives: float
 ) -> npt.NDArray[np.float64]:
     """float64[r]: what is predicted of each impression, from the commits before its own."""
-    state, served = ModelState.empty(CONFIG.hashing.bits), []
+    state, served = CONFIG.empty_state(), []
     for start in range(0, len(life.encoded), A_COMMIT):
         rows = slice(start, start + A_COMMIT)
         served.append(CONFIG.predict(state, ExampleBatch.from_encoded(life.encoded[rows])))

@@ -19,6 +19,8 @@ CONTRACT_VERSION = 1
 LARGEST_NUMBER = float.fromhex("0x1.fffffffffffffp+1023")
 """The bound of numbers that become buckets, which grow by their logarithm only: any finite float64."""
 
+FROM_LOG: Literal["from_log"] = "from_log"
+
 FeatureType = Literal["category", "number"]
 Transform = Literal["bucket", "log", "raw"] | Mapping[str, float]
 
@@ -46,7 +48,8 @@ class HashContract:
     crosses: tuples of names; one category for each combination of their values.
     missing: "indicator" makes the category `name=` of a null, "ignore" makes nothing.
     strict: refuse numbers that `types` does not declare.
-    prior_probability: sets a fixed offset of the margin, logit of it; part of neither hashes nor fingerprint.
+    prior_probability: sets a fixed offset of the margin, logit of it; None: 0; "from_log": the one of
+        the first examples that the model learns (Prior).  Part of neither hashes nor fingerprint.
 
     Raises InvalidInput, with a path inside the contract, for anything else.
     """
@@ -60,7 +63,7 @@ class HashContract:
     bias: bool = True
     missing: Literal["ignore", "indicator"] = "ignore"
     strict: bool = False
-    prior_probability: float | None = None
+    prior_probability: float | Literal["from_log"] | None = FROM_LOG
 
     def __post_init__(self) -> None:
         _check_integer("seed", self.seed, 0, 2**32 - 1)
@@ -120,9 +123,9 @@ class HashContract:
 
     @property
     def prior_offset(self) -> float:
-        """logit(prior_probability), which every margin starts from; 0 without one."""
+        """logit(prior_probability), which every margin starts from; 0 without a fixed one."""
         p = self.prior_probability
-        if p is None:
+        if p is None or p == FROM_LOG:
             return 0.0
         # Either form keeps the argument of log1p large where p is close to 0 or 1, so that no digit is lost.
         return float(-log1p((1.0 - 2.0 * p) / p) if p < 0.5 else log1p((2.0 * p - 1.0) / (1.0 - p)))
@@ -244,10 +247,8 @@ def _check_crosses(crosses: tuple[tuple[str, ...], ...]) -> None:
 
 
 def _check_prior(prior: object) -> None:
-    if prior is None:
-        return
-    fine = isinstance(prior, float) and 1e-300 < prior < 1.0
-    _check(fine, ("prior_probability",), "must be a number above 0 and below 1, or null")
+    fine = prior in (None, FROM_LOG) or (isinstance(prior, float) and 1e-300 < prior < 1.0)
+    _check(fine, ("prior_probability",), 'must be a number above 0 and below 1, "from_log" or null')
 
 
 def _transform_to_json(transform: Transform) -> str | dict[str, float]:

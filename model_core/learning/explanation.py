@@ -96,16 +96,15 @@ def explain(
     coordinates = _coordinates(parts)
     batch = ExampleBatch.from_encoded([encoded])
     margins = predict_batch(state, hyper, contract.bias, contract.prior_offset, batch)
-    experts = _experts(state, hyper, contract, coordinates)
+    offset = contract.prior_offset + state.offset
+    experts = _experts(state, hyper, offset, coordinates)
     mixing = 0.0
     if experts:
-        mixing = float(margins[0]) - _margin(
-            contract, [value * part.weight for part, _, value in coordinates]
-        )
+        mixing = float(margins[0]) - _margin(offset, [value * part.weight for part, _, value in coordinates])
     return Explanation(
         float(margins[0]),
         float(sigmoids(margins)[0]),
-        contract.prior_offset,
+        offset,
         sum((part.learning_rate * abs(value) for part, _, value in coordinates if value != 0.0), 0.0),
         parts,
         [
@@ -121,7 +120,7 @@ def explain(
 def _experts(
     state: ModelState,
     hyper: Hyperparameters,
-    contract: HashContract,
+    offset: float,
     coordinates: Sequence[tuple[Part, list[str], float]],
 ) -> tuple[ExpertMargin, ...]:
     """None but those of a mixture."""
@@ -131,15 +130,15 @@ def _experts(
     weights, _ = state.readings_of_experts(np.array(slots, np.uint32), hyper)
     values = [value for *_, value in coordinates]
     margins = np.array(
-        [_margin(contract, [v * x for v, x in zip(values, own, strict=True)]) for own in weights.tolist()]
+        [_margin(offset, [v * x for v, x in zip(values, own, strict=True)]) for own in weights.tolist()]
     )
     each = zip(state.discount.weights.tolist(), margins.tolist(), sigmoids(margins).tolist(), strict=True)
     return tuple(ExpertMargin(*one) for one in each)
 
 
-def _margin(contract: HashContract, contributions: Sequence[float]) -> float:
+def _margin(offset: float, contributions: Sequence[float]) -> float:
     """Offset and contributions, added as the kernels add them."""
-    margin = contract.prior_offset
+    margin = offset
     for contribution in contributions:
         margin += contribution
     return margin

@@ -23,7 +23,16 @@ from model_core.kernels.compiled import prefetch_place
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, sigmoid
 from model_core.learning.rows import CHANGED, SEEN, fold_rows
-from model_core.learning.step import Features, Scratch, gather, scratch_for
+from model_core.learning.step import (
+    FIRST_EXAMPLES,
+    Features,
+    Prior,
+    Scratch,
+    gather,
+    offset_from,
+    prior_after,
+    scratch_for,
+)
 from model_core.learning.update import (
     BETA,
     BY_SECONDS,
@@ -68,6 +77,7 @@ class Room(NamedTuple):
 def predict_mixture(
     rows: NDArray[np.float64],
     m: MixtureTerms,
+    prior: Prior,
     scales: NDArray[np.float64],
     weights_of_experts: NDArray[np.float64],
     log_weights: NDArray[np.float64],
@@ -81,11 +91,12 @@ def predict_mixture(
     s = scratch_for(row_ptr, 0)
     room = _room(s, rows.shape[1] // 2)
     _set_units(room.units, scales)
+    offset = offset_from(prior)
     out = np.empty(row_ptr.size - 1)
     for i in range(out.size):
         _prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, m.first, s)
-        _read_margins(rows, m, s, room, k)
+        _read_margins(rows, m, offset, s, room, k)
         margin = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
         out[i] = sigmoid(margin) if as_probability else margin
     return out
@@ -105,6 +116,7 @@ def learn_mixture(
     log_weights: NDArray[np.float64],
     largest: float,
     time: int,
+    prior: Prior,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
@@ -113,32 +125,36 @@ def learn_mixture(
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
     skipped: NDArray[np.uint8],
-) -> tuple[int, int, float, int]:
-    """Changes scales, folds and both forms of the weights in place; returns changes, features_seen, largest
-    and time.
+) -> tuple[int, int, float, int, Prior]:
+    """Changes scales, folds and both forms of the weights in place; returns changes, features_seen, largest,
+    time and prior.
     """
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
     room = _room(s, rows.shape[1] // 2)
     _set_units(room.units, scales)
+    offset = offset_from(prior)
     for i in range(margins.size):
         _prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, m.first, s)
         if m.forgets != NEVER:
             time = _forget(rows, marks, m, scales, folds, time, event_times[i] if event_times.size else -1)
             _set_units(room.units, scales)
-        _read_margins(rows, m, s, room, k)
+        _read_margins(rows, m, offset, s, room, k)
         margins[i] = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
         weight = weights[i] if weights.size else 1.0
         if _step(m, s, room, k, labels[i], weight):
             changes, features_seen = _store(rows, marks, changed, changes, features_seen, s, room, k)
             largest = max(largest, weight)
             _weigh(weights_of_experts, log_weights, room, labels[i], weight / largest, m.share)
+            if prior.learned < FIRST_EXAMPLES:
+                prior = prior_after(prior, labels[i], weight)
+                offset = offset_from(prior)
         else:
             skipped[i] = 1
     if m.share > 0.0:
         _set_logs(log_weights, weights_of_experts)
-    return changes, features_seen, largest, time
+    return changes, features_seen, largest, time, prior
 
 
 @njit(cache=True)
@@ -194,7 +210,9 @@ def _forget(
 
 
 @njit(cache=True, error_model="numpy")
-def _read_margins(rows: NDArray[np.float64], m: MixtureTerms, s: Scratch, room: Room, k: int) -> None:
+def _read_margins(
+    rows: NDArray[np.float64], m: MixtureTerms, offset: float, s: Scratch, room: Room, k: int
+) -> None:
     """Fill room.margins; leaves state, curvature and weight of every coordinate in room."""
     lanes = rows.shape[1] // 2
     zero = spread4(0.0)
@@ -203,7 +221,7 @@ def _read_margins(rows: NDArray[np.float64], m: MixtureTerms, s: Scratch, room: 
         inverse_alpha, beta = load4(m.table, INVERSE_ALPHA, b), load4(m.table, BETA, b)
         l1 = load4(m.table, L1, b)
         from_z, from_n = load4(room.units, _FROM_Z, b), load4(room.units, _FROM_N, b)
-        margins = spread4(m.first.offset)
+        margins = spread4(m.first.offset + offset)
         for j in range(k):
             slot = s.slots[j]
             z, n = load4(rows, slot, b) * from_z, load4(rows, slot, lanes + b) * from_n

@@ -5,7 +5,8 @@
     n'       = n + (r0 theta)^2            and with it the learning rate of round t
     z'       by the family's line of the table; x_{t+1} is read from (z', n') when it is needed
 
-A model that forgets discounts z and n of all features first, so the margin is read from what is left.
+A model that forgets discounts z and n of all features first, so the margin is read from what is left.  One
+whose prior probability is taken from its log counts the first examples, each after it was predicted.
 
 A mixture plays the rounds of all its experts, and predicts their mean (mixture.py).
 
@@ -25,11 +26,15 @@ from model_core.learning.hyperparameters import Expert, Hyperparameters, Mixture
 from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
 from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import (
+    FIRST_EXAMPLES,
     Features,
+    Prior,
     Scratch,
     gather,
     gather_untouched,
+    offset_from,
     prefetch_example,
+    prior_after,
     read_margin,
     scratch_for,
     step,
@@ -59,35 +64,31 @@ class Learned(NamedTuple):
 def predict_batch(
     state: ModelState, hyper: Hyperparameters, bias: bool, offset: float, batch: ExampleBatch
 ) -> NDArray[np.float64]:
-    """Margins float64[r], read at the state's t.  offset: the logit of the prior probability, or 0."""
+    """Margins float64[r], read at the state's t.  offset: the logit of a fixed prior probability, or 0."""
     return margins_with(state, coefficients(hyper, bias, offset), batch)
 
 
 def margins_with(state: ModelState, c: Terms, batch: ExampleBatch) -> NDArray[np.float64]:
     """Predict with given coefficients: looking them up takes a sixth of the time of one small prediction."""
-    discount = state.discount
-    if isinstance(discount, Mixture):
-        return _predict_as_mixture(state.rows, discount, c, batch, False)
-    scale = discount.scale
-    return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, False)
+    return _predictions(state, c, batch, False)
 
 
 def probabilities_with(state: ModelState, c: Terms, batch: ExampleBatch) -> NDArray[np.float64]:
     """Probabilities float64[r]: the sigmoids of margins_with."""
-    discount = state.discount
-    if isinstance(discount, Mixture):
-        return _predict_as_mixture(state.rows, discount, c, batch, True)
-    scale = discount.scale
-    return _predict(state.rows, c, state.t, scale, batch.row_ptr, batch.hashes, batch.values, True)
+    return _predictions(state, c, batch, True)
 
 
-def _predict_as_mixture(
-    rows: NDArray[np.float64], mixture: Mixture, c: Terms, batch: ExampleBatch, as_probability: bool
+def _predictions(
+    state: ModelState, c: Terms, batch: ExampleBatch, as_probability: bool
 ) -> NDArray[np.float64]:
+    evidence = state.discount
+    examples: tuple[Any, ...] = (batch.row_ptr, batch.hashes, batch.values, as_probability)
+    if not isinstance(evidence, Mixture):
+        return _predict(state.rows, c, evidence.prior, state.t, evidence.scale, *examples)
     from model_core.learning.mixture import predict_mixture  # other models start without it
 
-    examples: tuple[Any, ...] = (batch.row_ptr, batch.hashes, batch.values, as_probability)
-    return predict_mixture(rows, c, mixture.scales, mixture.weights, mixture.log_weights, *examples)
+    experts: tuple[Any, ...] = (evidence.scales, evidence.weights, evidence.log_weights)
+    return predict_mixture(state.rows, c, evidence.prior, *experts, *examples)
 
 
 def learn_batch(
@@ -114,8 +115,8 @@ def learn_batch(
         features_seen = _learn_as_mixture(state, mixture, tables, examples)
     else:
         evidence: tuple[Any, ...] = (state.t, state.discount)
-        state.changes, features_seen, scale, folds, time = _learn(*tables, *evidence, *examples)
-        state.discount = Discount(scale, folds, time)
+        state.changes, features_seen, scale, folds, time, prior = _learn(*tables, *evidence, *examples)
+        state.discount = Discount(scale, folds, time, prior)
     state.now_seen(features_seen)
     state.t += len(batch)
     return learned
@@ -129,9 +130,11 @@ def _learn_as_mixture(
 
     scales, folds = before.scales.copy(), before.folds.copy()
     weights, log_weights = before.weights.copy(), before.log_weights.copy()
-    evidence: tuple[Any, ...] = (scales, folds, weights, log_weights, before.largest, before.time)
-    state.changes, features_seen, largest, time = learn_mixture(*tables, *evidence, *examples)
-    state.discount = Mixture(scales, folds, weights, log_weights, largest, time)
+    shared = (before.largest, before.time, before.prior)
+    evidence: tuple[Any, ...] = (scales, folds, weights, log_weights, *shared)
+    learned = learn_mixture(*tables, *evidence, *examples)
+    state.changes, features_seen, largest, time, prior = learned
+    state.discount = Mixture(scales, folds, weights, log_weights, largest, time, prior)
     return features_seen
 
 
@@ -166,6 +169,7 @@ def _warm_up(hyper: Hyperparameters) -> None:
 def _predict(
     rows: NDArray[np.float64],
     c: Coefficients,
+    prior: Prior,
     t: int,
     scale: float,
     row_ptr: NDArray[np.int64],
@@ -176,11 +180,11 @@ def _predict(
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
     out = np.empty(row_ptr.size - 1)
-    psi, units = psi_in_force(c, t), units_of(scale)
+    offset, psi, units = offset_from(prior), psi_in_force(c, t), units_of(scale)
     for i in range(out.size):
         prefetch_example(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, c, s)
-        margin = read_margin(rows, c, psi, units, s, k)
+        margin = read_margin(rows, c, offset, psi, units, s, k)
         out[i] = sigmoid(margin) if as_probability else margin
     return out
 
@@ -203,13 +207,13 @@ def _learn(
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
     skipped: NDArray[np.uint8],
-) -> tuple[int, int, float, int, int]:
+) -> tuple[int, int, float, int, int, Prior]:
     """Returns changes and features_seen, then the fields of the discount."""
     features = Features(row_ptr, hashes, values)
     size = rows.shape[0] - 1
     s = scratch_for(row_ptr, size if c.dense else 0)
-    scale, folds, time = discount.scale, discount.folds, discount.time
-    psi, units = psi_in_force(c, t), units_of(scale)
+    scale, folds, time, prior = discount.scale, discount.folds, discount.time, discount.prior
+    offset, psi, units = offset_from(prior), psi_in_force(c, t), units_of(scale)
     for i in range(margins.size):
         t += 1
         prefetch_example(features, i + 1, rows)
@@ -222,15 +226,18 @@ def _learn(
             if due:
                 fold_rows(rows, marks, 0, due)
                 folds += due
-        margins[i] = read_margin(rows, c, psi, units, s, k)
+        margins[i] = read_margin(rows, c, offset, psi, units, s, k)
         psi_next = psi_in_force(c, t)
         weight = weights[i] if weights.size else 1.0
-        if step(c, t, psi_next, units, s, k, margins[i], labels[i], weight):
+        if step(c, offset, t, psi_next, units, s, k, margins[i], labels[i], weight):
             changes, features_seen = _store(rows, marks, changed, changes, features_seen, s, k)
+            if prior.learned < FIRST_EXAMPLES:
+                prior = prior_after(prior, labels[i], weight)
+                offset = offset_from(prior)
         else:
             skipped[i] = 1
         psi = psi_next
-    return changes, features_seen, scale, folds, time
+    return changes, features_seen, scale, folds, time, prior
 
 
 @njit(cache=True, error_model="numpy")

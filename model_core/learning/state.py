@@ -1,4 +1,4 @@
-"""The state of a model: two numbers per feature, the number of rounds, and the memory that holds them."""
+"""The state of a model: two numbers per feature, what all features share, and the memory that holds them."""
 
 import contextlib
 import hashlib
@@ -24,6 +24,7 @@ from model_core.learning.rows import (
     take_out,
     take_over,
 )
+from model_core.learning.step import FIRST_EXAMPLES, FIXED, Prior, offset_from
 from model_core.learning.update import coefficients
 
 FULL_FROM = 1024
@@ -40,15 +41,19 @@ class Discount(NamedTuple):
     scale: E, the product of all discounts: a row (z', n') means z = E z', n = E^2 n'.  folds: how many times
     2^-FOLD of that product was moved into the rows.  time: of the newest example, in milliseconds since the
     epoch; NO_TIME before the first, and where the model does not forget by seconds.
+    prior: the examples from which its offset is taken.
     """
 
     scale: float = 1.0
     folds: int = 0
     time: int = NO_TIME
+    prior: Prior = FIXED
 
     def text(self) -> str:
-        """The form that is stored, exact to the last bit; empty where nothing was ever forgotten."""
-        return f"{self.scale.hex()} {self.folds} {self.time}" if self != NOTHING_FORGOTTEN else ""
+        """The form that is stored, exact to the last bit; empty where it is NOTHING_FORGOTTEN."""
+        if self == NOTHING_FORGOTTEN:
+            return ""
+        return f"{self.scale.hex()} {self.folds} {self.time}{_prior_text(self.prior)}"
 
     @property
     def experts(self) -> int:
@@ -70,6 +75,7 @@ class Mixture:
     weights, log_weights float64[K]: the weights of the experts, whose sum is 1, and their logarithms.  With a
         share the former determine the latter; without one it is the other way round.
     largest: the largest importance weight of an example so far, at least 1.
+    prior: as in Discount.
     """
 
     scales: NDArray[np.float64]
@@ -78,13 +84,15 @@ class Mixture:
     log_weights: NDArray[np.float64]
     largest: float = 1.0
     time: int = NO_TIME
+    prior: Prior = FIXED
 
     @classmethod
-    def initial(cls, experts: int) -> "Mixture":
+    def initial(cls, experts: int, prior: Prior = FIXED) -> "Mixture":
         """All experts weigh the same, and nothing is forgotten."""
         log_weight = -log1p(experts - 1.0)
         folds, weights = np.zeros(experts, np.int64), np.full(experts, 1.0 / experts)
-        return cls(np.ones(experts), folds, weights, np.full(experts, log_weight))
+        logs = np.full(experts, log_weight)
+        return cls(np.ones(experts), folds, weights, logs, prior=prior)
 
     @property
     def experts(self) -> int:
@@ -96,12 +104,12 @@ class Mixture:
 
     def text(self) -> str:
         """The form that is stored, exact to the last bit: `time largest`, then of each expert `scale folds
-        weight log-weight`.
+        weight log-weight`, then the prior unless it is fixed.
         """
         columns = (self.scales, self.folds, self.weights, self.log_weights)
         each = zip(*(column.tolist() for column in columns), strict=True)
         experts = (f"{scale.hex()} {folds} {weight.hex()} {log.hex()}" for scale, folds, weight, log in each)
-        return " ".join([f"{self.time} {self.largest.hex()}", *experts])
+        return " ".join([f"{self.time} {self.largest.hex()}", *experts]) + _prior_text(self.prior)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mixture) and self.text() == other.text()
@@ -114,9 +122,9 @@ Evidence = Discount | Mixture
 """What a model has beside rows and t, and what every commit and snapshot carries."""
 
 
-def evidence_before_learning(experts: int) -> Evidence:
+def evidence_before_learning(experts: int, prior: Prior = FIXED) -> Evidence:
     """That of a model that has learned nothing."""
-    return NOTHING_FORGOTTEN if experts == 1 else Mixture.initial(experts)
+    return Discount(prior=prior) if experts == 1 else Mixture.initial(experts, prior)
 
 
 def lanes_of(experts: int) -> int:
@@ -139,12 +147,14 @@ def parse_evidence(text: str) -> Evidence:
     """The opposite of Discount.text and Mixture.text.  Raises FormatError."""
     if not text:
         return NOTHING_FORGOTTEN
-    words = text.split(" ")
+    discount, with_prior, prior_text = text.partition(_PRIOR)
+    words = discount.split(" ")
     try:
+        prior = _prior_of(prior_text.split(" ")) if with_prior else FIXED
         if len(words) == 3:
-            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]))
+            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]), prior)
         else:
-            found = _mixture_of(words)
+            found = _mixture_of(words, prior)
     except (ValueError, OverflowError) as wrong:
         raise FormatError(f"{text!r} is not the discount of a model") from wrong
     scales, folds = (found.scale, found.folds) if isinstance(found, Discount) else (found.scales, found.folds)
@@ -153,7 +163,7 @@ def parse_evidence(text: str) -> Evidence:
     return found
 
 
-def _mixture_of(words: list[str]) -> Mixture:
+def _mixture_of(words: list[str], prior: Prior) -> Mixture:
     """Raises ValueError."""
     experts, more = divmod(len(words) - 2, 4)
     if more or not 2 <= experts <= MOST_EXPERTS:
@@ -163,7 +173,27 @@ def _mixture_of(words: list[str]) -> Mixture:
     if not (abs(weights.sum() - 1.0) < 1e-9 and np.all(logs < 1e-9) and 1.0 <= largest < np.inf):
         raise ValueError("not the weights of experts")
     folds = np.array([int(word) for word in words[3::4]], np.int64)
-    return Mixture(scales, folds, weights, logs, largest, int(words[0]))
+    return Mixture(scales, folds, weights, logs, largest, int(words[0]), prior)
+
+
+_PRIOR = " prior "
+
+
+def _prior_text(prior: Prior) -> str:
+    """` prior clicks others clicked learned`; empty of a fixed one."""
+    if prior == FIXED:
+        return ""
+    return f"{_PRIOR}{prior.clicks.hex()} {prior.others.hex()} {prior.clicked} {prior.learned}"
+
+
+def _prior_of(words: list[str]) -> Prior:
+    """Raises ValueError."""
+    clicks, others, clicked, learned = words
+    prior = Prior(float.fromhex(clicks), float.fromhex(others), int(clicked), int(learned))
+    finite = 0.0 <= prior.clicks < np.inf and 0.0 <= prior.others < np.inf
+    if not (finite and 0 <= prior.clicked <= prior.learned <= FIRST_EXAMPLES):
+        raise ValueError("not the first examples of a model")
+    return prior
 
 
 class ModelState:
@@ -183,21 +213,21 @@ class ModelState:
     Elsewhere rows are without lanes that no expert uses: float64[k, 2 K], first all z, then all n.
     """
 
-    def __init__(self, bits: int, experts: int = 1) -> None:
+    def __init__(self, bits: int, experts: int = 1, prior: Prior = FIXED) -> None:
         self.bits = bits
         self._memory = TableMemory(2**bits, lanes_of(experts))
         self.rows: NDArray[np.float64] = self._memory.rows
         self.marks: NDArray[np.uint8] = self._memory.marks
         self.t = 0
-        self.discount = evidence_before_learning(experts)
+        self.discount = evidence_before_learning(experts, prior)
         self.features_seen = 0
         self.changed: NDArray[np.uint32] = np.empty(1024, np.uint32)
         self.changes = 0
 
     @classmethod
-    def empty(cls, bits: int, experts: int = 1) -> "ModelState":
+    def empty(cls, bits: int, experts: int = 1, prior: Prior = FIXED) -> "ModelState":
         """The state before the first round."""
-        return cls(bits, experts)
+        return cls(bits, experts, prior)
 
     def use_large_pages(self) -> None:
         """Prepare for much learning: memory is touched in fewer, larger pieces."""
@@ -211,6 +241,11 @@ class ModelState:
     @property
     def experts(self) -> int:
         return self.discount.experts
+
+    @property
+    def offset(self) -> float:
+        """What the log adds to the margins of all examples; 0 where the prior probability is fixed."""
+        return float(offset_from(self.discount.prior))
 
     def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
         """Take over rows float64[k, 2 K] of slots uint32[k] that were stored elsewhere; marks them SEEN."""

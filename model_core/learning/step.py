@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from model_core.kernels.compiled import prefetch_row
-from model_core.kernels.numerics import residual, sigmoid
+from model_core.kernels.numerics import log1p, residual, sigmoid
 from model_core.learning.update import (
     Coefficients,
     Psi,
@@ -35,6 +35,52 @@ from model_core.learning.update import (
 _TOLERANCE = 1e-13
 # More than bisection needs through all exponents and digits of a float64.
 _MOST_STEPS = 2200
+
+
+class Prior(NamedTuple):
+    """The first examples of a model whose prior probability is taken from its log.
+
+    clicks, others: sums of the weights of examples with label 1, and with label 0.  clicked, learned: how
+    many had label 1, and how many were learned.  Examples of weight 0 do not count.  From FIRST_EXAMPLES on
+    nothing changes, so FIXED adds nothing to the margin of any other model.
+    """
+
+    clicks: float
+    others: float
+    clicked: int
+    learned: int
+
+
+FIRST_EXAMPLES = 1000
+FIXED = Prior(0.0, 0.0, 0, FIRST_EXAMPLES)
+NOTHING_LEARNED = Prior(0.0, 0.0, 0, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def offset_from(prior: Prior) -> float:
+    """Return log((c + s) / (d + s)), pulled towards 0 by two standard errors, but not beyond.
+
+    c, d: the weights of clicks and of others; s: half the mean weight of an example.  The error is that of
+    k clicks and l others, sqrt(1 / (k + 1/2) + 1 / (l + 1/2)), whatever they weigh.
+    """
+    total = prior.clicks + prior.others
+    if total == 0.0:
+        return 0.0
+    half = 0.5 * total / prior.learned
+    clicks, others = prior.clicks + half, prior.others + half
+    logit = log1p((clicks - others) / others) if clicks > others else -log1p((others - clicks) / clicks)
+    error = math.sqrt(1.0 / (prior.clicked + 0.5) + 1.0 / (prior.learned - prior.clicked + 0.5))
+    return math.copysign(max(abs(logit) - 2.0 * error, 0.0), logit)
+
+
+@njit(cache=True)
+def prior_after(prior: Prior, label: int, weight: float) -> Prior:
+    """Return the prior after one more example that was learned."""
+    if prior.learned >= FIRST_EXAMPLES or not 0.0 < weight < math.inf:
+        return prior
+    if label:
+        return Prior(prior.clicks + weight, prior.others, prior.clicked + 1, prior.learned + 1)
+    return Prior(prior.clicks, prior.others + weight, prior.clicked, prior.learned + 1)
 
 
 class Features(NamedTuple):
@@ -160,9 +206,17 @@ def gather_untouched(marks: NDArray[np.uint8], i: int, s: Scratch, k: int) -> in
 
 @njit(cache=True, error_model="numpy")
 def read_margin(
-    rows: NDArray[np.float64], c: Coefficients, psi: Psi, units: Units, s: Scratch, k: int
+    rows: NDArray[np.float64],
+    c: Coefficients,
+    offset: float,
+    psi: Psi,
+    units: Units,
+    s: Scratch,
+    k: int,
 ) -> float:
-    """The margin; leaves state, curvature and weight of every coordinate in s."""
+    """The margin, with the offset that the log adds; leaves state, curvature and weight of every coordinate
+    in s.
+    """
     for j in range(k):
         s.z[j] = rows[s.slots[j], 0]
         s.n[j] = rows[s.slots[j], 1]
@@ -173,7 +227,7 @@ def read_margin(
     for j in range(k):
         s.q[j] = curvature(c, psi, s.n[j])
         s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
-    margin = c.offset
+    margin = c.offset + offset
     for j in range(k):
         margin += s.theta[j] * s.x[j]
     return margin
@@ -182,6 +236,7 @@ def read_margin(
 @njit(cache=True, error_model="numpy")
 def step(
     c: Coefficients,
+    offset: float,
     t: int,
     psi_next: Psi,
     units: Units,
@@ -203,7 +258,7 @@ def step(
         own = psi_of_coordinate(c, psi, j)
         s.z_new[j] = linear(c.family, s.z[j], s.x[j], s.q[j], s.q_new[j], own.l2)
     if c.implicit:
-        r = implicit_residual(c, psi, s, k, label, weight)
+        r = implicit_residual(c, offset, psi, s, k, label, weight)
     finite = weight >= 0.0 and abs(margin) < math.inf
     for j in range(k):
         s.z_new[j] = (s.z_new[j] + r * s.theta[j]) * units.to_z
@@ -218,14 +273,16 @@ def step(
 
 
 @njit(cache=True)
-def implicit_residual(c: Coefficients, psi: Psi, s: Scratch, k: int, label: int, weight: float) -> float:
+def implicit_residual(
+    c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, label: int, weight: float
+) -> float:
     """The root of h, for z^- in s.z_new and Q_{1:t} in s.q_new: Newton's method, kept inside a bracket."""
-    margin, _ = _margin_and_slope(c, psi, s, k, 0.0)
+    margin, _ = _margin_and_slope(c, offset, psi, s, k, 0.0)
     r = weight * residual(margin, label)
     low, high = min(r, 0.0), max(r, 0.0)
     step_before = high - low
     for _ in range(_MOST_STEPS):
-        margin, slope = _margin_and_slope(c, psi, s, k, r)
+        margin, slope = _margin_and_slope(c, offset, psi, s, k, r)
         h = r - weight * residual(margin, label)
         if h > 0.0:
             high = r
@@ -244,9 +301,11 @@ def implicit_residual(c: Coefficients, psi: Psi, s: Scratch, k: int, label: int,
 
 
 @njit(cache=True)
-def _margin_and_slope(c: Coefficients, psi: Psi, s: Scratch, k: int, r: float) -> tuple[float, float]:
+def _margin_and_slope(
+    c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, r: float
+) -> tuple[float, float]:
     """M(r), and -M'(r) = sum of theta^2 / q over the coordinates that are neither 0 nor at the box."""
-    margin, slope = c.offset, 0.0
+    margin, slope = c.offset + offset, 0.0
     for j in range(k):
         own = psi_of_coordinate(c, psi, j)
         x = prox(s.z_new[j] + r * s.theta[j], s.q_new[j], own)

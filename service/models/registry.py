@@ -18,7 +18,6 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
-from model_core.learning.state import evidence_before_learning
 from service.errors import ContractMismatch, ModelConflict, ModelDeleted, ServerFull, StateUnavailable
 from service.models.alias_store import check_free, take_back_claim
 from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
@@ -309,7 +308,8 @@ async def _names_of_metas(topology: Topology) -> AsyncIterator[bytes]:
 
 async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool:
     """Creates the model unless it exists; returns True if it did. An existing model is the same if it
-    has this configuration now or had it at creation; changes of its feedback since then stay.
+    has this configuration now or had it at creation, also by the defaults of then; changes of its feedback
+    since then stay.
 
     Raises ModelConflict if the existing model is another one, AliasConflict, and what Channel.call raises.
     """
@@ -321,7 +321,7 @@ async def ensure_model(channel: Channel, name: str, config: ModelConfig) -> bool
         meta = await read_meta(channel, name)
         stored = checked_config(name, meta)
         same = (stored.canonical(), config_at_creation(name, meta).canonical())
-        if config.canonical() not in same:
+        if not {config.canonical(), config.with_former_defaults().canonical()} & set(same):
             raise ModelConflict(
                 f"Model {name!r} exists with {difference(stored, config)}; {_way(stored, config)}."
             )
@@ -348,7 +348,7 @@ def _way(stored: ModelConfig, asked: ModelConfig) -> str:
 
 def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
     """Fields of the meta of a new model, under a new incarnation."""
-    evidence = evidence_before_learning(config.hyper.number_of_experts).text()
+    evidence = config.evidence_before_learning().text()
     return {
         "format": FORMAT_VERSION,
         "incarnation": secrets.token_hex(8),

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from model_core.errors import FormatError
 from model_core.hashing.contract import HashContract
 from model_core.learning.state import Discount, parse_evidence
+from model_core.learning.step import offset_from
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import CommandFailure, SnapshotMismatch
 from service.snapshots.store.formats import config_of, read_snapshot, revision_of
@@ -121,7 +122,7 @@ def _write_serving(snapshot: Snapshot, file: BinaryIO) -> None:
         "needs": _needs(hashing),
         "model": snapshot.header.model,
         "t": snapshot.header.t,
-        "offset": hashing.prior_offset,
+        "offset": hashing.prior_offset + offset_from(evidence.prior),
         **hashing.to_json(),
         "bias": biases[0] if isinstance(evidence, Discount) else biases,
         "count": len(served),

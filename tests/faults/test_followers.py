@@ -107,9 +107,9 @@ async def fill(server: ServerProcess, model: str) -> ModelState:
     drawn = np.random.default_rng(5)
     async with topology_of(server) as topology:
         base = await stored(topology, model)
-        state = ModelState.empty(base.config.hashing.bits)
+        state = base.config.empty_state()
         slots = drawn.choice(state.size, FEATURES, replace=False).astype(np.uint32)
-        state.apply_rows(slots, drawn.uniform(0, 3, (FEATURES, 2)))
+        state.apply_rows(slots, drawn.uniform(0, 3, (FEATURES, 2 * state.experts)))
         channel = Channel(topology)
         await bulk_load(channel, base, state)
         await channel.close()

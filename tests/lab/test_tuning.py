@@ -265,7 +265,7 @@ def test_a_better_model_is_recommended_with_its_interval(tmp_path: Path) -> None
     assert best.difference.high is not None
     assert best.difference.high < 0.0
     assert ranking.verdict().startswith(f"Set family {best.option.varied['family']}, alpha ")
-    assert " instead of family ftrl, alpha 0.0001, l1 0.5: log loss -0.1" in ranking.verdict()
+    assert " instead of family ftrl, alpha 0.0001, l1 0.5: log loss -0.05" in ranking.verdict()
     assert ranking.body["hyper"] == best.option.config.hyper.to_json()
     assert ranking.present.difference == Difference(0.0, 0.0, 0.0)
 

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
 from model_core.examples.records import NO_TIME
-from model_core.hashing.contract import HashContract, Limits
+from model_core.hashing.contract import FROM_LOG, HashContract, Limits
 from model_core.learning.hyperparameters import Hyperparameters, refusal
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
-from model_core.learning.state import ModelState
+from model_core.learning.state import Evidence, ModelState, evidence_before_learning
+from model_core.learning.step import FIXED, NOTHING_LEARNED, Prior
 from model_core.learning.update import BY_SECONDS, Terms, coefficients
 from service.errors import CommandFailure, ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
@@ -114,9 +115,24 @@ class ModelConfig:
         body = self.to_json()
         return self.from_json(body | {name: body[name] | fields for name, fields in sections.items()})
 
+    def with_former_defaults(self) -> ModelConfig:
+        """The configuration that the same PUT had made before defaults of new models changed."""
+        hashing = self.hashing
+        if hashing.prior_probability == FROM_LOG:
+            hashing = replace(hashing, prior_probability=None)
+        return replace(self, hashing=hashing)
+
     def empty_state(self) -> ModelState:
         """The arrays of the model before its first round."""
-        return ModelState.empty(self.hashing.bits, self.hyper.number_of_experts)
+        return ModelState.empty(self.hashing.bits, self.hyper.number_of_experts, self._prior)
+
+    def evidence_before_learning(self) -> Evidence:
+        """What the model has beside its arrays before its first round."""
+        return evidence_before_learning(self.hyper.number_of_experts, self._prior)
+
+    @property
+    def _prior(self) -> Prior:
+        return NOTHING_LEARNED if self.hashing.prior_probability == FROM_LOG else FIXED
 
     def predict(self, state: ModelState, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r], read at the state's t."""

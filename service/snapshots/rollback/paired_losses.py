@@ -15,6 +15,7 @@ from model_core.kernels.numerics import log_losses
 from model_core.learning.mixture import mixed_margins
 from model_core.learning.rounds import Learned
 from model_core.learning.state import Mixture, parse_evidence
+from model_core.learning.step import offset_from
 from model_core.snapshot import Snapshot
 from service.models.config.sections import AutoRollback
 from service.snapshots.store.formats import config_of
@@ -62,7 +63,8 @@ class GoodModel:
         config = config_of(header)
         weights, evidence = snapshot.weights_of_experts(config.hyper), parse_evidence(header.discount)
         is_bias = snapshot.slots == config.hashing.size
-        bases = config.hashing.prior_offset + weights[:, is_bias].sum(axis=1)
+        offset = config.hashing.prior_offset + offset_from(evidence.prior)
+        bases = offset + weights[:, is_bias].sum(axis=1)
         kept = weights.any(axis=0) & ~is_bias
         mixed = (evidence.weights, evidence.log_weights) if isinstance(evidence, Mixture) else None
         slots = snapshot.slots[kept]

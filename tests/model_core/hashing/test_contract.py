@@ -34,7 +34,7 @@ def contract_objects(draw: st.DrawFn) -> dict[str, Any]:
         "bias": draw(st.booleans()),
         "missing": draw(st.sampled_from(["ignore", "indicator"])),
         "strict": draw(st.booleans()),
-        "prior_probability": draw(st.none() | st.floats(1e-9, 0.999)),
+        "prior_probability": draw(st.sampled_from([None, "from_log"]) | st.floats(1e-9, 0.999)),
     }
 
 
@@ -134,6 +134,7 @@ def test_the_fingerprint_ignores_order_and_number_format() -> None:
         ({"prior_probability": 1.0}, ("prior_probability",), "below 1"),
         ({"prior_probability": math.nan}, ("prior_probability",), "number"),
         ({"prior_probability": "0.5"}, ("prior_probability",), "number"),
+        ({"prior_probability": ["from_log"]}, ("prior_probability",), '"from_log"'),
     ],
 )
 def test_a_wrong_contract_is_refused_where_it_is_wrong(
@@ -149,4 +150,5 @@ def test_a_wrong_contract_is_refused_where_it_is_wrong(
 def test_the_prior_offset_is_the_logit_and_zero_without_a_prior(p: float) -> None:
     offset = HashContract(prior_probability=p).prior_offset
     assert math.isclose(offset, math.log(p) - math.log1p(-p), rel_tol=1e-12, abs_tol=1e-12)
+    assert HashContract(prior_probability=None).prior_offset == 0.0
     assert HashContract().prior_offset == 0.0

@@ -16,6 +16,7 @@ from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperpa
 from model_core.learning.rounds import learn_batch, predict_batch, probabilities_with
 from model_core.learning.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.learning.state import ModelState
+from model_core.learning.step import FIXED, Prior
 from model_core.learning.update import coefficients
 
 LIMITS = Limits()
@@ -46,6 +47,7 @@ values: st.SearchStrategy[Any] = st.one_of(
     texts, st.lists(texts, max_size=3), st.booleans(), st.none(), st.integers(-5, 5), st.floats(-3, 3)
 )
 feature_objects = st.dictionaries(st.sampled_from("abn"), values)
+priors = st.sampled_from([FIXED, Prior(3.0, 100.0, 3, 103)])
 examples = st.tuples(feature_objects, st.sampled_from([0, 1]), st.floats(0, 100))
 
 
@@ -62,8 +64,10 @@ def summed(explanation: Explanation) -> float:
     return margin
 
 
-def trained(hyper: Hyperparameters, contract: HashContract, rows: list[Any]) -> ModelState:
-    encoder, state = FeatureEncoder(contract), ModelState.empty(contract.bits)
+def trained(
+    hyper: Hyperparameters, contract: HashContract, rows: list[Any], prior: Prior = FIXED
+) -> ModelState:
+    encoder, state = FeatureEncoder(contract), ModelState.empty(contract.bits, prior=prior)
     batch = ExampleBatch.from_encoded(
         [encoder.encode(row) for row, *_ in rows], [y for _, y, _ in rows], [w for *_, w in rows]
     )
@@ -72,12 +76,17 @@ def trained(hyper: Hyperparameters, contract: HashContract, rows: list[Any]) -> 
 
 
 @settings(max_examples=300)
-@given(served_hypers, contracts, st.lists(examples, max_size=8), feature_objects, feature_objects)
+@given(served_hypers, contracts, st.lists(examples, max_size=8), feature_objects, feature_objects, priors)
 def test_an_explanation_adds_up_to_the_prediction_bit_for_bit(
-    hyper: Hyperparameters, contract: HashContract, rows: list[Any], context: dict[str, Any], own: Any
+    hyper: Hyperparameters,
+    contract: HashContract,
+    rows: list[Any],
+    context: dict[str, Any],
+    own: Any,
+    prior: Prior,
 ) -> None:
     own = {name: value for name, value in own.items() if name not in context}
-    state = trained(hyper, contract, rows)
+    state = trained(hyper, contract, rows, prior)
     (encoded,) = FeatureEncoder(contract).encode_instances(context, [own])
     batch = ExampleBatch.from_encoded([encoded])
     model = (hyper, contract.bias, contract.prior_offset)

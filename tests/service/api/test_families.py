@@ -79,7 +79,7 @@ def config_of(hyper: dict[str, Any]) -> ModelConfig:
 
 def offline(config: ModelConfig, rounds: int = ROUNDS) -> ModelState:
     """One pass of the numeric core, in this process."""
-    encoder, state = FeatureEncoder(config.hashing), ModelState.empty(config.hashing.bits)
+    encoder, state = FeatureEncoder(config.hashing), config.empty_state()
     examples = EXAMPLES[:rounds]
     encoded = [encoder.encode(example["features"]) for example in examples]
     labels, weights = [e["label"] for e in examples], [e["weight"] for e in examples]

@@ -80,7 +80,7 @@ async def until_blocked(system: System) -> None:
 
 
 def pass_over(model: OpenModel, entries: list[LogEntry]) -> ModelState:
-    state = ModelState.empty(model.config.hashing.bits)
+    state = model.config.empty_state()
     for entry in entries:
         model.config.learn(state, ExampleBatch.from_records(entry.records))
     return state

@@ -10,7 +10,6 @@ import pytest
 from lab.simulation.world import World
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
-from model_core.learning.state import ModelState
 from service.example_log.ids import is_sampled
 from service.models.config.model import ModelConfig
 from tests.service.feedback.conftest import Bench, id_of
@@ -39,7 +38,7 @@ async def test_served_predictions_are_within_2_percent_of_the_truth(make_bench: 
     numbers = [int.from_bytes(identifier[:12], "big") for identifier in examples.prediction_ids or ()]
     assert numbers == [k for k in range(IMPRESSIONS) if labels[k] or is_sampled(id_of(k), RATE)]
 
-    state, served = ModelState.empty(CONFIG.hashing.bits), []
+    state, served = CONFIG.empty_state(), []
     for first in range(0, IMPRESSIONS, AT_ONCE):
         served.append(CONFIG.predict(state, batch.slice(first, first + AT_ONCE)))
         CONFIG.learn(state, examples.slice(*np.searchsorted(numbers, [first, first + AT_ONCE]).tolist()))

@@ -131,6 +131,18 @@ async def test_creating_a_model_again_is_idempotent_or_a_conflict(
         await system.models.create("m", ModelConfig())
 
 
+async def test_a_put_that_created_a_model_before_defaults_changed_is_still_the_same(system: System) -> None:
+    body = {"hashing": {"bits": 12}}
+    before = ModelConfig.from_json(body).with_former_defaults()
+    await system.models.create("m", before)
+    model, created = await system.models.create("m", ModelConfig.from_json(body))
+    assert (created, model.config) == (False, before)
+    with pytest.raises(ModelConflict, match=r"hashing\.prior_probability = None, not 0\.1"):
+        await system.models.create(
+            "m", ModelConfig.from_json({"hashing": {"bits": 12, "prior_probability": 0.1}})
+        )
+
+
 async def test_a_deleted_model_leaves_only_expiring_keys(system: System) -> None:
     system.learn()
     model = await system.model()

@@ -205,10 +205,11 @@ def test_only_the_last_examples_count() -> None:
 @pytest.mark.parametrize("count", [0, 500])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("hyper", [{"l1": 0.1}, MIXTURE])
+@pytest.mark.parametrize("prior", [0.1, "from_log"])
 def test_a_good_model_predicts_what_the_snapshot_does(
-    count: int, bias: bool, hyper: dict[str, object]
+    count: int, bias: bool, hyper: dict[str, object], prior: float | str
 ) -> None:
-    hashing = {"bits": 16, "bias": bias, "prior_probability": 0.1}
+    hashing = {"bits": 16, "bias": bias, "prior_probability": prior}
     config = ModelConfig.from_json({"hyper": hyper, "hashing": hashing})
     snapshot, random = sample(count, config), np.random.default_rng(0)
     features = [(random.integers(0, 2**32, k).tolist(), random.normal(size=k).tolist()) for k in range(9)]

@@ -137,6 +137,7 @@ EXPERTS = [{"alpha": 1.0, "l1": 0.0}, {"half_life_examples": 100.0, "l1": 0.01},
 MIXTURE = {"hyper": {"rate": {"kind": "mixture", "experts": EXPERTS}}}
 CONTRACTS: list[dict[str, Any]] = [
     {},
+    {"hashing": {"prior_probability": None}},
     {"hashing": {"bits": 14, "bias": False, "seed": 7}},
     {
         "hashing": {
@@ -150,7 +151,7 @@ CONTRACTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("body", [*CONTRACTS, MIXTURE, MIXTURE | CONTRACTS[1]])
+@pytest.mark.parametrize("body", [*CONTRACTS, MIXTURE, MIXTURE | CONTRACTS[2]])
 def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dict[str, Any]) -> None:
     config = ModelConfig.from_json(body)
     encoder, rng = FeatureEncoder(config.hashing), random.Random(1)
@@ -184,7 +185,7 @@ def test_the_standalone_reader_predicts_like_the_service(store: Store, body: dic
 )
 def test_the_reader_refuses_what_it_does_not_know(store: Store, hashing: dict[str, Any], needs: str) -> None:
     config = ModelConfig.from_json({"hashing": hashing})
-    file = exported(store, ModelState.empty(config.hashing.bits), config)
+    file = exported(store, config.empty_state(), config)
     with pytest.raises(ValueError, match=f"this reader knows no .*{re.escape(needs)}"):
         serving_reader.load(file)
 
