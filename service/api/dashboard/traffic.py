@@ -55,7 +55,8 @@ class Latency(NamedTuple):
 class Rates:
     """Per second over RATE_SECONDS; the failures, their share and the latencies over LATENCY_SECONDS.
 
-    None if it cannot be computed: there are no two samples yet, or no requests.
+    None if it cannot be computed: there are no two samples yet, or no requests. failing: whether any failed
+    within RATE_SECONDS.
     """
 
     predictions: float | None = None
@@ -64,6 +65,7 @@ class Rates:
     predict: Latency | None = None
     update: Latency | None = None
     failed: int = 0
+    failing: bool = False
 
 
 def read_totals(metrics: Metrics) -> Totals:
@@ -124,6 +126,7 @@ class Traffic:
             predict=latency_between(first.durations.get("predict", {}), last.durations.get("predict", {})),
             update=latency_between(first.durations.get("update", {}), last.durations.get("update", {})),
             failed=round(last.failures - first.failures),
+            failing=last.failures > recent.failures,
         )
 
 

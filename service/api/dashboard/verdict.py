@@ -94,8 +94,11 @@ def _up(now: Situation) -> Check:
         return Check("up", "bad", "Updates are refused", " ".join(now.reasons))
     if now.rates.failures is not None and now.rates.failures > FAILURES:
         share = f"{now.rates.failures:.1%} of requests"
+        times = "once" if now.rates.failed == 1 else f"{now.rates.failed:,} times"
+        if not now.rates.failing:
+            text = f"{share} in the last minute ended in a server error, none in the last seconds."
+            return Check("up", "watch", f"Failed {times} in the last minute", text)
         if now.rates.failed < MIN_FAILED:
-            times = "once" if now.rates.failed == 1 else f"{now.rates.failed} times"
             return Check(
                 "up", "watch", f"Failed {times} in the last minute", f"{share}, over the last minute."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +84,7 @@ def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def tab(browser: Browser, service: Service) -> Iterator[Visit]:
     """The page, connected; at its end it must have asked nothing of elsewhere and complained of nothing."""
     with visit(browser, viewport=DESKTOP) as found:
-        found.page.goto(service.url)
+        found.page.goto(f"{service.url}/?model=default")
         found.wait_for_text(CONNECTION, "Live")
         yield found
         assert [url for url in found.requests if not url.startswith(f"{service.url}/")] == []
@@ -112,7 +113,7 @@ def test_it_shows_the_figures_that_the_api_reports(tab: Visit, service: Service)
     wait_until(lambda: tab.text("#density") == f"{state['density'] * 100:.1f}")
     rows = service.process.get("/models/default/evaluation")["sources"]["progressive"]["windows"]["1h"]
     assert tab.page.locator("#curve circle").count() == len(rows["reliability"])
-    tab.page.locator("summary").click()
+    tab.page.locator("#reliability summary").click()
     assert tab.page.locator("#reliability-table tbody tr").count() == len(rows["reliability"])
 
 
@@ -212,10 +213,57 @@ def test_it_is_accessible_and_fits(browser: Browser, service: Service, scheme: s
         tab.page.goto(f"{service.url}/?model=sliced")
         tab.page.locator("#curve circle").first.wait_for()
         tab.page.locator("#slices-table tbody tr").first.wait_for()
-        tab.page.locator("summary").click()
+        tab.page.locator("#reliability summary").click()
         assert_accessible_and_fits(tab)
         ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(18, 19, 21)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_all_models_have_a_line_each(browser: Browser, service: Service, viewport) -> None:
+    with visit(browser, viewport=viewport) as tab:
+        tab.page.goto(service.url)  # two have learned
+        tab.page.locator("#overview-table th", has_text="sliced").wait_for()
+        windows = service.process.get("/models/sliced/evaluation")["sources"]["progressive"]["windows"]
+        line = tab.page.locator("#overview-table tr", has_text="sliced")
+        assert f"{windows['30m']['auc']:.4f}" in line.inner_text()
+        assert_accessible_and_fits(tab)
+        tab.page.get_by_role("link", name="sliced").click()
+        tab.page.locator("#curve circle").first.wait_for()
+        tab.page.get_by_role("link", name="All models").click()
+        tab.page.get_by_role("heading", name="All models").wait_for()
+        assert tab.complaints == []
+
+
+def test_the_history_shows_the_figures_and_what_happened(tab: Visit) -> None:
+    tab.page.locator("#past-auc canvas").wait_for()
+    tab.wait_for_text(".marks", "A learner took over")
+    tab.page.locator("#past").get_by_role("radio", name="30 d").check()
+    tab.page.locator("#past-lag_seconds canvas").wait_for()
+
+
+def test_the_form_shows_what_each_feature_adds(tab: Visit, service: Service) -> None:
+    features = service.clicks.examples(1)[0]["features"]
+    tab.page.fill("#features", json.dumps(features))
+    tab.page.get_by_role("button", name="Predict").click()
+    tab.wait_for_text("#said", "Probability")
+    assert tab.page.locator("#bars li").count() == 1 + len(features), "the bias, and each feature"
+    tab.page.fill("#features", "{")
+    tab.page.get_by_role("button", name="Predict").click()
+    tab.wait_for_text("#said", "This is not JSON")
+
+
+def test_a_snapshot_is_taken_and_restored(tab: Visit, service: Service) -> None:
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    tab.page.goto(f"{service.url}/?model=sliced")
+    tab.page.locator("#snapshots summary").click()
+    tab.page.get_by_role("button", name="Take one now").click()
+    tab.wait_for_text("#snapshots-note", "Taking a snapshot: done.")
+    before = service.process.get("/models/sliced")["revision"]
+    tab.page.get_by_role("button", name="Restore").first.click()
+    tab.wait_for_text("#snapshots-note", "Restoring: done.")
+    generation = int(before.split("-")[1])
+    assert int(service.process.get("/models/sliced")["revision"].split("-")[1]) == generation + 1
 
 
 def assert_accessible_and_fits(tab: Visit) -> None:
@@ -279,7 +327,7 @@ def test_it_says_so_when_the_service_dies_and_goes_on_when_it_is_back(
     browser: Browser, service: Service
 ) -> None:
     with visit(browser, viewport=DESKTOP) as tab:
-        tab.page.goto(service.url)
+        tab.page.goto(f"{service.url}/?model=default")
         tab.wait_for_text(CONNECTION, "Live")
         service.stop()
         tab.wait_for_text(HEADLINE, "Not known: the connection to the service is lost")

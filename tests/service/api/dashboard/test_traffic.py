@@ -38,7 +38,7 @@ def test_rates_cover_the_last_seconds_and_latencies_the_last_minute() -> None:
     assert rates.predictions == 100
     assert rates.requests == 3
     assert rates.failures == pytest.approx(0.1)
-    assert rates.failed == 18
+    assert (rates.failed, rates.failing) == (18, True)
     assert rates.predict is not None
     assert rates.predict.requests == 120
     assert rates.predict.p50 == pytest.approx(0.001)

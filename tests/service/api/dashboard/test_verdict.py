@@ -107,7 +107,7 @@ def total(ratio: float, tolerance: float = 0.05) -> Finding:
         ({"lag_seconds": 31.0, "backlog": 9}, "bad", "Falling behind: learning is 31 s late"),
         ({"nonfinite": 2}, "bad", "Broken: weights are not finite"),
         (
-            {"rates": replace(HEALTHY.rates, failures=0.04, failed=40)},
+            {"rates": replace(HEALTHY.rates, failures=0.04, failed=40, failing=True)},
             "bad",
             "Failing: 4.0% of requests end in a server error",
         ),
@@ -143,8 +143,14 @@ def test_a_model_that_was_just_made_is_not_called_unlearned() -> None:
 
 @pytest.mark.parametrize(("failed", "times"), [(1, "once"), (2, "2 times")])
 def test_a_few_failures_of_a_few_requests_are_no_alarm(failed: int, times: str) -> None:
-    said = verdict(replace(HEALTHY, rates=replace(HEALTHY.rates, failures=failed / 3, failed=failed)))
+    rates = replace(HEALTHY.rates, failures=failed / 3, failed=failed, failing=True)
+    said = verdict(replace(HEALTHY, rates=rates))
     assert (said.level, said.headline) == ("watch", f"Failed {times} in the last minute")
+
+
+def test_failures_that_have_ended_are_no_alarm() -> None:
+    said = verdict(replace(HEALTHY, rates=replace(HEALTHY.rates, failures=0.9, failed=1200)))
+    assert (said.level, said.headline) == ("watch", "Failed 1,200 times in the last minute")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 // The selected model, window and source: in the address, so that a link leads to the same view.
-const DEFAULTS = { model: "", window: "1h", source: "" };
+const DEFAULTS = { model: "", view: "", window: "1h", source: "" };
 
 export function chosen() {
   const given = new URLSearchParams(location.search);

@@ -1,4 +1,5 @@
-import { count, percent, probability } from "./format.js";
+import { row } from "./elements.js";
+import { count, percent, probability, range } from "./format.js";
 
 // Click rate against mean prediction, both on logarithmic axes; the size of a point follows its examples, and
 // its bar is the 95 % interval of the click rate.
@@ -71,16 +72,13 @@ function described(rows) {
 
 export function fillReliability(body, rows) {
   body.replaceChildren(
-    ...(rows ?? []).map((row) => {
-      const line = document.createElement("tr");
-      const head = document.createElement("th");
-      head.scope = "row";
-      head.textContent = `${probability(row.low)} to ${probability(row.high)}`;
-      line.append(head);
-      for (const text of [count(row.examples), percent(row.mean_prediction), percent(row.click_rate)]) {
-        line.insertCell().textContent = text;
-      }
-      return line;
-    }),
+    ...(rows ?? []).map(({ low, high, examples, mean_prediction: mean, click_rate: rate, click_rate_interval: interval }) =>
+      row(`${probability(low)} to ${probability(high)}`, [
+        ["Examples", count(examples)],
+        ["Mean prediction", percent(mean)],
+        ["Click rate", percent(rate)],
+        ["95 % interval", range(interval, percent)],
+      ]),
+    ),
   );
 }

@@ -1,3 +1,4 @@
+import { element, row } from "./elements.js";
 import { UNKNOWN, count, decimals, known, percent } from "./format.js";
 
 export const off = (figures) =>
@@ -15,29 +16,14 @@ export function fillSlices(body, values, window) {
 }
 
 function line(value, figures) {
-  const row = document.createElement("tr");
-  const head = document.createElement("th");
-  head.scope = "row";
-  head.textContent = value;
-  row.append(head);
-  const texts = [
-    count(figures.examples),
-    count(figures.clicks),
-    percent(figures.base_rate),
-    known(figures.calibration_ratio) ? `${decimals(figures.calibration_ratio, 2)} ×` : UNKNOWN,
-    decimals(figures.auc, 4),
-    decimals(figures.log_loss, 4),
-  ];
-  const cells = texts.map((text) => {
-    const cell = row.insertCell();
-    cell.textContent = text;
-    return cell;
-  });
-  if (off(figures)) {
-    const mark = document.createElement("span");
-    mark.className = "mark";
-    mark.textContent = " off";
-    cells[3].append(mark);
-  }
-  return row;
+  const calibration = known(figures.calibration_ratio) ? `${decimals(figures.calibration_ratio, 2)} ×` : UNKNOWN;
+  const mark = off(figures) ? [calibration, element("span", " off", { className: "mark" })] : calibration;
+  return row(value, [
+    ["Examples", count(figures.examples)],
+    ["Clicks", count(figures.clicks)],
+    ["Click rate", percent(figures.base_rate)],
+    ["Calibration", mark],
+    ["AUC", decimals(figures.auc, 4)],
+    ["Log loss", decimals(figures.log_loss, 4)],
+  ]);
 }

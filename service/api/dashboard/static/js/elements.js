@@ -1,0 +1,22 @@
+// An element of that tag with a text or children, and properties.
+export function element(tag, content = "", properties = {}) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...(Array.isArray(content) ? content : [content]));
+  return made;
+}
+
+// A row of a table whose cells know their column, for narrow screens where each row is a card.
+export function row(head, cells) {
+  const line = document.createElement("tr");
+  line.append(element("th", head, { scope: "row" }));
+  for (const [column, content] of cells) {
+    const cell = element("td", content);
+    cell.dataset.column = column;
+    line.append(cell);
+  }
+  return line;
+}
+
+export function write(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
