@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import lzma
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +30,8 @@ class _Kind(NamedTuple):
 
 
 def names() -> tuple[str, ...]:
-    """All data sets, in the order of the paper's table."""
-    return tuple(_KINDS)
+    """The data sets of the paper's table, in its order."""
+    return (*SENTIMENT, "news20", "rcv1", "criteo")
 
 
 def file_of(name: str) -> str:
@@ -83,9 +84,8 @@ def _news20(path: Path, name: str) -> Dataset:
     lengths = np.array([len(row) for row in features])
     row_ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     labels = np.array([int(row[0]) > 0 for row in rows], np.uint8)
-    return dataset_of(
-        name, row_ptr, np.concatenate(features), np.repeat(np.maximum(lengths, 1) ** -0.5, lengths), labels
-    )
+    values = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths)
+    return dataset_of(name, row_ptr, np.concatenate(features), values, labels, [row[2] for row in rows])
 
 
 def _rcv1(path: Path, name: str) -> Dataset:
@@ -101,15 +101,37 @@ def _rcv1(path: Path, name: str) -> Dataset:
 
 def _criteo(path: Path, name: str) -> Dataset:
     """Tab-separated: label, 13 integers, 26 categories; each integer as the category of its bit length."""
+    with lzma.open(path, "rt") as lines:
+        rows = (line.rstrip("\n").split("\t") for line in lines)
+        return _of_columns(
+            name,
+            (
+                ({c: _integer(c, v) for c, v in zip(_CRITEO_COLUMNS, columns, strict=True) if v}, label)
+                for label, *columns in rows
+            ),
+        )
+
+
+def _avazu(path: Path, name: str) -> Dataset:
+    """CSV with a header; every column but `id` and the label is a category."""
+    with lzma.open(path, "rt", newline="") as lines:
+        return _of_columns(
+            name,
+            (
+                ({c: v for c, v in row.items() if c not in ("id", "click") and v}, row["click"])
+                for row in csv.DictReader(lines)
+            ),
+        )
+
+
+def _of_columns(name: str, rows: Iterable[tuple[Mapping[str, int | str], str]]) -> Dataset:
+    """Rows of columns and a label, each value of a column a feature, numbers by their bit length."""
     encoder = FeatureEncoder(HashContract(bias=False), Limits(value_magnitude=1e12))
     features: list[list[int]] = []
     labels: list[int] = []
-    with lzma.open(path, "rt") as lines:
-        for line in lines:
-            label, *columns = line.rstrip("\n").split("\t")
-            shown = {c: _integer(c, v) for c, v in zip(_CRITEO_COLUMNS, columns, strict=True) if v}
-            features.append(encoder.encode(shown, ())[0])
-            labels.append(int(label))
+    for columns, label in rows:
+        features.append(encoder.encode(columns, ())[0])
+        labels.append(int(label))
     row_ptr, joined = _joined(features)
     return dataset_of(name, row_ptr, joined, np.empty(0), np.array(labels, np.uint8))
 
@@ -132,4 +154,6 @@ _KINDS = {
     "news20": _Kind("news20_like.tsv.xz", _news20),
     "rcv1": _Kind("rcv1_vw_union.svm.xz", _rcv1),
     "criteo": _Kind("criteo_kaggle_first80000_hash20.tsv.xz", _criteo),
+    "criteo-1tb": _Kind("criteo_1tb_day0_first10000.tsv.xz", _criteo),
+    "avazu": _Kind("avazu_first9999.csv.xz", _avazu),
 }

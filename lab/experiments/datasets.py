@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +26,8 @@ class Dataset:
     name: str
     batch: ExampleBatch
     features: int
+    times: tuple[str, ...] = ()
+    """The time of each row as a text that sorts, where the file has one."""
 
     @property
     def rows(self) -> int:
@@ -54,12 +57,14 @@ def dataset_of(
     features: npt.NDArray[np.integer],
     values: npt.NDArray[np.float64],
     labels: npt.NDArray[np.uint8],
+    times: Sequence[str] = (),
 ) -> Dataset:
     """Build from rows of arbitrary feature numbers, integer[k]; `values` float64[k], or empty (all 1)."""
     distinct, numbers, counts = np.unique(features, return_inverse=True, return_counts=True)
     rank = np.empty(distinct.size, np.uint32)
     rank[np.argsort(-counts, kind="stable")] = np.arange(distinct.size, dtype=np.uint32)
-    return Dataset(name, ExampleBatch(row_ptr, rank[numbers], values, labels), distinct.size)
+    batch = ExampleBatch(row_ptr, rank[numbers], values, labels)
+    return Dataset(name, batch, distinct.size, tuple(times))
 
 
 def take_rows(batch: ExampleBatch, rows: npt.NDArray[np.int64]) -> ExampleBatch:

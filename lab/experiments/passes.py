@@ -43,7 +43,7 @@ class Pass:
             "shuffle": self.shuffle,
             "largest_weight": self.largest_weight,
             "seed": self.seed,
-            "core": _core(),
+            "core": core_digest(),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
@@ -62,10 +62,6 @@ class Outcome:
     weighted_log_loss: float
     density: float
     processor_seconds: float
-
-    @classmethod
-    def from_json(cls, obj: dict[str, Any]) -> Outcome:
-        return cls(**obj)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,7 +83,7 @@ def run_pass(dataset: Dataset, one: Pass) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _core() -> str:
+def core_digest() -> str:
     """Digest of the numeric core's sources."""
     return cache_directory().name
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lab.experiments.progress import RaceProgress
 from lab.experiments.score import Difference, Figures, Paired, Score
 from lab.experiments.space import Option
-from model_core.learning.state import ModelState
+from model_core.learning.state import ModelState, lanes_of
 from model_core.warm_up import warm_up
 from service.errors import CommandFailure
 from service.parsing.files.reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, read_examples
@@ -24,7 +24,7 @@ from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource
 from service.runtime.kernels import interrupts_held
 
-BYTES_A_SLOT = 17  # z, n and the mark
+BYTES_A_LANE, BYTES_A_MARK = 16, 1  # of a slot: z and n of an expert
 SMALLEST_BITS = 10
 KEPT = 3  # one candidate in KEPT stays in the race
 RUNGS = (1 / 9, 1 / 3)  # shares of the file after which the other candidates leave the race
@@ -229,10 +229,16 @@ def _checked(
         yield several
 
 
+def size_of(option: Option) -> int:
+    """Bytes of the state of a candidate."""
+    lanes = lanes_of(option.config.hyper.number_of_experts)
+    return (BYTES_A_LANE * lanes + BYTES_A_MARK) << option.config.hashing.bits
+
+
 def _check_memory(plan: RacePlan, options: Sequence[Option]) -> None:
     if not options:
         raise CommandFailure("no candidate is left")
-    needed = sum(BYTES_A_SLOT << option.config.hashing.bits for option in options)
+    needed = sum(size_of(option) for option in options)
     if needed > plan.memory:
         raise CommandFailure(
             f"{len(options)} candidates of up to 2^{max(o.config.hashing.bits for o in options)} slots take "

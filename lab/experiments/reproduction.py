@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.experiments import pareto, plots, table1, weights
+from lab.experiments import drift, experts, logs, pareto, plots, table1, untuned, weights
 from lab.experiments.data_files import file_of, load, names, present
 from lab.experiments.datasets import Dataset
 from lab.experiments.protocol import Cell
 from lab.experiments.results import ResultsDirectory
 from lab.experiments.running import Runner
+from lab.simulation.world import WORLDS
 from service.errors import CommandFailure
 from service.snapshots.store.objects import write_whole
 
@@ -23,7 +24,7 @@ class ReproductionPlan:
     """data: directory with the files of docs/experiments.md; out: directory of the reports and of `cells`.
 
     only: names of data sets; empty: all data sets of the experiment. jobs: as in Runner.
-    quick: fewer values and shuffles, for figures that are only approximate.
+    quick: fewer values, shuffles or rows, for figures that are only approximate.
     """
 
     data: Path
@@ -86,6 +87,64 @@ def reproduce_weights(plan: ReproductionPlan) -> Report:
     return _written(plan, "weights", weights.report_markdown(comparisons) + "\n", figures, runner)
 
 
+def reproduce_untuned(plan: ReproductionPlan) -> Report:
+    """Writes untuned.md and untuned.json. Raises CommandFailure and OSError."""
+    require_extra("joblib")
+    results, outcomes = ResultsDirectory(plan.out / "cells"), []
+    found, missing = _logs(plan, logs.LOGS)
+    for log, data in found:
+        outcomes.append(untuned.measure(results, log, data, plan.jobs, quick=plan.quick))
+    if not plan.only:
+        data = logs.simulated()
+        outcomes.append(untuned.measure(results, logs.SIMULATED, data, plan.jobs, quick=plan.quick))
+    text = untuned.report_markdown(outcomes)
+    if not any(one.vowpal_wabbit for one in outcomes):
+        text += "\nWithout Vowpal Wabbit, which is not installed: pip install 'ftrl-service[bench]'\n"
+    return _written(
+        plan, "untuned", text + _note(missing), untuned.report_json(outcomes) | {"missing": missing}
+    )
+
+
+def reproduce_experts(plan: ReproductionPlan) -> Report:
+    """Writes experts.md and experts.json. Raises CommandFailure and OSError."""
+    require_extra("joblib")
+    results, trials = ResultsDirectory(plan.out / "cells"), []
+    pool = experts.QUICK_POOL if plan.quick else experts.POOL
+    found, missing = _logs(plan, [log for log in logs.LOGS if log.half == "choosing"])
+    rows = untuned.QUICK_ROWS if plan.quick else experts.SIMULATED_ROWS
+    for log, data, truth in (*((log, data, None) for log, data in found), *experts.simulated_logs(rows)):
+        outcome = untuned.measure(results, log, data, plan.jobs, quick=plan.quick)
+        learned = untuned.first_rows(data) if plan.quick else data
+        trials.append(experts.trial_of(learned, truth, outcome, pool, plan.jobs))
+    choice = experts.choose(trials, pool)
+    text = experts.report_markdown(choice, trials) + _note(missing)
+    return _written(plan, "experts", text, experts.report_json(choice, trials) | {"missing": missing})
+
+
+def reproduce_drift(plan: ReproductionPlan) -> Report:
+    """Writes drift.md, drift.json, drift.png and drift.svg. Raises OSError."""
+    require_extra("joblib", "matplotlib")
+    rows = drift.QUICK_ROWS if plan.quick else drift.ROWS
+    found = [drift.run(drift.stream_of(world, rows), plan.jobs, quick=plan.quick) for world in WORLDS]
+    for suffix, content in plots.plot_drift(found).items():
+        write_whole(plan.out / f"drift{'-quick' if plan.quick else ''}.{suffix}", content)
+    return _written(plan, "drift", drift.report_markdown(found), drift.report_json(found))
+
+
+def _logs(
+    plan: ReproductionPlan, suitable: Sequence[logs.Log]
+) -> tuple[Iterator[tuple[logs.Log, Dataset]], list[str]]:
+    """The logs of the chosen data sets, each of which is read once; and the sets whose files are missing."""
+    sources = list(dict.fromkeys(log.data for log in suitable))
+    chosen, missing = _chosen(plan, sources, sources)
+    return (
+        (log, logs.arranged(log, data))
+        for name, data in zip(chosen, _loaded(plan, chosen), strict=True)
+        for log in suitable
+        if log.data == name
+    ), missing
+
+
 def require_extra(*packages: str) -> None:
     """Raises CommandFailure if one of the packages cannot be imported."""
     for package in packages:
@@ -133,13 +192,13 @@ def _note(missing: Sequence[str]) -> str:
 
 
 def _written(
-    plan: ReproductionPlan, name: str, markdown: str, figures: dict[str, Any], runner: Runner
+    plan: ReproductionPlan, name: str, markdown: str, figures: dict[str, Any], runner: Runner | None = None
 ) -> Report:
     """Write the report; a quick one, or one of chosen data sets, has a name of its own."""
     name = "-".join((name, *dict.fromkeys(plan.only), *(("quick",) if plan.quick else ())))
-    figures = figures | {"quick": plan.quick, "measured": runner.measured()}
+    figures = figures | {"quick": plan.quick} | ({} if runner is None else {"measured": runner.measured()})
     if plan.quick:
-        markdown += "\nA quick run: fewer values and shuffles, so the figures are approximate.\n"
+        markdown += "\nA quick run: fewer values, shuffles or rows, so the figures are approximate.\n"
     write_whole(plan.out / f"{name}.md", markdown.encode())
     write_whole(plan.out / f"{name}.json", (json.dumps(figures, indent=2) + "\n").encode())
     return Report(markdown, figures)
@@ -150,4 +209,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table1": reproduce_table1,
     "pareto": reproduce_pareto,
     "weights": reproduce_weights,
+    "untuned": reproduce_untuned,
+    "experts": reproduce_experts,
+    "drift": reproduce_drift,
 }

@@ -47,15 +47,15 @@ class Runner:
         outcomes: dict[Pass, Outcome] = {}
         missing: list[Pass] = []
         for one in dict.fromkeys(passes):
-            known = self._results.find(dataset, one)
+            known = self._results.find(dataset.name, one.identity(dataset))
             if known is None:
                 missing.append(one)
             else:
-                outcomes[one] = known
+                outcomes[one] = Outcome(**known)
                 self.found += 1
         self._progress.update(self._task, description=dataset.name, advance=len(outcomes))
         for one, outcome in self._run_missing(dataset, missing):
-            self._results.keep(dataset, one, outcome)
+            self._results.keep(dataset.name, one.identity(dataset), outcome.to_json())
             outcomes[one] = outcome
             self.new += 1
             self._progress.update(self._task, advance=1)

@@ -18,6 +18,18 @@ L1S = (0.0, 0.5)
 HALF_LIVES = (None, 100_000.0)
 NOTHING_FORGOTTEN = "none"
 """The half-life of a model that does not forget, among the varied values."""
+_NEW_RATE = {
+    "kind": "mixture",
+    "experts": [
+        {"alpha": 0.05, "beta": 0.1, "l1": 0.05},
+        {"alpha": 0.1, "beta": 0.1, "l1": 0.05, "half_life_examples": 100_000.0},
+        {"alpha": 0.3, "beta": 1.0, "l1": 0.05, "half_life_examples": 100_000.0},
+        {"alpha": 1.0, "beta": 1.0, "l1": 0.05},
+    ],
+    "share": 1e-4,
+}
+MIXTURE = "mixture"
+"""The rate of a mixture, among the varied values: its experts have all the others."""
 
 Varied = dict[str, Any]
 
@@ -29,6 +41,15 @@ class Option(NamedTuple):
     varied: Varied
 
 
+def text_of(value: object) -> str:
+    """A varied value as it is shown."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_OF_CONTRACTS = ("hashing", "numeric", "bits")
+_OF_LEARNERS = ("family", "update", "rate", "alpha", "beta", "gamma", "l1", "l2", "half_life")
+DIMENSIONS = (*_OF_CONTRACTS, *_OF_LEARNERS)
+"""The names of all varied values, in the order in which they are shown."""
 _COMBINATIONS = (("hyper",), ("hyper", "forgetting"))  # the paths of refusals that concern several values
 
 
@@ -44,8 +65,9 @@ class Space:
     """hyper, hashings: as in the body of PUT /models/{name}; each of `hashings` is tried.
 
     A dimension without values is taken from `hyper` and `hashings`; family, rate and l1, if not given there
-    either, take the values above, and with the rate so does the half-life. alphas and betas apply to the
-    adaptive rate, gammas to the rate gamma. half_lives: in examples; None: nothing is forgotten.
+    either, take the values above, and with the rate so does the half-life; then the mixture of a new model is
+    tried, too. alphas and betas apply to the adaptive rate, gammas to the rate gamma. half_lives: in
+    examples; None: nothing is forgotten.
     """
 
     hyper: Mapping[str, Any] = field(default_factory=dict)
@@ -94,14 +116,17 @@ class Space:
 
     def _varied_of(self, config: ModelConfig, *, is_tried: bool) -> Varied:
         hyper, hashing = config.hyper.to_json(), config.hashing.to_json()
-        values = hyper | hyper["rate"] | {name: hashing[name] for name in ("bits", "numeric")}
+        values = (
+            hyper | _values_of_rate(hyper["rate"]) | {name: hashing[name] for name in ("bits", "numeric")}
+        )
         values["hashing"] = 0 if is_tried else "present"
         half_life = config.hyper.forgetting
-        values["half_life"] = NOTHING_FORGOTTEN if half_life is None else half_life.length
+        if config.hyper.number_of_experts == 1:
+            values["half_life"] = NOTHING_FORGOTTEN if half_life is None else half_life.length
         if half_life is not None and half_life.unit == "seconds":
             values["half_life"] = f"{half_life.length:g} s"
         names = dict.fromkeys(name for varied in self._combinations() for name in varied)
-        return {name: values[name] for name in names if name in values}
+        return {name: values[name] for name in names if values.get(name) is not None}
 
     def _combinations(self) -> Iterator[Varied]:
         dimensions = self._dimensions()
@@ -110,6 +135,10 @@ class Space:
             for name, value in zip(dimensions, values, strict=True):
                 varied |= value if name == "rate" else {name: value}
             yield varied
+        if self._tries_mixture:
+            contracts = {name: dimensions[name] for name in _OF_CONTRACTS if name in dimensions}
+            for values in product(*contracts.values()):
+                yield dict(zip(contracts, values, strict=True)) | {"rate": MIXTURE}
 
     def _dimensions(self) -> dict[str, tuple[Any, ...]]:
         """The dimensions with values, by name; the slowest to vary first. A rate is several values."""
@@ -135,6 +164,12 @@ class Space:
             adaptive = [rate | {"beta": b} for rate in adaptive for b in betas]
         return (*adaptive, *({"gamma": g} for g in self.gammas))
 
+    @property
+    def _tries_mixture(self) -> bool:
+        """Where neither the rate is given nor anything that a mixture cannot have."""
+        others = self.updates or set(self.hyper) - {"l2", "box"}
+        return not (self._is_rate_given or others) and "ftrl" in (self.families or FAMILIES)
+
     def _half_lives(self) -> tuple[float | None, ...]:
         return self.half_lives or (() if self._is_rate_given else self._default("forgetting", HALF_LIVES))
 
@@ -143,12 +178,15 @@ class Space:
         return bool(self.alphas or self.gammas) or "rate" in self.hyper
 
     def _default(self, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return () if name in self.hyper else values
+        is_mixture = _values_of_rate(self.hyper.get("rate")).get("rate") == MIXTURE
+        return () if name in self.hyper or is_mixture else values
 
     def _body(self, varied: Varied) -> dict[str, Any]:
         hyper, hashing = dict(self.hyper), dict(self.hashings[varied.get("hashing", 0)])
         hyper |= {name: varied[name] for name in ("family", "update", "l1", "l2") if name in varied}
         hashing |= {name: varied[name] for name in ("bits", "numeric") if name in varied}
+        if varied.get("rate") == MIXTURE:
+            return {"hyper": hyper | {"rate": _NEW_RATE}, "hashing": hashing}
         if "half_life" in varied:
             known = varied["half_life"] != NOTHING_FORGOTTEN
             hyper["forgetting"] = {"half_life_examples": varied["half_life"]} if known else None
@@ -162,3 +200,10 @@ class Space:
         """beta or floor, if `hyper` has a rate of this kind."""
         rate = self.hyper.get("rate")
         return dict(rate) if isinstance(rate, dict) and rate.get("kind") == kind else {}
+
+
+def _values_of_rate(rate: object) -> Varied:
+    """The varied values that a rate has, given as in `hyper`."""
+    if not isinstance(rate, dict):
+        return {}
+    return {"rate": MIXTURE} if rate.get("kind") == "mixture" else {"rate": None} | rate

@@ -14,7 +14,8 @@ from rich.table import Table
 from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.score import Difference
-from lab.experiments.space import NOTHING_FORGOTTEN, LeftOut, Space
+from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Space, text_of
+from model_core.learning.hyperparameters import Hyperparameters
 from service.errors import CommandFailure
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
@@ -62,8 +63,16 @@ class Ranking:
     @property
     def varied(self) -> list[str]:
         """The dimensions in which candidates differ."""
-        names = dict.fromkeys(name for r in self.results for name in r.option.varied)
-        return [n for n in names if len({repr(r.option.varied.get(n)) for r in self.results}) > 1]
+        found = []
+        for name in DIMENSIONS:
+            values = {repr(r.option.varied[name]) for r in self.results if name in r.option.varied}
+            if len(values) > 1 or (name == "rate" and values and self._has_single_rates):
+                found.append(name)
+        return found
+
+    @property
+    def _has_single_rates(self) -> bool:
+        return any("rate" not in result.option.varied for result in self.results)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -94,7 +103,7 @@ class Ranking:
     def _settings(self, result: Result) -> str:
         values = {name: result.option.varied.get(name) for name in self.varied}
         return ", ".join(
-            f"{_words(name)} {_text(value)}" for name, value in values.items() if value is not None
+            f"{_words(name)} {text_of(value)}" for name, value in values.items() if value is not None
         )
 
     def hints(self) -> Iterator[str]:
@@ -147,8 +156,7 @@ def print_ranking(ranking: Ranking, max_rows: int) -> None:
         table.add_column(heading, justify="right")
     for place, result in enumerate(ranking.results, 1):
         if place <= max_rows or result.is_present:
-            shown = f"{place} {PRESENT}" if result.is_present else str(place)
-            table.add_row(shown, *_cells(result, ranking.varied))
+            table.add_row(f"{place}{_mark(result)}", *_cells(result, ranking.varied))
     console.print(table)
     for line in _remarks(ranking, max_rows):
         console.print(line, highlight=False, soft_wrap=True)
@@ -157,9 +165,15 @@ def print_ranking(ranking: Ranking, max_rows: int) -> None:
     console.print(json.dumps(ranking.body), markup=False, highlight=False, soft_wrap=True)
 
 
+def _mark(result: Result) -> str:
+    if result.is_present:
+        return f" {PRESENT}"
+    return " default" if result.option.config.hyper == Hyperparameters() else ""
+
+
 def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     for name in varied:
-        yield _text(result.option.varied.get(name, ""))
+        yield text_of(result.option.varied.get(name, ""))
     figures: Mapping[str, Any] = result.to_json()
     yield _number(figures["log_loss"], 5)
     yield "" if result.is_present or result.difference is None else _interval(result.difference)
@@ -170,10 +184,6 @@ def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
 
 def _words(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _number(value: float | None, digits: int) -> str:

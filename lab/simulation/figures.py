@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lab.simulation.experts import WeightSample
+
 Floats = npt.NDArray[np.float64]
 MIN_PROBABILITY = 1e-12
 
@@ -87,16 +89,21 @@ class Accounts:
 
 @dataclass(frozen=True)
 class Report:
+    """experts: of the model's mixture. weights: theirs, in the order of time."""
+
     policy: str
     seconds: float
     requests_per_second: float
     phases: dict[str, Quality]
     events: dict[str, int]
     accounts: Accounts
+    experts: list[str]
+    weights: list[WeightSample]
 
     def to_json(self) -> dict[str, Any]:
         report: dict[str, Any] = asdict(self)
         accounts: dict[str, Any] = report.pop("accounts")
+        report["weights"] = [sample._asdict() for sample in self.weights]
         return report | accounts
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.simulation.accounting import Expected, accounts_of, expected_examples
+from lab.simulation.experts import experts_for, names_of, watched_weights
 from lab.simulation.figures import Accounts, Quality, Report
 from lab.simulation.traffic import Habits, Traffic
-from lab.simulation.world import World
+from lab.simulation.world import WORLDS
 from service.cli.http_client import Refused, ServiceClient
 from service.errors import CommandFailure
 
 BITS = 18
+SHARE = 1e-3  # fixed share of the mixture: a run has few examples
 SLACK_SECONDS = 3.0  # of the sweeps, beyond a window
 SEED = 0x51_00_1A_7E  # seed of the hashes, by which a simulation recognizes its models
 LATE_WINDOWS = 10  # after its end, in which it is known whose a click is
@@ -39,7 +41,17 @@ class Plan:
     retried: float
     shock_at: float
     negative_sample_rate: float
+    world: str = "shock"
     patience_seconds: float = 60.0  # max wait for missing examples after the last window
+
+    @property
+    def impressions(self) -> float:
+        return self.rate * self.seconds
+
+    @property
+    def experts(self) -> list[dict[str, float]]:
+        """The experts of the model, as in `hyper`."""
+        return experts_for(self.impressions)
 
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -59,11 +71,12 @@ def simulate(plan: Plan, policy: str) -> Report:
     traffic = Traffic(
         [plan.url],
         plan.model,
-        World(plan.seed, plan.click_rate, plan.candidates),
+        WORLDS[plan.world](plan.seed, plan.click_rate, plan.candidates, round(plan.impressions)),
         Habits(plan.window * plan.delay, plan.lost, plan.repeated, plan.early, plan.retried),
         run=f"{plan.seed}-{time.time_ns():x}",
     )
-    traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
+    with watched_weights(plan.url, plan.model, plan.seconds) as weights:
+        traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
     seconds = traffic.elapsed
     expected = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
     accounts = _accounts(client, plan, expected)
@@ -75,6 +88,8 @@ def simulate(plan: Plan, policy: str) -> Report:
         _phases(traffic, plan.window),
         dict(sorted(traffic.record.events.items())),
         accounts,
+        names_of(plan.experts),
+        weights,
     )
 
 
@@ -92,7 +107,8 @@ def recreate(client: ServiceClient, plan: Plan, feedback: dict[str, Any]) -> Non
             raise
     times = _times(plan.window)
     hashing = {"bits": BITS, "seed": SEED, "prior_probability": plan.click_rate}
-    client.call("PUT", path, {"hyper": {"l1": 0.1}, "hashing": hashing, "feedback": feedback | times})
+    hyper = {"rate": {"kind": "mixture", "experts": plan.experts, "share": SHARE}}
+    client.call("PUT", path, {"hyper": hyper, "hashing": hashing, "feedback": feedback | times})
 
 
 def _times(window: float) -> dict[str, float]:

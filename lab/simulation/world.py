@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +16,12 @@ DEVICES = ("phone", "desktop", "tablet")
 POSITION_LOGITS = (0.0, -0.5, -1.0)
 POPULARITY = 1.1  # exponent of the power laws of users and sites
 NEW_AD_A_REQUEST = 0.004
+QUALITY = 0.6  # standard deviation of the logits of ads
 DRIFT_A_REQUEST = 0.02  # standard deviation, of one ad's logit
 SHOCK = 1.2
+MOVING_TASTES = 1.0  # standard deviation, in the worlds that change all the time
+RELAXATIONS = 4  # of the world drift: how often in its length the past is forgotten, but for a share of 1/e
+SEASONS = 4  # of the world seasons: how often in its length it is as it was
 SAMPLED = 2000  # requests, to calibrate the world's click rate
 Floats = npt.NDArray[np.float64]
 
@@ -56,9 +61,13 @@ class _Ad:
 
 
 class World:
-    """World determined by its seed. Over time, ads are replaced and drift; `shock` changes tastes."""
+    """World determined by its seed. Over time, ads are replaced and drift a little; `shock` changes tastes.
 
-    def __init__(self, seed: int, click_rate: float, candidates: int) -> None:
+    length: the number of impressions over which the other worlds change as much as they are to.
+    """
+
+    def __init__(self, seed: int, click_rate: float, candidates: int, length: int = 10_000) -> None:
+        self._length = length
         self._random = np.random.default_rng(seed)
         self._candidates = candidates
         self._users = _power_law(USERS)
@@ -88,7 +97,8 @@ class World:
             "device": DEVICES[device],
         }
         shared = self._base + self._user_logits[user] + self._site_logits[site] + POSITION_LOGITS[position]
-        logits = np.array([shared + ad.logit + self._tastes[segment, ad.topic] for ad in shown])
+        tastes = self._tastes_of(segment)
+        logits = np.array([shared + ad.logit + tastes[ad.topic] for ad in shown])
         self._number += 1
         candidates = [self._features(ad, segment) for ad in shown]
         return Impression(self._number, context, candidates, sigmoids(logits), self._chances())
@@ -109,6 +119,11 @@ class World:
     def shock(self) -> None:
         """Change the tastes of all segments at once."""
         self._tastes += self._random.normal(0, SHOCK, self._tastes.shape)
+
+    def _tastes_of(self, segment: int) -> Floats:
+        """Logits float64[topics] of a segment now."""
+        tastes: Floats = self._tastes[segment]
+        return tastes
 
     def _features(self, ad: _Ad, segment: int) -> dict[str, Any]:
         return {
@@ -131,7 +146,41 @@ class World:
         self._ever += 1
         random = self._random
         topic, advertiser = int(random.integers(TOPICS)), int(random.integers(20))
-        return _Ad(self._ever, topic, advertiser, float(random.normal(0, 0.6)))
+        return _Ad(self._ever, topic, advertiser, float(random.normal(0, QUALITY)))
+
+
+class DriftingWorld(World):
+    """Tastes and the quality of ads wander around their means, and the past loses its meaning gradually."""
+
+    def _change(self) -> None:
+        super()._change()
+        random = self._random
+        place = int(random.integers(SEGMENTS)), int(random.integers(TOPICS))
+        ad = self._ads[int(random.integers(ADS))]
+        self._tastes[place] = self._moved(self._tastes[place], MOVING_TASTES, SEGMENTS * TOPICS)
+        ad.logit = self._moved(ad.logit, QUALITY, ADS)
+
+    def _moved(self, value: float, deviation: float, places: int) -> float:
+        """One step of a stationary walk (Ornstein-Uhlenbeck), one of `places` that take turns at random."""
+        kept = math.exp(-RELAXATIONS * places / self._length)
+        return kept * value + math.sqrt(1.0 - kept * kept) * float(self._random.normal(0, deviation))
+
+
+class SeasonalWorld(World):
+    """Tastes that come back: they go round between two sets of them and their opposites."""
+
+    def __init__(self, seed: int, click_rate: float, candidates: int, length: int = 10_000) -> None:
+        random = np.random.default_rng([seed, SEASONS])
+        self._summer, self._spring = random.normal(0, MOVING_TASTES, (2, SEGMENTS, TOPICS))
+        super().__init__(seed, click_rate, candidates, length)
+
+    def _tastes_of(self, segment: int) -> Floats:
+        angle = 2.0 * math.pi * SEASONS * self._number / self._length
+        tastes: Floats = math.cos(angle) * self._summer[segment] + math.sin(angle) * self._spring[segment]
+        return tastes
+
+
+WORLDS: dict[str, type[World]] = {"shock": World, "drift": DriftingWorld, "seasons": SeasonalWorld}
 
 
 def _power_law(size: int) -> Floats:

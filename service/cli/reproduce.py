@@ -1,4 +1,4 @@
-"""The commands `ftrl reproduce table1`, `pareto` and `weights`."""
+"""The commands `ftrl reproduce table1`, `pareto`, `weights`, `untuned`, `experts` and `drift`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ Only = Annotated[str, typer.Option(help="Names of data sets, comma-separated; al
 Jobs = Annotated[int | None, typer.Option(help="Passes at once; by default one for each processor.")]
 Quick = Annotated[
     bool,
-    typer.Option("--quick", help="Fewer values and shuffles: approximate figures, several times as fast."),
+    typer.Option(
+        "--quick", help="Fewer values, shuffles or rows: approximate figures, several times as fast."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
 
@@ -67,6 +69,43 @@ def weights(
 ) -> None:
     """Implicit against first-order updates, with importance weights from 1 to 1,000."""
     _run("weights", data, out, "", jobs, quick, as_json)
+
+
+@app.command()
+def untuned(
+    data: Data,
+    out: Out = Path("reproduction"),
+    only: Only = "",
+    jobs: Jobs = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Defaults without tuning, on each log against the best of `ftrl tune` and Vowpal Wabbit."""
+    _run("untuned", data, out, only, jobs, quick, as_json)
+
+
+@app.command()
+def experts(
+    data: Data,
+    out: Out = Path("reproduction"),
+    only: Only = "",
+    jobs: Jobs = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """The choice of the default's experts, on half of the logs."""
+    _run("experts", data, out, only, jobs, quick, as_json)
+
+
+@app.command()
+def drift(
+    out: Out = Path("reproduction"),
+    jobs: Jobs = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulated worlds that change: log loss over time, and the weights of the experts."""
+    _run("drift", Path(), out, "", jobs, quick, as_json)
 
 
 def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, quick: bool, as_json: bool) -> None:

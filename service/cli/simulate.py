@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -47,9 +47,19 @@ def simulate(
     retried: Annotated[
         float, typer.Option(min=0, max=1, help="Share of impressions all of whose requests are sent twice.")
     ] = 0.02,
+    world: Annotated[
+        Literal["shock", "drift", "seasons"],
+        typer.Option(help="How click probabilities change: all at once, gradually, or there and back."),
+    ] = "shock",
     shock_at: Annotated[
-        float, typer.Option(min=0, max=1, help="When tastes change all at once, as a share of the time.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="When tastes change all at once, as a share of the time; by default 0.5 in the world shock,"
+            " and never in the others.",
+        ),
+    ] = None,
     negative_sample_rate: Annotated[
         float,
         typer.Option(
@@ -82,8 +92,9 @@ def simulate(
         repeated,
         early,
         retried,
-        shock_at,
+        (0.5 if world == "shock" else 1.0) if shock_at is None else shock_at,
         negative_sample_rate,
+        world,
     )
     reports = []
     for name in names:
@@ -115,6 +126,7 @@ def print_reports(reports: list[Report]) -> None:
         console.print(_phases_of(report))
         events = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.events.items())
         console.print(events)
+        console.print(_weights_of(report))
         console.print(str(report.accounts), soft_wrap=True)
     if len(reports) > 1:
         console.print(_compared(reports))
@@ -129,6 +141,13 @@ def _phases_of(report: Report) -> Table:
     for phase, quality in report.phases.items():
         figures = (quality.calibration, quality.log_loss, quality.excess_log_loss, quality.regret)
         table.add_row(phase.replace("_", " "), str(quality.predictions), *map(_text, figures))
+    return table
+
+
+def _weights_of(report: Report) -> Table:
+    table = _table("Weight of each expert", "seconds", *report.experts)
+    for sample in report.weights:
+        table.add_row(f"{sample.seconds:.1f}", *(f"{weight:.3f}" for weight in sample.weights))
     return table
 
 

@@ -61,7 +61,7 @@ def tune(
         Literal["grid", "halving"],
         typer.Option(help="grid: all learn the whole file; halving: a third stays after 1/9 and after 1/3."),
     ] = "grid",
-    memory: Annotated[str, typer.Option(help="Max total memory of the candidates.")] = "4GiB",
+    memory: Annotated[str, typer.Option(help="Max total memory of the candidates.")] = "5GiB",
     jobs: Annotated[int | None, typer.Option(min=1, help="Candidates at once; default: processors.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of candidates in the table.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write the body of the PUT to this file.")] = None,
@@ -72,7 +72,8 @@ def tune(
     The ranking is by progressive log loss. Every candidate is compared with the present configuration on the
     same examples; the intervals hold for all candidates together at 95 %.
 
-    Lists are separated by commas; every combination is tried. The result is the body of a PUT
+    Lists are separated by commas; every combination is tried, and the mixture of a new model, unless its rate
+    is given. The result is the body of a PUT
     /models/{name} that creates the best one, or the present one if it is as good.
     """
     from lab.experiments.race import RacePlan

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.experiments.race import BYTES_A_SLOT, RacePlan
+from lab.experiments.race import RacePlan, size_of
 from lab.experiments.score import Difference, Paired, Score
 from lab.experiments.space import Space
 from lab.experiments.tuning import Ranking, tune
@@ -183,7 +183,7 @@ def test_a_wrong_value_is_named() -> None:
 
 
 def test_candidates_beyond_the_memory_are_refused_before_reading(tmp_path: Path) -> None:
-    needed = 8 * BYTES_A_SLOT * 2**12
+    needed = 8 * 17 * 2**12
     path = write_clicks(tmp_path, 100)
     assert len(ranked(race_plan(path, memory=needed), SMALL).results) == 8
     with pytest.raises(
@@ -280,13 +280,16 @@ def test_a_present_configuration_that_is_as_good_is_kept(tmp_path: Path) -> None
 
 
 def test_the_grid_has_larger_alphas_and_betas_unless_a_rate_is_given() -> None:
-    options, _ = Space().options()
+    *options, mixture = Space().options()[0]
     assert len(options) == 7 * 2 * 2 * 2
+    assert mixture.varied == {"rate": "mixture"}
+    assert size_of(mixture) == (4 * 16 + 1) << 22
     assert max(o.varied["alpha"] for o in options) == 2.0
     assert {o.varied["beta"] for o in options} == {0.1, 1.0}
     assert {o.varied["half_life"] for o in options} == {"none", 100_000.0}
-    assert sum(BYTES_A_SLOT << o.config.hashing.bits for o in options) < 2**32, "of the default --memory"
+    assert sum(map(size_of, options)) < 5 * 2**30, "of the default --memory"
     assert sum(o.config == ModelConfig() for o in options) == 1
+    assert not [o for o in Space({"l1": 0.1}).options()[0] if o.varied.get("rate") == "mixture"]
     one_rate = {"rate": {"kind": "adaptive", "alpha": 0.3, "beta": 0.7}}
     assert {str(o.varied) for o in Space(one_rate, l1s=(0.0,)).options()[0]} == {
         "{'family': 'ftrl', 'l1': 0.0}"
@@ -418,9 +421,9 @@ def test_the_table_shows_what_differs_and_needs_no_extra(tmp_path: Path) -> None
     )
     assert result.returncode == 0, result.stderr
     heading, *rows = result.stdout.splitlines()[:4]
-    assert heading.split()[:4] == ["alpha", "beta", "l1", "half-life"]
+    assert heading.split()[:5] == ["rate", "alpha", "beta", "l1", "half-life"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
-    assert "and 52 more (--top shows them)" in result.stdout
+    assert "and 53 more (--top shows them)" in result.stdout
     assert json.loads(out.read_text()) == json.loads(result.stdout.splitlines()[-1])
 
 
@@ -440,3 +443,24 @@ def test_wrong_calls_say_what_is_wrong(words: tuple[str, ...], told: str, tmp_pa
     result = run("tune", str(write_clicks(tmp_path, 10)), *words)
     assert result.returncode == 2
     assert told in " ".join(result.stderr.replace("│", " ").split())
+
+
+EXPERTS = [{"alpha": 0.1, "l1": 0.0}, {"alpha": 0.1, "l1": 0.0, "half_life_examples": 300.0}]
+
+
+def test_a_mixture_is_tried_beside_single_rates_and_with_each_contract(tmp_path: Path) -> None:
+    space = Space(hashings=({}, {"crosses": [["ad", "site"]]}), bits=(12,), l1s=(0.0,))
+    mixtures = [o for o in space.options()[0] if o.varied.get("rate") == "mixture"]
+    assert [o.varied for o in mixtures] == [{"hashing": i, "bits": 12, "rate": "mixture"} for i in (0, 1)]
+    given = Space({"rate": {"kind": "mixture", "experts": EXPERTS}}, hashings=({"bits": 12},))
+    ranking = ranked(race_plan(write_shock(tmp_path)), given, {"hyper": {"rate": {"kind": "adaptive"}}})
+    (mixture,) = [result for result in ranking.results if result.is_tried]
+    assert ranking.recommended is mixture
+    assert ranking.body["hyper"]["rate"]["experts"][1]["half_life_examples"] == 300.0
+    alone = [
+        {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.1}, "l1": 0.0, "forgetting": forgetting}}
+        for forgetting in (None, {"half_life_examples": 300.0})
+    ]
+    losses = [ranked(race_plan(write_shock(tmp_path)), given, one).present.figures.log_loss for one in alone]
+    assert mixture.figures.log_loss is not None
+    assert mixture.figures.log_loss <= min(loss for loss in losses if loss is not None) + math.log(2) / 6000

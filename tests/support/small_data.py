@@ -59,6 +59,8 @@ def write_all(directory: Path, rows: int = 200) -> Path:
     _write(directory / "news20_like.tsv.xz", (_post(e) for e in found))
     _write(directory / "rcv1_vw_union.svm.xz", (_svm(e) for e in found))
     _write(directory / "criteo_kaggle_first80000_hash20.tsv.xz", (_impression(e) for e in found))
+    _write(directory / "criteo_1tb_day0_first10000.tsv.xz", (_impression(e) for e in found))
+    _write(directory / "avazu_first9999.csv.xz", _csv(found))
     return directory
 
 
@@ -79,6 +81,13 @@ def _svm(example: Example) -> str:
 def _impression(example: Example) -> str:
     columns = [str(feature) for feature in example.features][:39]
     return "\t".join([str(example.label), *columns, *[""] * (39 - len(columns))]) + "\n"
+
+
+def _csv(found: list[Example]) -> Iterator[str]:
+    yield "id,click,hour,C1,C2\n"
+    for number, example in enumerate(found):
+        first, second = (example.features * 2)[:2]
+        yield f"{number},{example.label},14102100,{first},{second}\n"
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:

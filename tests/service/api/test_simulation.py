@@ -15,9 +15,10 @@ import pytest
 import redis
 
 from lab.simulation.demo import SHOWS, create, run_all
+from lab.simulation.experts import WeightSample, experts_for, names_of
 from lab.simulation.figures import Accounts, Quality, Report
 from lab.simulation.policies import POLICIES, Plan, simulate
-from lab.simulation.world import World
+from lab.simulation.world import SEASONS, SEGMENTS, WORLDS, DriftingWorld, SeasonalWorld, World
 from service.cli.http_client import Refused
 from service.cli.simulate import print_reports
 from service.errors import CommandFailure
@@ -52,6 +53,37 @@ def test_a_world_is_the_same_for_the_same_seed_and_clicks_at_its_rate() -> None:
     truth = np.concatenate([one.probabilities for one in impressions[0]])
     assert truth.mean() == pytest.approx(0.05, rel=0.15)
     assert impressions[0][0].candidates != World(6, 0.05, 4).next().candidates
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_each_world_is_the_same_for_the_same_seed(name: str) -> None:
+    one, other = (WORLDS[name](5, 0.05, 2, 300) for _ in range(2))
+    for _ in range(300):
+        a, b = one.next(), other.next()
+        assert a.candidates == b.candidates
+        assert a.probabilities.tolist() == b.probabilities.tolist()
+
+
+def test_seasons_come_back_and_a_drift_does_not() -> None:
+    """Correlation of the tastes at the start with those a season and half a season later."""
+    length = 4_000
+    found = {}
+    for kind in (SeasonalWorld, DriftingWorld, World):
+        world = kind(3, 0.05, 1, length)
+        tastes = [tastes_of(world)]
+        for _ in range(2):
+            for _ in range(length // SEASONS // 2):
+                world.next()
+            tastes.append(tastes_of(world))
+        found[kind] = [float(np.corrcoef(tastes[0], later)[0, 1]) for later in tastes[1:]]
+    assert found[SeasonalWorld] == pytest.approx([-1.0, 1.0], abs=0.02)
+    half, whole = found[DriftingWorld]
+    assert 0.9 > half > whole > 0.0
+    assert found[World] == pytest.approx([1.0, 1.0])
+
+
+def tastes_of(world: World) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.concatenate([world._tastes_of(segment) for segment in range(SEGMENTS)])
 
 
 @pytest.mark.slow
@@ -154,11 +186,25 @@ def test_the_policies_side_by_side_fit_into_80_columns(
     quality = Quality(12_000, 1.0234, 0.3123, 0.0213, 0.0361)
     phases = dict.fromkeys(("first_window", "second_window", "before_shock", "after_shock", "end"), quality)
     accounts = Accounts("counts", 6000, 0, 0, 0, 0, 0)
-    print_reports([Report(policy, 100, 60, phases, {}, accounts) for policy in POLICIES])
+    weights = [WeightSample(5.0, (0.25, 0.25, 0.25, 0.25))]
+    experts = names_of(experts_for(600_000))
+    print_reports([Report(policy, 100, 60, phases, {}, accounts, experts, weights) for policy in POLICIES])
     table = capsys.readouterr().out.rpartition("Calibration of what was served")[2]
     assert table.count("1.0234") == len(POLICIES) * len(phases)
     assert all(name in table for name in ("second window", "arrival-", "sampled", "doubled"))
     assert "…" not in table
+
+
+@pytest.mark.slow
+def test_the_weights_of_the_experts_are_reported_over_the_time(live_api: LiveApi) -> None:
+    report = simulate(dataclasses.replace(PLAN, url=live_api.url, model="weighed", world="drift"), "arrival")
+    assert report.experts[1] == "alpha 0.1, half-life 30"
+    assert len(report.weights) > 1
+    seconds = [sample.seconds for sample in report.weights]
+    assert seconds == sorted(seconds)
+    assert all(sum(sample.weights) == pytest.approx(1.0) for sample in report.weights)
+    assert report.weights[-1].weights != report.weights[0].weights
+    assert report.to_json()["weights"][0].keys() == {"seconds", "weights"}
 
 
 def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
