@@ -17,6 +17,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # half of a scrape w
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 COMMIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+PREDICT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 SNAPSHOT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 DELAY_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
 COMMIT_SLOTS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
@@ -83,6 +84,12 @@ class Instruments:
 
     def _declare_examples(self) -> None:
         self.predictions = self._counter("ftrl_predictions", "Probabilities that were served.", "model")
+        self.predict_seconds = self._histogram(
+            "ftrl_predict_duration_seconds",
+            "Predictions of one request, from its parsing to the reply: without receiving and sending.",
+            PREDICT_SECONDS,
+            "model",
+        )
         self.examples = self._counter(
             "ftrl_update_examples",
             "Examples of update requests by what their reply said.",

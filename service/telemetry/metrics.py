@@ -188,7 +188,7 @@ class Metrics(QualityMetrics):
         self._text = TextFormat()
         self._refreshers: list[Callable[[], None]] = [self._refresh_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
-        self._predictions: dict[str, Counter] = {}
+        self._predictions: dict[str, tuple[Counter, Histogram]] = {}
         self._loads: dict[str, int] = {}
         self._fates: dict[str, dict[str, int]] = {}
         self._learned: set[str] = set()  # models that this process learns, or stands by to learn
@@ -224,11 +224,15 @@ class Metrics(QualityMetrics):
             child = self._requests[key] = self.request_seconds.labels(route, method, str(status))
         child.observe(seconds)
 
-    def predicted(self, model: str, count: int) -> None:
-        child = self._predictions.get(model)
-        if child is None:
-            child = self._predictions[model] = self.predictions.labels(model)
-        child.inc(count)
+    def predicted(self, model: str, count: int, seconds: float) -> None:
+        children = self._predictions.get(model)
+        if children is None:
+            children = self._predictions[model] = (
+                self.predictions.labels(model),
+                self.predict_seconds.labels(model),
+            )
+        children[0].inc(count)
+        children[1].observe(seconds)
 
     def appended_examples(self, model: str, count: int, seconds: float) -> None:
         self.lost.labels(model)  # starts at 0, or Prometheus would see no increase at the first loss

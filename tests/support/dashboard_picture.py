@@ -16,7 +16,7 @@ from tests.support.commands import ServingProcess
 from tests.support.shared_data import REPOSITORY
 
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
-VIEWPORT = {"width": 1200, "height": 1185}
+VIEWPORT = {"width": 1200, "height": 1420}
 BEFORE_EXAMPLES = 60_000
 SECONDS = 100.0
 
@@ -43,7 +43,9 @@ def main() -> None:
                 service.post("/models/ads/update", {"examples": clicks.examples(2000)})
             with visit(browser, viewport=VIEWPORT, color_scheme="light") as tab:
                 tab.page.goto(f"{url}/?model=ads")
-                feed(service, clicks, SECONDS)
+                feed(service, clicks, SECONDS / 2)
+                service.post("/models/ads/snapshots", {})
+                feed(service, clicks, SECONDS / 2)
                 tab.wait_for_text("#connection", "Live")
                 tab.page.screenshot(path=PICTURE)
         finally:

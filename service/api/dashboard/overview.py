@@ -18,7 +18,7 @@ from service.api.schemas import Readiness
 from service.api.services import Services
 from service.errors import StateUnavailable
 from service.example_log.lag import LogLag
-from service.models.history import Moment
+from service.models.history import STEP_SECONDS, Moment
 from service.models.replica import ModelGone, read_meta
 from service.settings.groups import ModelSettings
 from service.storage.channel import Channel
@@ -72,7 +72,8 @@ async def _line(channel: Channel, name: str, report: Readiness) -> dict[str, Any
     lag = LogLag.of(await read_lag(channel, keys))
     learner = bool(await channel.call("EXISTS", keys.lease))
     evaluation = evaluation_of(await read_field(channel, keys, FIGURES))
-    learned = _learned_per_second(await channel.call("XREVRANGE", keys.history[0], "+", "-", "COUNT", 2))
+    newest = await channel.call("XREVRANGE", keys.history[0], "+", "-", "COUNT", 2)
+    learned = _learned_per_second(newest, meta.t, time.time())
     situation = Situation(
         predict="fresh" if report.predict != "unavailable" else "unavailable",
         update=report.update,
@@ -108,14 +109,18 @@ def _figures(evaluation: Evaluation) -> Mapping[str, Any]:
     return {"window": window, **{name: figures.get(name) for name in names}}
 
 
-def _learned_per_second(newest_first: list[tuple[bytes, list[bytes]]]) -> float | None:
-    """The rate between the last two moments of the history."""
-    if len(newest_first) < 2:
-        return None
-    (ended, now), (began, before) = newest_first
-    seconds = (LogId.parse(ended).milliseconds - LogId.parse(began).milliseconds) / 1000
-    rounds = [Moment.unpack(mapping_of(fields)[b"r"]).t for fields in (now, before)]
-    return max(0, rounds[0] - rounds[1]) / seconds if seconds > 0 else None
+def _learned_per_second(
+    newest_first: list[tuple[bytes, list[bytes]]], rounds: int, now: float
+) -> float | None:
+    """The rate since the last moment of the history, or before that if it has just been added."""
+    moments = [
+        (LogId.parse(entry).milliseconds / 1000, Moment.unpack(mapping_of(fields)[b"r"]).t)
+        for entry, fields in newest_first
+    ]
+    for began, before in moments:
+        if now - began >= STEP_SECONDS:
+            return max(0, rounds - before) / (now - began)
+    return None
 
 
 async def _newest_snapshot(channel: Channel, keys: ModelKeys) -> str | None:

@@ -141,7 +141,7 @@ class Sampler:
             backlog=watched.lag.examples if watched.lag and answers else None,
             lag_seconds=watched.lag.seconds if watched.lag and answers else None,
             awaiting=watched.awaiting if answers else None,
-            learned_per_second=learned,
+            learned_per_second=learned if answers else None,
             rounds=rounds,
             nonfinite=evaluation.measures.get("nonfinite"),
             windows=None if watched.evaluation is None else evaluation.headline,
@@ -193,7 +193,7 @@ def event_of(kind: str, content: bytes) -> bytes:
 
 
 def _rates(rates: Rates) -> dict[str, Any]:
-    latencies = {"predict": rates.predict, "update": rates.update}
+    latencies = {"predict": rates.predict, "of_model": rates.of_model, "update": rates.update}
     return {
         "predictions": rates.predictions,
         "requests": rates.requests,

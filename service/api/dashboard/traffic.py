@@ -32,6 +32,7 @@ class Totals:
     """All that was counted up to `time` (monotonic, seconds).
 
     durations: by verb (`predict`, `update`), how many successful requests took at most so many seconds.
+    of_models: by model, how many requests for predictions took at most so many seconds in their handler.
     """
 
     time: float
@@ -39,6 +40,9 @@ class Totals:
     requests: float = 0.0
     failures: float = 0.0
     durations: dict[str, dict[float, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
+    of_models: dict[str, dict[float, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
 
@@ -63,6 +67,7 @@ class Rates:
     requests: float | None = None
     failures: float | None = None
     predict: Latency | None = None
+    of_model: Latency | None = None
     update: Latency | None = None
     failed: int = 0
     failing: bool = False
@@ -75,6 +80,8 @@ def read_totals(metrics: Metrics) -> Totals:
         for sample in metric.samples:
             if metric.name == "ftrl_predictions":
                 totals.predictions[sample.labels["model"]] += sample.value
+            elif metric.name == "ftrl_predict_duration_seconds" and sample.name.endswith("_bucket"):
+                totals.of_models[sample.labels["model"]][float(sample.labels["le"])] += sample.value
             elif metric.name == "ftrl_http_request_duration_seconds":
                 _add_request(totals, sample)
     return totals
@@ -82,7 +89,8 @@ def read_totals(metrics: Metrics) -> Totals:
 
 def _counted(metrics: Metrics) -> Iterable[Metric]:
     if metrics.shared is None:
-        return [*metrics.predictions.collect(), *metrics.request_seconds.collect()]
+        instruments = (metrics.predictions, metrics.predict_seconds, metrics.request_seconds)
+        return [metric for instrument in instruments for metric in instrument.collect()]
     files = [str(file) for kind in ("counter", "histogram") for file in metrics.shared.glob(f"{kind}_*.db")]
     merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
     return merged
@@ -111,7 +119,7 @@ class Traffic:
         self._kept.append(totals)
 
     def of(self, model: str) -> Rates:
-        """Requests and latencies are those of all models: the instruments do not distinguish them."""
+        """Predictions and `of_model` are of the model, all else of all models."""
         if len(self._kept) < 2:
             return Rates()
         first, last = self._kept[0], self._kept[-1]
@@ -123,6 +131,7 @@ class Traffic:
             predictions=(last.predictions.get(model, 0.0) - recent.predictions.get(model, 0.0)) / seconds,
             requests=(last.requests - recent.requests) / seconds,
             failures=(last.failures - first.failures) / requests if requests else None,
+            of_model=latency_between(first.of_models.get(model, {}), last.of_models.get(model, {})),
             predict=latency_between(first.durations.get("predict", {}), last.durations.get("predict", {})),
             update=latency_between(first.durations.get("update", {}), last.durations.get("update", {})),
             failed=round(last.failures - first.failures),

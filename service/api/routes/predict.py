@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
+from time import perf_counter
 from typing import Annotated, Any
 
 from fastapi import Body
@@ -37,18 +38,21 @@ class Predict:
 
     async def __call__(self, call: RawRequest) -> RawReply:
         model = await self._services.aliases.open(call.model)
+        started = perf_counter()
         many, batch, ids, log = await self._reader.predict(model, call.body)
         reply = _reply_of_many if many else _reply_of_one
         if not (model.config.feedback.log if log is None else log):
-            self._metrics.predicted(model.name, len(batch))
             probabilities: list[float] = model.predict(batch).tolist()
-            return RawReply(200, reply(model.name, model.revision, probabilities, ids))
+            content = reply(model.name, model.revision, probabilities, ids)
+            self._metrics.predicted(model.name, len(batch), perf_counter() - started)
+            return RawReply(200, content)
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.new_slice_names(call.body)
         ids, logged = await record_predictions(self._services.feedback, model, batch, margins, ids, names)
-        self._metrics.predicted(model.name, len(batch))
-        return RawReply(200, reply(model.name, revision, probabilities, ids, logged))
+        content = reply(model.name, revision, probabilities, ids, logged)
+        self._metrics.predicted(model.name, len(batch), perf_counter() - started)
+        return RawReply(200, content)
 
 
 def _reply_of_one(

@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
+from service.api.security.tokens import digest_of, new_token
 from tests.support.browser import Visit, chromium, visit
 from tests.support.clicks import Clicks
 from tests.support.commands import ServingProcess
@@ -264,6 +265,26 @@ def test_a_snapshot_is_taken_and_restored(tab: Visit, service: Service) -> None:
     tab.wait_for_text("#snapshots-note", "Restoring: done.")
     generation = int(before.split("-")[1])
     assert int(service.process.get("/models/sliced")["revision"].split("-")[1]) == generation + 1
+
+
+def test_a_token_for_one_model_leads_to_that_model(browser: Browser, tmp_path: Path) -> None:
+    token, file = new_token(), tmp_path / "tokens.jsonl"
+    digest = digest_of(token.encode()).hex()
+    rule = {"name": "reader", "sha256": digest, "scopes": ["predict"], "models": ["ads"]}
+    file.write_text(json.dumps(rule) + "\n")
+    service = ServingProcess("serve", directory=tmp_path, FTRL_TOKENS_FILE=str(file))
+    try:
+        url = service.url
+        with visit(browser, viewport=PHONE, http_credentials={"username": "any", "password": token}) as tab:
+            tab.page.goto(url)
+            tab.wait_for_text("#choose-why", "Your token is for some models only")
+            assert_accessible_and_fits(tab)
+            tab.page.fill("#choose-name", "ads")
+            tab.page.get_by_role("button", name="Show").click()
+            tab.wait_for_text(HEADLINE, "There is no model ads")
+    finally:
+        service.stop()
+        service.remove()
 
 
 def assert_accessible_and_fits(tab: Visit) -> None:

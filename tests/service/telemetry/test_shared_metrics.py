@@ -38,7 +38,7 @@ def wait_for(address: str, name: str, value: float | None) -> None:
 def test_the_text_equals_that_of_the_library() -> None:
     metrics = Metrics()
     metrics.observe_request("/predict", "POST", 200, 0.003)
-    metrics.predicted('a "model"\\with\nall', 3)
+    metrics.predicted('a "model"\\with\nall', 3, 0.001)
     metrics.mirrored("default", age_seconds=0.1, rounds=10**9, loads=1, mixed_names=0, unmet_names=0)
     metrics.refresh()
 

@@ -10,7 +10,7 @@ from service.telemetry.metrics import Metrics
 
 def counted() -> Metrics:
     metrics = Metrics()
-    metrics.predicted("ads", 7)
+    metrics.predicted("ads", 7, 0.001)
     for seconds, status in ((0.0004, 200), (0.004, 200), (0.3, 503)):
         metrics.observe_request("/models/{name}/predict", "POST", status, seconds)
     metrics.observe_request("/update", "POST", 202, 0.03)
@@ -22,6 +22,7 @@ def counted() -> Metrics:
 def test_what_was_counted_is_read_and_probes_are_left_out() -> None:
     totals = read_totals(counted())
     assert totals.predictions == {"ads": 7}
+    assert (totals.of_models["ads"][0.0005], totals.of_models["ads"][0.001]) == (0, 1)
     assert (totals.requests, totals.failures) == (4, 1)
     assert totals.durations["predict"][0.0005] == 1
     assert totals.durations["predict"][float("inf")] == 2, "without the one that failed"
@@ -33,12 +34,16 @@ def test_rates_cover_the_last_seconds_and_latencies_the_last_minute() -> None:
     for second in range(101):
         predictions = {"ads": 10.0 * second + 90.0 * max(0, second - 95)}
         buckets = {0.001: float(second), 0.01: 2.0 * second, float("inf"): 2.0 * second}
-        traffic.add(Totals(second, predictions, 3.0 * second, 0.3 * second, {"predict": buckets}))
+        traffic.add(
+            Totals(second, predictions, 3.0 * second, 0.3 * second, {"predict": buckets}, {"ads": buckets})
+        )
     rates = traffic.of("ads")
     assert rates.predictions == 100
     assert rates.requests == 3
     assert rates.failures == pytest.approx(0.1)
     assert (rates.failed, rates.failing) == (18, True)
+    assert rates.of_model == rates.predict
+    assert traffic.of("other").of_model is None
     assert rates.predict is not None
     assert rates.predict.requests == 120
     assert rates.predict.p50 == pytest.approx(0.001)

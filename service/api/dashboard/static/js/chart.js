@@ -5,12 +5,14 @@ import { scaled } from "./scale.js";
 
 const LINES = ["--accent", "--good", "--watch", "--bad", "--violet", "--teal", "--quiet", "--ink"];
 const HEIGHT = 150;
+const SHORT = 600;
 const DAY = 86400;
 
-const clock = (seconds, length) => {
-  const time = new Date(seconds * 1000);
+const clock = (at, length) => {
+  const time = new Date(at * 1000);
   if (length > 2 * DAY) return time.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
-  return time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const seconds = length < SHORT ? { second: "2-digit" } : {};
+  return time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...seconds });
 };
 
 export class Chart {
@@ -42,7 +44,7 @@ export class Chart {
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { time: false, range: () => [this.start, this.end] }, y: { range: (_, low, high) => scaled(low, high, this.scale) } },
       axes: [
-        { ...axis, size: 26, space: 70, values: (_, times) => times.map((time) => clock(time, this.end - this.start)) },
+        { ...axis, size: 26, space: 84, values: (_, times) => times.map((time) => clock(time, this.end - this.start)) },
         { ...axis, size: 62, space: 34, values: (_, values) => values.map(this.format) },
       ],
       series: [

@@ -30,7 +30,7 @@ export class History {
     const now = {
       predictions: live.rates.predictions,
       learned: live.rates.learned,
-      latency: live.rates.predict?.p99,
+      latency: live.rates.of_model?.p99,
       lag: live.lag?.seconds,
       density: figures?.measures?.density,
     };

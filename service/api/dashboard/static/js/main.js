@@ -4,6 +4,8 @@ import { WINDOWS } from "./history.js";
 import * as model from "./model.js";
 import { Overview } from "./overview.js";
 
+const RETRY_MS = 3000;
+
 const $ = (id) => document.getElementById(id);
 const overview = new Overview($("overview"), listed);
 
@@ -57,9 +59,7 @@ function listed({ ok, status, content, detail }) {
     return;
   }
   if (!ok) {
-    $("choose-why").textContent = status === 403 ? "Your token is for some models only, so that they cannot all be shown. Name one of them." : `${detail} Trying again.`;
-    view("choose");
-    if (status !== 403) setTimeout(() => current || overview.read(), 3000);
+    refused(status, detail);
     return;
   }
   const learned = content.models.filter((one) => one.t > 0);
@@ -69,6 +69,19 @@ function listed({ ok, status, content, detail }) {
   } else if (document.body.dataset.view !== "all") {
     view("all");
   }
+}
+
+// A list that is shown stays, with a note that it is old.
+function refused(status, detail) {
+  if (document.body.dataset.view === "all" && status !== 403) return;
+  const [title, why] =
+    status === 403
+      ? ["Which model?", "Your token is for some models only, so that they cannot all be shown. Name one of them."]
+      : ["The models are not known", `${detail.replace(/\.?$/, ".")} Trying again; or name a model.`];
+  $("choose-title").textContent = title;
+  $("choose-why").textContent = why;
+  view("choose");
+  if (status !== 403) setTimeout(() => current || overview.read(), RETRY_MS);
 }
 
 $("model").addEventListener("change", (event) => {

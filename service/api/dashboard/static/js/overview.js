@@ -32,11 +32,18 @@ export class Overview {
     this.asked = Date.now();
     const reply = await call("overview");
     if (reply.ok) this.render(reply.content);
+    else if (reply.status !== 403) this.markOld(reply.detail);
     this.onModels(reply);
+  }
+
+  markOld(detail) {
+    this.place.classList.add("stale");
+    write(this.place.querySelector(".note"), `As it was when it was last read: ${detail}`);
   }
 
   render({ models, left_out: leftOut, time }) {
     const note = leftOut.length ? `The first ${models.length}; ${count(leftOut.length)} more are in the list above.` : "";
+    this.place.classList.remove("stale");
     write(this.place.querySelector(".note"), note);
     this.place.querySelector("tbody").replaceChildren(...models.map((model) => line(model, time)));
   }

@@ -76,11 +76,6 @@ const QUALITY = [
   },
 ];
 
-const latencyNote = (latency) => {
-  if (!latency) return "";
-  return `Half within ${milliseconds(latency.p50).join(" ")}.`;
-};
-
 const TRAFFIC = [
   {
     id: "predictions",
@@ -109,11 +104,12 @@ const TRAFFIC = [
     scale: { zero: true, least: 0.005 },
     format: (value) => milliseconds(value).join(" "),
     say: ({ live }) => {
-      const { predict, update } = live?.rates ?? {};
-      const updates = update ? ` Updates: 99 of 100 within ${milliseconds(update.p99).join(" ")}.` : "";
-      if (!predict) return [UNKNOWN, "", `No predictions in the last minute.${updates}`];
-      const [value, unit] = milliseconds(predict.p99);
-      return [value, `${unit}, 99th percentile`, `${latencyNote(predict)}${updates}`];
+      const { predict, of_model: own, update } = live?.rates ?? {};
+      const within = (what, latency) => (latency ? ` ${what}: 99 of 100 within ${milliseconds(latency.p99).join(" ")}.` : "");
+      const others = `${within("With receiving and sending, all models", predict)}${within("Updates", update)}`;
+      if (!own) return [UNKNOWN, "", `No predictions in the last minute.${others}`];
+      const [value, unit] = milliseconds(own.p99);
+      return [value, `${unit}, 99th percentile`, `Half within ${milliseconds(own.p50).join(" ")}.${others}`];
     },
   },
   {
