@@ -173,11 +173,13 @@ def test_three_api_replicas_agree_and_are_scraped() -> None:
 
 
 def test_the_demo_makes_the_dashboards_move() -> None:
-    compose("--profile", "demo", "up", "-d", "--wait", "--no-recreate", "demo")
-    question = quote("count(sum by (model) (ftrl_slice_examples) > 10)")
-    ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
-    wait_until(lambda: [one["value"][1] for one in call(ask)["data"]["result"]] == ["2"])
-    compose("--profile", "demo", "rm", "--stop", "--force", "demo")
+    try:
+        compose("--profile", "demo", "up", "-d", "--wait", "demo")
+        question = quote("count(sum by (model) (ftrl_slice_examples) > 10)")
+        ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
+        wait_until(lambda: [one["value"][1] for one in call(ask)["data"]["result"]] == ["2"])
+    finally:
+        compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 
 
 def test_a_killed_learner_restarts_and_learns_the_backlog() -> None:
