@@ -113,10 +113,15 @@ $(VENV)/.packages: requirements-dev.lock $(VENV)/.service
 	@$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
+TYPESCRIPT := tests/service/api/typescript
+
 # Generators of clients, which tests run: what they depend on does not fit what the service does.
-$(VENV)/.clients: requirements-clients.lock | $(BIN)/python
+$(VENV)/.clients: requirements-clients.lock $(TYPESCRIPT)/package-lock.json | $(BIN)/python
 	@$(BIN)/python -m venv $(VENV)/clients
 	@$(VENV)/clients/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-clients.lock
+	@if command -v npm >/dev/null; then mkdir -p $(VENV)/clients/typescript && \
+		cp $(TYPESCRIPT)/*.json $(VENV)/clients/typescript && \
+		npm ci --prefix $(VENV)/clients/typescript --silent --ignore-scripts --no-audit --no-fund; fi
 	@touch $@
 
 $(VENV)/.complete: $(VENV)/.runtime $(VENV)/.packages $(VENV)/.clients

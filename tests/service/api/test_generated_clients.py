@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,9 @@ nowhere = "/models/no-such-model/predict"
 problem = Problem.model_validate_json(call(nowhere, PredictOneRequest(features=features)))
 """
 
+TYPESCRIPT = Path(__file__).parent / "typescript"
+NODE_MODULES = TOOLS.parent / "typescript" / "node_modules"
+
 
 class Generator(NamedTuple):
     """`words`: its command, with the places of the document and of a directory. `program`: what uses the
@@ -152,7 +156,24 @@ def test_a_generated_client_predicts_updates_and_reads_an_error(
     (directory / "config.yml").write_text("post_hooks: []\n")
     run([word.format(document=document, directory=directory) for word in GENERATORS[name].words])
     program = GENERATORS[name].program + PRINT
-    said = json.loads(run(["python", "-c", program, live_api.url], PYTHONPATH=str(directory)))
+    check(run(["python", "-c", program, live_api.url], PYTHONPATH=str(directory)))
+
+
+@pytest.mark.skipif(not NODE_MODULES.is_dir(), reason="needs npm (then make .venv/.clients)")
+def test_a_client_in_typescript_is_compiled_and_does_the_same(live_api: LiveApi, tmp_path: Path) -> None:
+    for file in TYPESCRIPT.iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / "node_modules").symlink_to(NODE_MODULES)
+    (tmp_path / "openapi.json").write_bytes(live_api.client.get("/openapi.json").content)
+    programs = NODE_MODULES / ".bin"
+    document, types = str(tmp_path / "openapi.json"), str(tmp_path / "schema.ts")
+    run([str(programs / "openapi-typescript"), document, "--output", types])
+    run([str(programs / "tsc"), "--project", str(tmp_path)])
+    check(run(["node", str(tmp_path / "use.js"), live_api.url]))
+
+
+def check(printed: str) -> None:
+    said = json.loads(printed)
     assert 0.0 < said.pop("probability") < 1.0
     assert said == {
         "ids": ["a17", "b4"],
