@@ -37,6 +37,7 @@ def words(zero: str, one: str) -> list[Json]:
 PLAIN = thresholds(GREEN)
 ZERO_IS_BAD = thresholds(RED, (1, GREEN))
 ONE_IS_BAD = thresholds(GREEN, (1, RED))
+MARGIN = "± (95 %)"
 NO_DATA = "no data yet"
 
 
@@ -77,10 +78,30 @@ def panel(
     }
 
 
-def stat(title: str, description: str, unit: str, expr: str, legend: str = "", **more: Any) -> Json:
-    """Return a panel with one figure, coloured by its limits."""
+def stat(
+    title: str,
+    description: str,
+    unit: str,
+    expr: str,
+    legend: str = "",
+    *,
+    margin: str | None = None,
+    **more: Any,
+) -> Json:
+    """Return a panel with one figure, coloured by its limits; `margin` finds its statistical error."""
     shown = {"colorMode": "background", "graphMode": "area", "reduceOptions": {"calcs": ["lastNotNull"]}}
-    return panel("stat", title, description, unit, (expr, legend), width=3, height=4, options=shown, **more)
+    if margin is None:
+        return panel(
+            "stat", title, description, unit, (expr, legend), width=3, height=4, options=shown, **more
+        )
+    shown |= {"textMode": "value_and_name", "graphMode": "none"}
+    both = ((expr, legend or title), (margin, MARGIN))
+    made = panel("stat", title, description, unit, *both, width=3, height=4, options=shown, **more)
+    plain = {"id": "color", "value": {"mode": "fixed", "fixedColor": "transparent"}}
+    made["fieldConfig"]["overrides"] = [
+        {"matcher": {"id": "byName", "options": MARGIN}, "properties": [plain]}
+    ]
+    return made
 
 
 def graph(title: str, description: str, unit: str, *queries: tuple[str, str], **more: Any) -> Json:

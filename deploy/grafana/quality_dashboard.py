@@ -17,7 +17,7 @@ from panels import (
     thresholds,
     variable,
 )
-from quality_queries import BUCKETS, FEW_CLICKS, MODEL, headline, of_model, online
+from quality_queries import BUCKETS, FEW_CLICKS, MODEL, headline, interval, margin, of_model, online
 from slice_panels import SLICES
 from state_panels import DRIFT, STATE
 
@@ -30,16 +30,8 @@ HEADLINES = [
         "none",
         headline("auc"),
         "{{source}}",
+        margin=margin("auc"),
         decimals=4,
-        empty=FEW_CLICKS,
-    ),
-    stat(
-        "± error bound",
-        "The exact AUC is at most this far from the one shown: it comes from histograms.",
-        "none",
-        headline("auc_error_bound"),
-        decimals=5,
-        limits=thresholds(GREEN, (0.0005, YELLOW), (0.005, RED)),
         empty=FEW_CLICKS,
     ),
     stat(
@@ -56,6 +48,7 @@ HEADLINES = [
         "Predicted clicks over clicks of the last half hour. 1 is right; prices are off by this factor.",
         "none",
         headline("calibration_ratio", "30m"),
+        margin=margin("calibration_ratio", "30m"),
         decimals=3,
         limits=OFF,
         empty=FEW_CLICKS,
@@ -74,7 +67,17 @@ HEADLINES = [
         "Mean of the last hour, in nats.",
         "none",
         headline("log_loss"),
+        margin=margin("log_loss"),
         decimals=4,
+        empty=FEW_CLICKS,
+    ),
+    stat(
+        "Click rate",
+        "Of the last hour.",
+        "percentunit",
+        headline("base_rate_ratio"),
+        margin=margin("base_rate_ratio"),
+        decimals=2,
         empty=FEW_CLICKS,
     ),
     stat(
@@ -96,11 +99,10 @@ HEADLINES = [
 AUC = [
     graph(
         "AUC",
-        "With the bounds between which the exact one lies; hardly apart unless scores are very narrow.",
+        "With its 95 % interval: chance, and the rounding of scores to a histogram.",
         "none",
         (online("auc"), "{{source}}"),
-        (f"{online('auc')} + {online('auc_error_bound')}", "{{source}} at most"),
-        (f"{online('auc')} - {online('auc_error_bound')}", "{{source}} at least"),
+        *interval("auc"),
         decimals=4,
         width=12,
         empty=FEW_CLICKS,
@@ -129,9 +131,10 @@ LOSS = [
     ),
     graph(
         "Log loss",
-        "Mean of the window, in nats.",
+        "Mean of the window, in nats, with its 95 % interval.",
         "none",
         (online("log_loss"), "{{source}}"),
+        *interval("log_loss"),
         decimals=4,
         empty=FEW_CLICKS,
     ),
@@ -167,9 +170,11 @@ CALIBRATION = [
     ),
     graph(
         "Calibration by source",
-        "progressive: predicted just before learning. served: what was answered, where that is kept.",
+        "progressive: predicted just before learning. served: what was answered, where that is kept."
+        " With their 95 % intervals.",
         "none",
         (online("calibration_ratio"), "{{source}}"),
+        *interval("calibration_ratio"),
         limits=OFF,
         decimals=3,
         empty=FEW_CLICKS,

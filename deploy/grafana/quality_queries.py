@@ -22,6 +22,23 @@ def headline(name: str, window: str = "1h") -> str:
     return f'ftrl:online_{name}{{{MODEL}, window="{window}"}}'
 
 
+def margin(name: str, window: str = "1h") -> str:
+    """Half of the 95 % interval of a headline."""
+    low, high = (
+        f'ftrl:online_{name}_interval{{{MODEL}, window="{window}", bound="{bound}"}}'
+        for bound in ("low", "high")
+    )
+    return f"({high} - ignoring (bound) {low}) / 2"
+
+
+def interval(name: str) -> tuple[tuple[str, str], ...]:
+    """The bounds of the 95 % interval of a figure, with their legends."""
+    return tuple(
+        (online(f"{name}_interval", f'{CHOSEN}, bound="{bound}"'), f"{{{{source}}}} {bound}")
+        for bound in ("low", "high")
+    )
+
+
 def of_slice(name: str) -> str:
     return f"{ANY} (ftrl_slice_{name}{{{SLICES}}})"
 

@@ -84,6 +84,14 @@ def test_what_is_0_or_1_is_shown_as_a_word() -> None:
         assert colors == {"0": "red", "1": "green"}
 
 
+def test_headlines_stand_beside_their_statistical_error() -> None:
+    tiles = {panel["title"]: panel["targets"] for _, panel in panels() if panel["type"] == "stat"}
+    for title in ("AUC", "Calibration", "Log loss", "Click rate"):
+        figure, margin = (target["expr"] for target in tiles[title])
+        metric, window = re.fullmatch(r"(ftrl:\w+)\{.*(window=.+)\}", figure).groups()  # type: ignore[union-attr]
+        assert margin.count(f"{metric}_interval{{") == margin.count(window) == 2
+
+
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_the_first_screens_are_open_and_details_are_collapsed(name: str) -> None:
     rows = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "row"]
