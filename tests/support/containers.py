@@ -20,7 +20,7 @@ def docker(*words: str, check: bool = True, environment: dict[str, str] | None =
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert not check or result.returncode == 0, f"docker {' '.join(words)}\n{result.stdout}{result.stderr}"
