@@ -73,8 +73,8 @@ picture: $(VENV)/.complete ## take docs/dashboard.png again, of a service that l
 	$(BIN)/python -m tests.support.dashboard_picture
 
 clean: ## remove the environment and every cache; ./data stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find model_core service lab tests bench -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist *.egg-info ftrl_client/build ftrl_client/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find ftrl_client model_core service lab tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 LOCK := $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_OPTIONS)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from ftrl_client.messages import Example, Features, Instance, Label, Prediction, Update, new_id
+from ftrl_client.messages import Example, Features, Instance, Label, Prediction, Update, features_json, new_id
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -39,7 +39,7 @@ def predict(
         named = [one if one.id is not None else Instance(one.features, new_id()) for one in named]
     body: dict[str, Any] = {"instances": [one.to_json() for one in named]}
     if context is not None:
-        body["context"] = context if isinstance(context, Mapping) else [list(pair) for pair in context]
+        body["context"] = features_json(context)
     if log is not None:
         body["log"] = log
     return _post(model, "predict", body, _predictions)

@@ -17,6 +17,11 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+def features_json(features: Features) -> Any:
+    """An object, or a list of pairs."""
+    return dict(features) if isinstance(features, Mapping) else [list(pair) for pair in features]
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """Features and what came of them: label 1 for a click, 0 for none.
@@ -36,7 +41,7 @@ class Example:
     def to_json(self) -> dict[str, Any]:
         time = self.event_time.isoformat() if isinstance(self.event_time, datetime) else self.event_time
         optional = {"weight": self.weight, "sample_rate": self.sample_rate, "event_time": time}
-        required = {"features": _plain(self.features), "label": self.label, "event_id": self.event_id}
+        required = {"features": features_json(self.features), "label": self.label, "event_id": self.event_id}
         return required | _given(optional)
 
 
@@ -62,7 +67,7 @@ class Instance:
     id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"features": _plain(self.features)} | _given({"id": self.id})
+        return {"features": features_json(self.features)} | _given({"id": self.id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,6 @@ class Update:
     revision: str | None
     event_id: str | None
     id: str | None
-
-
-def _plain(features: Features) -> Any:
-    return dict(features) if isinstance(features, Mapping) else [list(pair) for pair in features]
 
 
 def _given(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,11 @@ NEEDED = "import ftrl_client, sys; print(sorted({name.partition('.')[0] for name
 @pytest.mark.slow
 def test_the_wheel_has_the_client_alone_and_needs_httpx_alone(tmp_path: Path) -> None:
     source = tmp_path / "ftrl_client"
-    shutil.copytree(REPOSITORY / "ftrl_client", source, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "ftrl_client",
+        source,
+        ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"),
+    )
     build = ("pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path))
     subprocess.run([sys.executable, "-m", *build, str(source)], check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
