@@ -177,6 +177,30 @@ def test_the_loss_is_at_most_that_of_the_best_expert_and_ln_k(hyper, stream):
     assert losses[0] <= min(losses[1:]) + math.log(len(hyper.experts)) + 1e-9
 
 
+@settings(max_examples=100)
+@given(mixtures(), streams, st.sampled_from([1e-4, 1e-2, 0.1, 0.5]))
+def test_the_loss_is_within_the_bound_of_the_best_sequence_of_experts(hyper, stream, share):
+    """Fixed share: ln K + S ln(K/s) - (T - 1 - S) ln(1 - s) above the best sequence with S changes."""
+    hyper = Hyperparameters(rate=MixtureRate(hyper.rate.experts, share), l2=hyper.l2, box=hyper.box)
+    batch = batch_of([(row, label, 1.0, gap) for row, label, _, gap in stream])
+    mixed, *alone = (
+        log_losses(learn_batch(empty(own), own, True, 0.0, batch).margins, batch.labels)
+        for own in (hyper, *hyper.experts)
+    )
+    count, rounds = len(alone), len(batch)
+    # float64[changes, experts]: the least loss so far of a sequence that ends with this expert
+    best = np.full((rounds, count), math.inf)
+    best[0] = 0.0
+    for losses in np.array(alone).T:
+        moved = np.full_like(best, math.inf)
+        moved[1:] = best[:-1].min(axis=1, keepdims=True)
+        best = np.minimum(best, moved) + losses
+    for changes, least in enumerate(best.min(axis=1)):
+        kept = -(rounds - 1 - changes) * math.log1p(-share)
+        allowed = math.log(count) + changes * math.log(count / share) + kept
+        assert mixed.sum() <= least + allowed + 1e-9
+
+
 def learn_one(state, hyper, label, weight=1.0, value=1.0):
     example = ExampleBatch.from_encoded([([1], [value])], [label], [weight])
     return learn_batch(state, hyper, False, 0.0, example)
