@@ -46,15 +46,16 @@ def _groups() -> Iterator[tuple[Row, list[Row]]]:
 
 def _shared() -> Iterator[dict[str, object]]:
     for user, candidates in _groups():
-        instances = [{"features": _only(row, INSTANCE)} for row in candidates]
-        yield {"context": _only(user, CONTEXT), "instances": instances}
+        instances = [{"features": only(row, INSTANCE)} for row in candidates]
+        yield {"context": only(user, CONTEXT), "instances": instances}
 
 
 def _whole() -> Iterator[dict[str, object]]:
     for user, candidates in _groups():
-        context = _only(user, CONTEXT)
-        yield {"instances": [{"features": context | _only(row, INSTANCE)} for row in candidates]}
+        context = only(user, CONTEXT)
+        yield {"instances": [{"features": context | only(row, INSTANCE)} for row in candidates]}
 
 
-def _only(row: Row, names: tuple[str, ...]) -> dict[str, int | str]:
+def only(row: Row, names: tuple[str, ...]) -> dict[str, int | str]:
+    """The columns of these names."""
     return {name: row.features[name] for name in names}

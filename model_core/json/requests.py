@@ -8,6 +8,7 @@ last makes FeatureEncoder meet every name, so that it can report names of mixed 
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from model_core.hashing.columns import (
     HAS_VALUES,
     HAS_WEIGHTS,
     ROWS,
+    Floats,
     Integers,
     is_plain,
     number_kind,
@@ -91,6 +93,17 @@ class RequestParser:
         many = self._parse(body, AN_INSTANCE)
         return None if many is None else ParsedPredict(many, *self._taken(body))
 
+    def twin(self) -> "RequestParser":
+        """Return a parser that knows the same names, also those met from now on, and may parse in a thread
+        while this one parses.
+        """
+        twin = copy(self)
+        rows, seen = self._columns.labels.size, self._columns.seen.size
+        twin._columns = _empty_columns(self._columns.options, self._columns.bounds, rows, seen)._replace(  # noqa: SLF001
+            kinds=self._columns.kinds
+        )
+        return twin
+
     def met(self, name: str, is_number: bool) -> None:
         """Accept bodies with this name as a text, or as a number, from now on."""
         name_hash = np.uint32(murmur(name.encode(), int(self._columns.options[SEED])))
@@ -100,7 +113,7 @@ class RequestParser:
         """Fill the columns; return whether the body has a list of rows, or None if it is not ordinary."""
         if not self._is_usable or not _is_utf8(body):
             return None
-        text: Any = body + PADDING
+        text: Any = b"".join((body, PADDING))  # unlike +, it lets other threads run if the body is large
         while True:
             answer, many = parse(what, len(body), text, *self._columns[1:])
             if answer == DONE:
@@ -146,12 +159,18 @@ def warm_up() -> None:
 
 def _columns(contract: HashContract, limits: Limits, max_examples: int, max_instances: int) -> Columns:
     """Return empty columns; only pages that are touched cost memory."""
-    rows = max(max_examples, max_instances, 1)
     options = _options(contract, limits, max_examples, max_instances)
+    bounds = np.array((scale_of(contract.numeric) or 0.0, limits.value_magnitude, limits.weight))
+    # A power of two, a quarter of it for the names of a context and an instance.
+    seen = 1 << (8 * int(options[MOST_FEATURES])).bit_length()
+    return _empty_columns(options, bounds, max(max_examples, max_instances, 1), seen)
+
+
+def _empty_columns(options: Integers, bounds: Floats, rows: int, seen: int) -> Columns:
     return Columns(
         text=np.empty(0, np.uint8),
         options=options,
-        bounds=np.array((scale_of(contract.numeric) or 0.0, limits.value_magnitude, limits.weight)),
+        bounds=bounds,
         state=np.zeros(STATE_CELLS, np.int64),
         hashes=np.empty(_FIRST_FEATURES, np.uint32),
         values=np.empty(_FIRST_FEATURES, np.float64),
@@ -160,8 +179,7 @@ def _columns(contract: HashContract, limits: Limits, max_examples: int, max_inst
         weights=np.empty(rows, np.float64),
         times=np.empty(rows, np.int64),
         ids=np.empty((rows, 2), np.int64),
-        # A power of two, a quarter of it for the names of a context and an instance.
-        seen=np.zeros(1 << (8 * int(options[MOST_FEATURES])).bit_length(), np.int64),
+        seen=np.zeros(seen, np.int64),
         kinds=np.zeros(KNOWN_NAMES, np.int64),
     )
 
@@ -189,7 +207,4 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _texts(body: bytes, spans: list[list[int]]) -> list[str | None]:
-    if body.isascii():
-        text = body.decode("ascii")
-        return [text[start:stop] if stop else None for start, stop in spans]
     return [body[start:stop].decode() if stop else None for start, stop in spans]

@@ -23,7 +23,7 @@ from model_core.json.scan import (
 )
 from model_core.kernels.compiled import inlined_kernel, kernel
 
-_GROUP_BYTES, _GROUP_VALUES = 1 << 16, 1 << 11  # a group ends where it has either
+_GROUP_BYTES, _GROUP_VALUES = 1 << 16, 1 << 9  # a group ends where it has either
 _WHOLE, _MALFORMED, _TOO_MANY_VALUES, _TOO_MANY_ITEMS, _TWO_LISTS = range(5)
 _ITEMS, _LIST_START, _LIST_STOP, _GROUPS, _DEPTH, _KEY_START, _KEY_STOP, _OUTSIDE = range(8)
 _VALUES, _GROUP_START, _GROUP_ITEMS, _VALUES_OF_GROUP = range(8, 12)

@@ -40,6 +40,8 @@ from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
 MAX_EXAMPLES_PER_APPEND = 4096
+EXAMPLES_PER_TURN = 500
+"""More examples, and their results, are packed in parts, between which other requests are answered."""
 CLOSE_DEADLINES_SECONDS = 0.1
 """Requests whose deadlines are this close fail together, a little early; then the batch is built again."""
 
@@ -62,6 +64,11 @@ class UpdateResults(NamedTuple):
     revisions: list[str | None]
     ids: list[str]
     id_field: Literal["event_id", "id"] = "event_id"
+
+    def part(self, start: int, stop: int) -> UpdateResults:
+        """The results of examples start .. stop - 1."""
+        *columns, id_field = self
+        return UpdateResults(*(column[start:stop] for column in columns), id_field)
 
     def put(self, rows: Sequence[int], others: UpdateResults) -> None:
         """Replaces these rows by those of `others`, in order."""
@@ -174,12 +181,12 @@ class Appender:
     async def _append_together(self, requests: list[_Asked]) -> None:
         """Each request fails at its own deadline only, whichever requests share its append."""
         while requests:
-            micro_batch = MicroBatch()
-            for examples, size in ((asked.request.examples, asked.size) for asked in requests):
-                micro_batch.extend(examples.event_ids or [None] * size)
-                micro_batch.slice_names.update(examples.slice_names)
-            batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
-            records = replace(batch, event_ids=micro_batch.digests).to_records()
+            try:
+                micro_batch, records = await _packed(requests)
+            except asyncio.CancelledError:
+                for asked in requests:
+                    asked.refuse(UpdateUnavailable("not_appended", [], STOPPING))
+                raise
             try:
                 requests = await self._append(requests, micro_batch, records)
             except asyncio.CancelledError:  # the service stops while the server may be appending
@@ -215,6 +222,27 @@ class Appender:
     async def close(self) -> None:
         await self._requests.close(UpdateUnavailable("not_appended", [], STOPPING))
         await self._log.close()
+
+
+async def _packed(requests: list[_Asked]) -> tuple[MicroBatch, list[bytes]]:
+    """Makes one micro-batch of the examples of the requests, and their records. Other tasks run after each
+    EXAMPLES_PER_TURN of them.
+    """
+    micro_batch = MicroBatch()
+    event_ids: list[str | None] = []
+    for examples, size in ((asked.request.examples, asked.size) for asked in requests):
+        event_ids += examples.event_ids or [None] * size
+        micro_batch.slice_names.update(examples.slice_names)
+    batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
+    records: list[bytes] = []
+    for start in range(0, len(batch), EXAMPLES_PER_TURN):
+        if start:
+            await asyncio.sleep(0)
+        stop = min(start + EXAMPLES_PER_TURN, len(batch))
+        micro_batch.extend(event_ids[start:stop])
+        part = replace(batch.slice(start, stop), event_ids=micro_batch.digests[start:])
+        records += part.to_records()
+    return micro_batch, records
 
 
 def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:

@@ -39,6 +39,8 @@ _INSTANCE = frozenset(fields.INSTANCE.names)
 _ONE_INSTANCE = frozenset(fields.ONE_INSTANCE.names)
 _INSTANCES = frozenset(fields.INSTANCES.names)
 _LOG_LAST = re.compile(rb',\s*"log"\s*:\s*(true|false)\s*}\s*$')
+_THREAD_BYTES = 1 << 18
+"""A body of an update from this size on is parsed in a thread, as parsing it takes a millisecond or more."""
 _LOG_LAST_BYTES = 40  # of a body that ends in `log`, in all likelihood
 
 
@@ -81,7 +83,10 @@ class RequestReader:
 
     async def update(self, model: OpenModel, body: bytes) -> UpdateCall:
         """Unprocessable has an error for each bad example of a list."""
-        parsed = model.parser.update(body)
+        if len(body) < _THREAD_BYTES:
+            parsed = model.parser.update(body)
+        else:
+            parsed = await asyncio.to_thread(model.parser.twin().update, body)
         if parsed is None or (parsed.batch.event_times.size and not are_plausible(parsed.batch.event_times)):
             return await self._read_update(model, body)
         return UpdateCall(parsed.many, NewExamples(parsed.batch, parsed.event_ids), {})

@@ -39,6 +39,9 @@ from service.settings.groups import RedisSettings
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.topology import Clock, Node, Topology, connect, redirection_target
 
+Packed = Sequence[bytes]
+"""A command in the protocol of Redis, in parts."""
+
 _MORE = object()  # the reply is incomplete so far
 
 
@@ -78,7 +81,7 @@ class Wire(asyncio.Protocol):
     def is_idle(self) -> bool:
         return not self._exchanges
 
-    async def exchange(self, packed: bytes, seconds: float) -> Any:
+    async def exchange(self, packed: Packed, seconds: float) -> Any:
         """Sends a packed command and returns its reply.
 
         Raises the exception of an error reply, NotSent on a connection that has ended, RedisConnectionError,
@@ -90,7 +93,7 @@ class Wire(asyncio.Protocol):
         self._exchanges.append(exchange)
         if self._timer is None:
             self._timer = self._loop.call_at(exchange.due, self._give_up)
-        self._transport.write(packed)
+        self._transport.writelines(packed)
         reply = await exchange.answered
         if isinstance(reply, Exception):
             raise reply
@@ -250,7 +253,22 @@ async def open_channel(settings: RedisSettings) -> AsyncIterator[Channel]:
         await topology.close()
 
 
-_ASKING = hiredis.pack_command(("ASKING",))
+_ARGUMENTS_PER_PART = 1000
+
+
+async def _packed(command: tuple[str | bytes | int | float, ...]) -> Packed:
+    """Packs a command. While one of many arguments, as of a large append, is packed, other tasks run."""
+    if len(command) <= _ARGUMENTS_PER_PART:
+        return [hiredis.pack_command(command)]  # type: ignore[arg-type]  # its stub wants a tuple of one
+    parts = [b"*%d\r\n" % len(command)]
+    for start in range(0, len(command), _ARGUMENTS_PER_PART):
+        part = hiredis.pack_command(command[start : start + _ARGUMENTS_PER_PART])  # type: ignore[arg-type]
+        parts.append(part[part.index(b"\n") + 1 :])  # without the number of arguments of this part
+        await asyncio.sleep(0)
+    return parts
+
+
+_ASKING = [hiredis.pack_command(("ASKING",))]
 
 
 class Channel:
@@ -310,7 +328,7 @@ class Channel:
         """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error
         reply.
         """
-        packed = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub wants a tuple of one
+        packed = await _packed(command)
         for _ in range(MAX_REDIRECTIONS):
             wire = self._wire
             if wire is None or not wire.is_open:
@@ -326,7 +344,7 @@ class Channel:
                 return await self._ask(redirection_target(migrating, wire.connection), packed)
         raise NotSent("the nodes of the cluster do not agree on where these keys are")
 
-    async def _exchange(self, wire: Wire, packed: bytes) -> Any:
+    async def _exchange(self, wire: Wire, packed: Packed) -> Any:
         try:
             return await wire.exchange(packed, self._timeout)
         except (ReadOnlyError, ClusterDownError, *CONNECTION_FAILURES) as failure:
@@ -347,7 +365,7 @@ class Channel:
         if not self._follow:
             raise NotSent(f"these keys are at {node.host}:{node.port}")
 
-    async def _ask(self, node: Node, packed: bytes) -> Any:
+    async def _ask(self, node: Node, packed: Packed) -> Any:
         """Sends one command for a key that is being moved to another node over a connection for that alone,
         since the other keys are still here.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawR
 from service.api.services import Services
 from service.errors import LOST, LabelsUnavailable, StateUnavailable, UpdateUnavailable
 from service.example_log.appender import (
+    EXAMPLES_PER_TURN,
     NO_RESULTS,
     Placed,
     UpdateResults,
@@ -72,7 +74,7 @@ class Update:
             self._services.unknown.add(model, labelled.statuses)
         statuses = results.statuses + labelled.statuses
         self._metrics.updated(model.name, statuses)
-        items = _items(results)
+        items = await _items_of_many(results)
         for place, item in zip(labels, _items(labelled), strict=True):
             items.insert(place, item)
         status = 202 if "appended" in statuses or "waiting" in statuses else 200
@@ -118,6 +120,15 @@ def _wait(query: bytes) -> bool:
     if values[-1].lower() not in _FLAGS:
         raise InvalidInput(("wait",), "must be true or false")
     return _FLAGS[values[-1].lower()]
+
+
+async def _items_of_many(results: UpdateResults) -> list[str]:
+    """A JSON object for each example; other tasks run after each EXAMPLES_PER_TURN of them."""
+    items = _items(results.part(0, EXAMPLES_PER_TURN))
+    for start in range(EXAMPLES_PER_TURN, len(results.ids), EXAMPLES_PER_TURN):
+        await asyncio.sleep(0)
+        items += _items(results.part(start, start + EXAMPLES_PER_TURN))
+    return items
 
 
 def _items(results: UpdateResults) -> list[str]:

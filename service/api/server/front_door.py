@@ -196,6 +196,8 @@ async def _read(receive: Receive, max_bytes: int) -> bytes:
     size = len(body)
     while message["type"] == "http.request" and size <= max_bytes:
         if not message.get("more_body"):
+            if size >= _LARGE_BYTES:  # of which join is a step that lets other threads run
+                return await asyncio.to_thread(b"".join, pieces)
             return body if len(pieces) == 1 else b"".join(pieces)
         message = await receive()
         pieces.append(message.get("body", b""))

@@ -131,7 +131,7 @@ def test_groups_are_small() -> None:
     groups = shape_of(body, "items", len(items), 9).groups
     assert sum(number for _, _, number in groups) == len(items)
     assert max(stop - start for start, stop, _ in groups) < 1 << 17
-    assert max(number for _, _, number in groups) <= 2048 // 5 + 1
+    assert max(number for _, _, number in groups) <= 512 // 5 + 1
     long = json.dumps({"items": ["x" * 10_000] * 100}).encode()
     assert max(number for _, _, number in shape_of(long, "items", 100, 9).groups) == 7
     assert shape_of(long, "items", 100, 9).frame == b'{"items": []}'

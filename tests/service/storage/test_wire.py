@@ -81,15 +81,15 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def test_a_reply_may_come_byte_by_byte(tmp_path: Path) -> None:
     reply = b"*3\r\n$3\r\none\r\n:2\r\n*1\r\n$-1\r\n"
     async with wire_to(tmp_path, answering(*(bytes([byte]) for byte in reply))) as wire:
-        assert await wire.exchange(PING, LONG) == [b"one", 2, [None]]
-        assert await wire.exchange(PING, LONG) == [b"one", 2, [None]]
+        assert await wire.exchange([PING], LONG) == [b"one", 2, [None]]
+        assert await wire.exchange([PING], LONG) == [b"one", 2, [None]]
 
 
 async def test_a_reply_may_be_large(tmp_path: Path) -> None:
     content = bytes(1 << 24)
     reply = b"$%d\r\n%b\r\n" % (len(content), content)
     async with wire_to(tmp_path, answering(reply)) as wire:
-        assert await wire.exchange(PING, LONG) == content
+        assert await wire.exchange([PING], LONG) == content
 
 
 @pytest.mark.parametrize(
@@ -101,27 +101,27 @@ async def test_an_error_reply_is_raised_as_what_it_is(
 ) -> None:
     async with wire_to(tmp_path, answering(reply)) as wire:
         with pytest.raises(failure):
-            await wire.exchange(PING, LONG)
+            await wire.exchange([PING], LONG)
 
 
 async def test_the_end_of_the_connection_is_raised_at_once(tmp_path: Path) -> None:
     async with wire_to(tmp_path, ending) as wire:
         with pytest.raises(RedisConnectionError, match="closed by the server"):
-            await wire.exchange(PING, LONG)
+            await wire.exchange([PING], LONG)
         assert not wire.is_open
 
 
 async def test_what_is_no_reply_ends_it(tmp_path: Path) -> None:
     async with wire_to(tmp_path, answering(b"HTTP/1.1 400 Bad Request\r\n")) as wire:
         with pytest.raises(RedisConnectionError, match="protocol"):
-            await wire.exchange(PING, LONG)
+            await wire.exchange([PING], LONG)
         assert not wire.is_open
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     async with wire_to(tmp_path, silent) as wire:
         with pytest.raises(RedisTimeoutError, match="no answer within"):
-            await wire.exchange(PING, 0.05)
+            await wire.exchange([PING], 0.05)
         assert not wire.is_open
 
 
@@ -177,7 +177,7 @@ async def test_what_was_given_up_is_not_sent_later(tmp_path: Path) -> None:
 
     async with wire_to(tmp_path, busy) as wire:
         with pytest.raises(RedisTimeoutError):
-            await wire.exchange(command, 0.05)
+            await wire.exchange([command], 0.05)
         await wire.close()
         closed.set()
     assert got < len(command)
@@ -216,23 +216,23 @@ async def counting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 async def test_replies_of_overlapping_exchanges_come_in_order(tmp_path: Path) -> None:
     async with wire_to(tmp_path, counting) as wire:
-        replies = await asyncio.gather(*(wire.exchange(PING, LONG) for _ in range(100)))
+        replies = await asyncio.gather(*(wire.exchange([PING], LONG) for _ in range(100)))
     assert replies == list(range(1, 101))
 
 
 async def test_the_reply_of_a_cancelled_exchange_is_dropped(tmp_path: Path) -> None:
     async with wire_to(tmp_path, counting) as wire:
-        exchanges = [asyncio.create_task(wire.exchange(PING, LONG)) for _ in range(3)]
+        exchanges = [asyncio.create_task(wire.exchange([PING], LONG)) for _ in range(3)]
         await asyncio.sleep(0)
         exchanges[1].cancel()
         replies = await asyncio.gather(*exchanges, return_exceptions=True)
-        assert await wire.exchange(PING, LONG) == 4
+        assert await wire.exchange([PING], LONG) == 4
     assert (replies[0], replies[2]) == (1, 3)
 
 
 async def test_a_silent_server_fails_all_exchanges(tmp_path: Path) -> None:
     async with wire_to(tmp_path, silent) as wire:
-        replies = await asyncio.gather(*(wire.exchange(PING, 0.05) for _ in range(3)), return_exceptions=True)
+        replies = await asyncio.gather(*(wire.exchange([PING], 0.05) for _ in range(3)), return_exceptions=True)
     assert [type(reply) for reply in replies] == [RedisTimeoutError] * 3
 
 
