@@ -35,6 +35,6 @@ def _measured(options: Options, logged: Path, plain: Path, wait: bool) -> Result
         "requests/s",
         *measured.figures("requests_per_second"),
         against="the same, not logged",
-        target=Target(">=", 0.8),
+        target=Target(">=", 0.85),
         notes=measured.notes,
     )

@@ -67,8 +67,14 @@ class UpdateResults(NamedTuple):
 
     def part(self, start: int, stop: int) -> UpdateResults:
         """The results of examples start .. stop - 1."""
-        *columns, id_field = self
-        return UpdateResults(*(column[start:stop] for column in columns), id_field)
+        return UpdateResults(
+            self.statuses[start:stop],
+            self.probabilities[start:stop],
+            self.losses[start:stop],
+            self.revisions[start:stop],
+            self.ids[start:stop],
+            self.id_field,
+        )
 
     def put(self, rows: Sequence[int], others: UpdateResults) -> None:
         """Replaces these rows by those of `others`, in order."""

@@ -65,8 +65,9 @@ class Recorded(NamedTuple):
 
 
 class Recorder:
-    """Logs the predictions of one model. A request does not wait for a server that is down or full: it is
-    answered that nothing was logged.
+    """Logs the predictions of one model. A request waits for a server that has just gone away, at most as
+    long as a call may take. It does not wait for one that has been away longer, or is full: it is answered
+    that nothing was logged.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Recorder:
         self._requests = Coalescer[Served, Recorded](self._record_together, MAX_PER_CALL)
 
     async def record(self, served: Served) -> Recorded:
-        if self._accepts():
+        if self._accepts() or self._patience() > 0:
             try:
                 return await self._requests.submit(served, len(served.batch))
             except StateUnavailable:  # the service stops
@@ -102,7 +103,7 @@ class Recorder:
         """Logs them as soon as the server answers; the caller does not wait. None: refused at once."""
         served.ids = ids = named(served.ids, len(served.batch))
         size = served.pending_bytes = memory_of(served.batch)
-        if not self._accepts():
+        if not (self._accepts() or self._patience() > 0):
             return Recorded(ids, self._lost(len(ids)))
         if self._pending_bytes + size > self._settings.pending_log_bytes:
             return Recorded(ids, self._lost(len(ids), "pending"))
@@ -112,6 +113,14 @@ class Recorder:
 
     def _accepts(self) -> bool:
         return self._health.up and not self._health.shedding
+
+    def _patience(self) -> float:
+        """For how many seconds a server that does not answer is still expected back; not above 0 once it has
+        been silent for as long as a call may take, or refuses what is written.
+        """
+        if self._health.shedding or self._health.refusal:
+            return 0.0
+        return self._settings.redis_timeout_seconds - self._health.silent_seconds
 
     def _lost(self, count: int, reason: Unlogged | None = None) -> Sequence[LogOutcome | None]:
         """Counts predictions that are not logged. `reason`: None if it is the known state of the server."""
@@ -151,17 +160,19 @@ class Recorder:
         self, entries: list[bytes], names: Mapping[int, SliceName], check: bool, promised: bool
     ) -> Sequence[LogOutcome | None]:
         """`promised`: they were answered as logged already, so this is repeated until a server that accepts
-        writes answers.
+        writes answers; else for as long as a call may take.
         """
+        deadline = time.monotonic() + self._settings.redis_timeout_seconds
         while True:
             if self._accepts():
+                began = time.monotonic()
                 try:
                     outcomes = await self._attempts(entries, names, check)
                     if self._model.slices is not None:
                         self._model.slices.mark_logged(names)
                     return outcomes
                 except CONNECTION_FAILURES:
-                    self._health.doubt()
+                    self._health.doubt(began)
                     check = True
                 except (ModelGone, ContractMismatch) as gone:
                     self._warn(gone)
@@ -172,9 +183,15 @@ class Recorder:
                         reason: Unlogged | None = "full" if is_out_of_memory(refusal) else None
                         return self._lost(len(entries) // 2, reason)
                     check = True
-            if not promised:
+            if promised:
+                await asyncio.sleep(RETRY_SECONDS)
+            elif not await self._is_back(deadline):
                 return self._lost(len(entries) // 2)
-            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _is_back(self, deadline: float) -> bool:
+        """Waits for a server that is expected back, at most until then; False if it is not worth it."""
+        patience = min(self._patience(), deadline - time.monotonic())
+        return patience > 0 and await self._health.until_up(patience)
 
     async def _attempts(
         self, entries: list[bytes], names: Mapping[int, SliceName], check: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 
@@ -40,11 +41,10 @@ class UnfitServer(Exception):
 class ServerHealth:
     """The last report of the server: polled once a second, and about seven times while it is away.
 
-    `up`: whether it answers. `refusal`: the error with which it refuses writes; empty if it accepts them.
+    `refusal`: the error with which it refuses writes; empty if it accepts them.
     """
 
     def __init__(self, topology: Topology, settings: RedisSettings) -> None:
-        self.up = False
         self.refusal = ""
         self.redis_version: tuple[int, ...] = OLDEST_REDIS  # of Valkey: the one it is compatible with
         self.policy = ""
@@ -66,7 +66,25 @@ class ServerHealth:
         self._rewrites = Rewrites()
         self._shows_settings = True
         self._doubted = asyncio.Event()
+        self._is_up = asyncio.Event()
+        self._silent_since = -math.inf  # while it is not up
         self._away_since: float | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether it answers."""
+        return self._is_up.is_set()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has not answered; 0 while it is up."""
+        return 0.0 if self.up else time.monotonic() - self._silent_since
+
+    async def until_up(self, seconds: float) -> bool:
+        """Waits until it answers, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_up.wait(), seconds)
+        return self.up
 
     @property
     def share_limit(self) -> float:
@@ -131,9 +149,11 @@ class ServerHealth:
             " docs/redis.md lists, enable these commands, or use a server that docs/redis.md names."
         )
 
-    def doubt(self) -> None:
-        """Reports a failed call: the server counts as away until it is polled, which happens at once."""
-        self.up = False
+    def doubt(self, since: float) -> None:
+        """Reports a call that began at `since` (time.monotonic()) and failed: the server counts as away from
+        then on until it is polled, which happens at once.
+        """
+        self._note_silence(since)
         self._doubted.set()
 
     def doubt_writes(self, model: str) -> None:
@@ -146,11 +166,13 @@ class ServerHealth:
         while True:
             # Processes that lost the server together do not all poll it at once.
             await self._rest(POLL_SECONDS if self._away_since is None else probe * random.uniform(0.5, 1))
+            began = time.monotonic()
             try:
                 await self._poll_again_if_cut()
                 self._note_answer()
                 probe = FIRST_PROBE_SECONDS
             except (*CONNECTION_FAILURES, ResponseError) as failure:
+                self._note_silence(began)
                 self._note_absence(failure)
                 probe = min(2 * probe, PROBE_SECONDS)
 
@@ -174,8 +196,12 @@ class ServerHealth:
             log.info("Redis answers again, after %.1f s", time.monotonic() - self._away_since)
             self._away_since = None
 
+    def _note_silence(self, since: float) -> None:
+        if self.up:
+            self._silent_since = since
+            self._is_up.clear()
+
     def _note_absence(self, failure: Exception) -> None:
-        self.up = False
         if self._away_since is None:
             log.warning("Redis does not answer: %s", failure)
             self._away_since = time.monotonic()
@@ -199,7 +225,7 @@ class ServerHealth:
         self.persistence_ok = all(info.get(name, "ok") == "ok" for info in infos for name in WRITES_TO_DISK)
         self._note_refusal(await self._try_writes())
         self.half_transactions = next((name_of(info) for info in infos if runs_half_transactions(info)), "")
-        self.up = True
+        self._is_up.set()
         for info, channel in zip(infos, channels, strict=True):
             await self._rewrites.request(info, channel)
 

@@ -1,5 +1,5 @@
 -- Part of the scripts that may close predictions: each becomes an example of the log, and a few bytes of it stay,
--- so that repeated labels are recognized. After: backlog, log_writer, waiting
+-- so that repeated labels are recognized. After: backlog, log_writer, waiting, waiting_changes
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
 local negative_rate, max_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
 -- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.

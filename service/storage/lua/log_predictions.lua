@@ -1,22 +1,20 @@
--- Logs predictions until they are shown or, if they are impressions already, until their labels come.
+-- Logs predictions, some of which may have been logged before, until they are shown or, if they are impressions already,
+-- until their labels come.
 --
--- After: waiting
+-- After: waiting, waiting_changes
 -- KEYS, and ARGV 1 to 15: see waiting.lua
--- ARGV: 16 'i' where a prediction is an impression, else 'u'; 17 '1' to check whether the ids are known, else '0';
---       then for each prediction: its id, its value from the commit number on
+-- ARGV: 16 'i' where a prediction is an impression, else 'u'; then for each prediction: its id, its value from the commit
+--       number on
 -- RETURNS: {'LOGGED', per prediction a letter: L logged, S known with the same features, X known with
 --          others, F no room}
 local VALUES = 4 -- flag of a record, see model_core/examples/records.py
-local kind, checks = ARGV[OWN], ARGV[OWN + 1] == '1'
+local kind = ARGV[OWN]
 local head, head_bytes = kind .. since_now, REVISION - 1
 local left = tonumber(ARGV[7]) - tonumber(redis.call('HGET', KEYS[3], '#bytes') or 0)
 
-local known = {}
-if checks then
-  local ids = {}
-  for k = OWN + 2, #ARGV, 2 do ids[#ids + 1] = ARGV[k] end
-  known = find(ids)
-end
+local asked = {}
+for k = OWN + 1, #ARGV, 2 do asked[#asked + 1] = ARGV[k] end
+local known = find(asked)
 -- How often each feature is there: of a record, from its flags on.
 local function counted(body)
   local number = (#body - 1) / (string.byte(body) == VALUES and 12 or 4)
@@ -44,7 +42,7 @@ local function same(found, value)
 end
 
 local answers, stored, ids, bytes = {}, {}, {}, 0 -- stored: hash -> id, value, ...
-for k = OWN + 2, #ARGV, 2 do
+for k = OWN + 1, #ARGV, 2 do
   local id, value = ARGV[k], ARGV[k + 1]
   local size = bytes_of(head_bytes + #value)
   local answer
@@ -64,7 +62,7 @@ for k = OWN + 2, #ARGV, 2 do
     stored[hash] = fields
     fields[#fields + 1] = id
     fields[#fields + 1] = value
-    if checks then known[id] = value end
+    known[id] = value
     answer = 'L'
   end
   answers[#answers + 1] = answer

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import LogId, ModelKeys
 
-_CLOSING = ("clock", "backlog", "log_writer", "waiting", "closing")
-_LOG = Script("log_predictions", after=("clock", "waiting"))
+_CLOSING = ("clock", "backlog", "log_writer", "waiting", "waiting_changes", "closing")
+_LOG = Script("log_predictions", after=("clock", "waiting", "waiting_changes"))
+_LOG_NEW = Script("log_new_predictions", after=("clock", "waiting"))
 _EXPOSE = Script("expose", after=_CLOSING)
 _LABEL = Script("label", after=_CLOSING)
 _SWEEP = Script("sweep", after=_CLOSING)
@@ -156,7 +157,8 @@ async def log_predictions(
 
     `kind`: "i" if a prediction is an impression, else "u". `look_up`: whether some may have been logged.
     """
-    (letters,) = await _run(_LOG, channel, terms, kind, int(look_up), *entries)
+    script = _LOG if look_up else _LOG_NEW
+    (letters,) = await _run(script, channel, terms, kind, *entries)
     return [_LOG_OUTCOMES[letter] for letter in letters]
 
 

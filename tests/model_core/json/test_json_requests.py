@@ -4,6 +4,7 @@ import json
 import random
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any
 
@@ -216,6 +217,21 @@ def test_both_readers_agree_on_many_damaged_requests(way: Way) -> None:
             body = damaged(body, rng)
         taken += way.check(body)
     assert taken > 20
+
+
+def test_a_twin_parses_in_a_thread_and_knows_names_that_are_met_later() -> None:
+    parser = RequestParser(HashContract())
+    twin = parser.twin()
+    parser.met("a", False)
+    parser.met("b", True)
+    rows = [b'{"label": %d, "features": {"a": "%d", "b": %d}}' % (k % 2, k, k % 7) for k in range(5000)]
+    large = b'{"examples": [%b]}' % b",".join(rows)
+    with ThreadPoolExecutor(1) as threads:
+        parsing = threads.submit(twin.update, large)
+        small = [parser.update(row) for row in rows]
+        parsed = parsing.result()
+    assert parsed is not None
+    assert parsed.batch.to_records() == [record for one in small if one for record in one.batch.to_records()]
 
 
 def test_the_room_of_a_large_body_is_given_back_whether_it_is_read_or_not() -> None:

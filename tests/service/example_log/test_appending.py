@@ -12,10 +12,11 @@ from redis.asyncio import Redis
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import UpdateUnavailable
-from service.example_log.appender import Appender, Placed
+from service.example_log.appender import EXAMPLES_PER_TURN, Appender, Placed
 from service.example_log.incoming import NewExamples
-from service.storage.records import ModelKeys
-from service.storage.topology import connect
+from service.storage.channel import Channel
+from service.storage.records import LogEntry, ModelKeys
+from service.storage.topology import Topology, connect
 from service.telemetry.metrics import Metrics
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
@@ -30,6 +31,7 @@ class Setting(NamedTuple):
 
     server: ServerProcess
     client: Redis
+    topology: Topology
     appender: Appender
 
     def start(self, event_id: str, seconds: float) -> asyncio.Task[Placed]:
@@ -47,7 +49,7 @@ async def setting(fresh_valkey: ServerProcess, make_settings: SettingsFactory) -
     topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
     await own.hset(KEYS.meta, mapping=dict(META.items()))
     appender = Appender(topology, KEYS, settings, Metrics())
-    yield Setting(fresh_valkey, own, appender)
+    yield Setting(fresh_valkey, own, topology, appender)
     await appender.close()
     await topology.close()
     await own.aclose()
@@ -64,6 +66,20 @@ async def test_who_has_time_left_is_appended_without_those_who_had_none(setting:
     assert await setting.appended() == 2
     (again,) = (await setting.start("a", LONG)).places
     assert not again.duplicate
+
+
+async def test_a_large_request_is_appended_in_order_and_each_event_once(setting: Setting) -> None:
+    size = 3 * EXAMPLES_PER_TURN
+    event_ids = [None if k % 3 else f"event {k % (size // 2)}" for k in range(size)]
+    batch = ExampleBatch.from_encoded([([k], None) for k in range(size)])
+    placed = await setting.appender.append(NewExamples(batch, event_ids), time.monotonic() + LONG)
+    assert len(set(placed.event_ids)) == size - size // 6
+    assert all(sent in (None, answered) for sent, answered in zip(event_ids, placed.event_ids, strict=True))
+    channel = Channel(setting.topology)  # redis-py merges equal fields of an entry
+    entries = [LogEntry.parse(*entry) for entry in await channel.call("XRANGE", KEYS.log, "-", "+")]
+    await channel.close()
+    logged = ExampleBatch.from_records([record for entry in entries for record in entry.records])
+    assert logged.hashes.tolist() == [k for k in range(size) if k % 3 or k < size // 2]
 
 
 async def test_where_the_outcome_is_not_known_all_are_appended_once(setting: Setting) -> None:

@@ -165,6 +165,35 @@ async def test_a_connection_that_ends_after_the_login_sends_no_command(
         await wire.close()
 
 
+async def test_other_tasks_run_while_a_command_of_many_arguments_is_packed(tmp_path: Path) -> None:
+    command: tuple[str | bytes, ...] = ("ECHO", *(b"x" * (k % 50) for k in range(10_000)))
+    packed, got = hiredis.pack_command(command), b""  # type: ignore[arg-type]  # as in Channel.call
+    turns, sent = 0, asyncio.Event()
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while not sent.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            sent.set()
+            got = await reader.readexactly(len(packed))
+            writer.write(b"+OK\r\n")
+            await reader.readexactly(1)
+
+    async with server_that(tmp_path, answer) as url:
+        channel = Channel(connect(PATIENT, url))
+        counting = asyncio.create_task(count_turns())
+        assert await channel.call(*command) == b"OK"
+        await counting
+        await channel.close()
+    assert got == packed
+    assert turns > 9
+
+
 async def test_what_was_given_up_is_not_sent_later(tmp_path: Path) -> None:
     closed, got = asyncio.Event(), 0
     command = hiredis.pack_command(("ECHO", "x" * (1 << 24)))  # type: ignore[arg-type]  # as in Channel.call
@@ -232,7 +261,9 @@ async def test_the_reply_of_a_cancelled_exchange_is_dropped(tmp_path: Path) -> N
 
 async def test_a_silent_server_fails_all_exchanges(tmp_path: Path) -> None:
     async with wire_to(tmp_path, silent) as wire:
-        replies = await asyncio.gather(*(wire.exchange([PING], 0.05) for _ in range(3)), return_exceptions=True)
+        replies = await asyncio.gather(
+            *(wire.exchange([PING], 0.05) for _ in range(3)), return_exceptions=True
+        )
     assert [type(reply) for reply in replies] == [RedisTimeoutError] * 3
 
 
