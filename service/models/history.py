@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from model_core.evaluation.figures import Figures, Window
 from service.storage.channel import Channel
@@ -18,12 +18,13 @@ from service.storage.records import ModelKeys
 from service.storage.scripts.history import Mark, read_entries
 
 Span = Literal["1h", "24h", "7d", "30d"]
-SPANS: tuple[Span, ...] = get_args(Span)
 FIGURES = ("auc", "log_loss", "calibration_ratio", "base_rate")
 WINDOWS: tuple[Window, ...] = ("15m", "1h", "24h")
 STEP_SECONDS = 5.0
 IDLE_STEP_SECONDS = 60.0
 """Between figures while nothing is learned: they do not change."""
+
+Row = TypeVar("Row")
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -80,10 +81,12 @@ class Past(NamedTuple):
 
 
 async def read_past(channel: Channel, keys: ModelKeys, span: Span, after_ms: int) -> Past:
-    """Reads what is later than `after_ms`. Raises what Channel.call raises."""
+    """Reads what is later than `after_ms`: of each step of the span the last moment. Raises what Channel.call
+    raises.
+    """
     by_seconds, by_minutes = keys.history
     stream = by_seconds if span == "1h" else by_minutes
-    rows = await read_entries(channel, stream, after_ms)
+    rows = thinned(await read_entries(channel, stream, after_ms), _LENGTHS[span][1])
     marks = await read_entries(channel, keys.marks, after_ms)
     return Past(
         [(at, Moment.unpack(fields[b"r"])) for at, fields in rows],
@@ -98,7 +101,7 @@ def length_seconds(span: Span) -> float:
 def past_as_json(past: Past, span: Span) -> dict[str, Any]:
     """Columns of equal length, by time; null where a figure is not known, and for a moment in each gap."""
     step = _LENGTHS[span][1]
-    rows = list(_with_gaps(_thinned(past.moments, step), max(step, IDLE_STEP_SECONDS) * _GAP_STEPS))
+    rows = list(_with_gaps(past.moments, max(step, IDLE_STEP_SECONDS) * _GAP_STEPS))
     moments = [moment for _, moment in rows]
     windows = {
         window: {
@@ -125,10 +128,9 @@ def past_as_json(past: Past, span: Span) -> dict[str, Any]:
     }
 
 
-def _thinned(moments: Sequence[tuple[int, Moment]], step: float) -> list[tuple[int, Moment]]:
-    """The last moment of each step."""
-    last_of_step: Mapping[int, tuple[int, Moment]] = {int(at // (step * 1000)): (at, m) for at, m in moments}
-    return list(last_of_step.values())
+def thinned(rows: Iterable[tuple[int, Row]], step_seconds: float) -> list[tuple[int, Row]]:
+    """The last row of each step, of rows with their times in milliseconds."""
+    return list({int(at // (step_seconds * 1000)): (at, row) for at, row in rows}.values())
 
 
 def _with_gaps(

@@ -18,7 +18,9 @@ from tests.support.shared_data import REPOSITORY
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
 VIEWPORT = {"width": 1200, "height": 1420}
 BEFORE_EXAMPLES = 60_000
+BEFORE_SECONDS = 7200.0
 SECONDS = 100.0
+HYPER = {"rate": {"kind": "adaptive", "alpha": 0.5, "beta": 1.0}}  # right after so few examples
 
 
 def feed(service: ServingProcess, clicks: Clicks, seconds: float) -> None:
@@ -38,9 +40,11 @@ def main() -> None:
         service = ServingProcess("serve", directory=Path(directory))
         try:
             url = service.wait_until_ready()
-            service.put("/models/ads", {"evaluation": {"slices": ["device", "site"]}})
+            service.put("/models/ads", {"hyper": HYPER, "evaluation": {"slices": ["device", "site"]}})
+            then = {"event_time": time.time() - BEFORE_SECONDS}
             for _ in range(BEFORE_EXAMPLES // 2000):
-                service.post("/models/ads/update", {"examples": clicks.examples(2000)})
+                examples = [example | then for example in clicks.examples(2000)]
+                service.post("/models/ads/update", {"examples": examples})
             with visit(browser, viewport=VIEWPORT, color_scheme="light") as tab:
                 tab.page.goto(f"{url}/?model=ads")
                 feed(service, clicks, SECONDS / 2)

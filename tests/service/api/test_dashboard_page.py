@@ -263,6 +263,7 @@ def test_a_snapshot_is_taken_and_restored(tab: Visit, service: Service) -> None:
     before = service.process.get("/models/sliced")["revision"]
     tab.page.get_by_role("button", name="Restore").first.click()
     tab.wait_for_text("#snapshots-note", "Restoring: done.")
+    tab.page.locator("#snapshots-table tr", has_text="Now").wait_for()
     generation = int(before.split("-")[1])
     assert int(service.process.get("/models/sliced")["revision"].split("-")[1]) == generation + 1
 

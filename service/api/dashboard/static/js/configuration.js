@@ -32,6 +32,11 @@ export class Configuration {
     if (this.snapshots.open) this.list();
   }
 
+  // The present state, with which snapshots are compared.
+  show(t, evaluation) {
+    this.now = { t, evaluation };
+  }
+
   // How the experts of a mixture differ: their rates and half-lives.
   experts() {
     return (this.description?.hyper?.rate?.experts ?? []).map(expertText);
@@ -44,19 +49,19 @@ export class Configuration {
     const found = reply.ok ? reply.content.snapshots.toReversed() : [];
     const more = found.length > MAX_SNAPSHOTS ? ` The newest ${MAX_SNAPSHOTS} of ${count(found.length)}.` : "";
     this.say(reply.ok ? (found.length ? more.trim() : "There is none yet.") : reply.detail);
-    this.snapshots.querySelector("tbody").replaceChildren(...found.slice(0, MAX_SNAPSHOTS).map((one) => this.line(one)));
+    this.snapshots.querySelector("tbody").replaceChildren(...this.present(), ...found.slice(0, MAX_SNAPSHOTS).map((one) => this.line(one)));
+  }
+
+  present() {
+    return this.now ? [row("Now", [["Why", ""], ...figuresOf(this.now), ["Restore", ""]])] : [];
   }
 
   line(snapshot) {
-    const figures = dayOf(snapshot.evaluation);
     const restore = element("button", "Restore", { type: "button", ariaLabel: `Restore the snapshot of ${moment(snapshot.time)}` });
     restore.addEventListener("click", () => this.restore(snapshot));
     return row(moment(snapshot.time), [
       ["Why", [snapshot.reason, ...snapshot.tags].join(", ")],
-      ["Examples", count(snapshot.t)],
-      ["AUC", decimals(figures.auc, 4)],
-      ["Log loss", decimals(figures.log_loss, 4)],
-      ["Calibration", known(figures.calibration_ratio) ? `${decimals(figures.calibration_ratio, 2)} ×` : UNKNOWN],
+      ...figuresOf(snapshot),
       ["Restore", restore],
     ]);
   }
@@ -80,10 +85,21 @@ export class Configuration {
   }
 }
 
+function figuresOf({ t, evaluation }) {
+  const figures = dayOf(evaluation);
+  return [
+    ["Examples", count(t)],
+    ["AUC", decimals(figures.auc, 4)],
+    ["Log loss", decimals(figures.log_loss, 4)],
+    ["Calibration", known(figures.calibration_ratio) ? `${decimals(figures.calibration_ratio, 2)} ×` : UNKNOWN],
+  ];
+}
+
 // The last day's figures at that time: of what was served where that is known.
 function dayOf(evaluation) {
   const sources = evaluation?.sources ?? {};
-  return (sources.served ?? sources.progressive)?.windows?.["24h"] ?? {};
+  const windows = sources.served ?? sources.progressive ?? {};
+  return (windows.windows ?? windows)["24h"] ?? {}; // a snapshot has them as the API reports them
 }
 
 const moment = (text) => new Date(text).toLocaleString("en-GB");

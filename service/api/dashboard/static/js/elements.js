@@ -17,6 +17,14 @@ export function row(head, cells) {
   return line;
 }
 
+const MARKS = { good: ["✓", "good:"], watch: ["!", "attention:"], bad: ["✕", "bad:"], none: ["–", "not known:"] };
+
+// The mark of a level, with its name for those who do not see it.
+export function markOf(level) {
+  const [mark, name] = MARKS[level];
+  return element("span", mark, { className: "mark", role: "img", ariaLabel: name });
+}
+
 export function write(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }

@@ -2,7 +2,7 @@
 import { ofModel } from "./api.js";
 import { fillSelect } from "./choices.js";
 import { Configuration } from "./configuration.js";
-import { element, write } from "./elements.js";
+import { element, markOf, write } from "./elements.js";
 import { count, decimals, percent, span } from "./format.js";
 import { History, OF_WINDOW } from "./history.js";
 import { Past } from "./past.js";
@@ -13,7 +13,6 @@ import { GROUPS, Tile } from "./tiles.js";
 import { Tryout } from "./tryout.js";
 
 const SPOKEN = { "15m": "Last 15 minutes", "30m": "Last 30 minutes", "1h": "Last hour", "24h": "Last 24 hours", all: "Whole stream" };
-const MARKS = { good: "✓", watch: "!", bad: "✕", none: "–" };
 const LOST_AFTER_MS = 3000;
 
 const $ = (id) => document.getElementById(id);
@@ -108,6 +107,7 @@ export function render() {
   const old = lost() || seen.ended !== null || seen.live?.predict === "stale";
   for (const id of ["quality", "traffic", "reliability", "state", "slices", "past"]) $(id).classList.toggle("stale", old);
   past.show(choice.window, configuration.experts());
+  configuration.show(seen.live?.t, seen.evaluation);
   renderChoices(now);
   renderReliability(now.figures?.reliability);
   renderState(seen.live, seen.evaluation?.measures);
@@ -162,17 +162,11 @@ function renderStart() {
   write($("start-commands"), `${send("predict", { features })}\n${send("update", { features, label: 1 })}`);
 }
 
+const CHECKS = { up: "Up", fast: "Fast", learning: "Learning", right: "Right" };
+
 function checkLine({ name, level, text }) {
-  const line = document.createElement("li");
+  const line = element("li", [markOf(level), element("b", CHECKS[name], { className: "name" }), element("span", text, { className: "text" })]);
   line.dataset.level = level;
-  for (const [tag, kind, content] of [["span", "mark", MARKS[level]], ["b", "name", { up: "Up", fast: "Fast", learning: "Learning", right: "Right" }[name]], ["span", "text", text]]) {
-    const part = document.createElement(tag);
-    part.className = kind;
-    part.textContent = content;
-    line.append(part);
-  }
-  line.querySelector(".mark").setAttribute("aria-label", { good: "good:", watch: "attention:", bad: "bad:", none: "not known:" }[level]);
-  line.querySelector(".mark").setAttribute("role", "img");
   return line;
 }
 

@@ -1,11 +1,9 @@
 // All models at once: a line for each.
 import { call } from "./api.js";
-import { element, row, write } from "./elements.js";
+import { element, markOf, row, write } from "./elements.js";
 import { UNKNOWN, count, decimals, known, milliseconds, range, rate, span } from "./format.js";
 
 const EVERY_MS = 3000;
-const MARKS = { good: "✓", watch: "!", bad: "✕", none: "–" };
-const SAID = { good: "good", watch: "attention", bad: "bad", none: "not known" };
 
 export class Overview {
   // `onModels` is told what each reading found, or why there was none.
@@ -50,8 +48,7 @@ export class Overview {
 }
 
 function line(model, now) {
-  const mark = element("span", MARKS[model.level], { className: "mark", role: "img", ariaLabel: `${SAID[model.level]}:` });
-  const status = element("span", [mark, ` ${model.headline}`], { className: "status" });
+  const status = element("span", [markOf(model.level), ` ${model.headline}`], { className: "status" });
   status.dataset.level = model.level;
   const link = element("a", model.model, { href: `?model=${encodeURIComponent(model.model)}` });
   return row(link, [

@@ -105,8 +105,8 @@ const TRAFFIC = [
     format: (value) => milliseconds(value).join(" "),
     say: ({ live }) => {
       const { predict, of_model: own, update } = live?.rates ?? {};
-      const within = (what, latency) => (latency ? ` ${what}: 99 of 100 within ${milliseconds(latency.p99).join(" ")}.` : "");
-      const others = `${within("With receiving and sending, all models", predict)}${within("Updates", update)}`;
+      const whole = [["predictions", predict], ["updates", update]].filter(([, latency]) => latency);
+      const others = whole.length ? ` Whole requests of all models: ${whole.map(([what, { p99 }]) => `${what} ${milliseconds(p99).join(" ")}`).join(", ")}.` : "";
       if (!own) return [UNKNOWN, "", `No predictions in the last minute.${others}`];
       const [value, unit] = milliseconds(own.p99);
       return [value, `${unit}, 99th percentile`, `Half within ${milliseconds(own.p50).join(" ")}.${others}`];
