@@ -55,6 +55,7 @@ def test_a_container_has_a_check_that_compose_waits_for(name: str) -> None:
         assert name == "api", "the image's own is that of the API"
     else:
         assert set(check) == {"test", "interval", "timeout", "retries", "start_period"}
+        assert not any(" " in word for word in check["test"]), "Podman splits words at spaces"
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -143,7 +145,7 @@ def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
     words = ("-m", "lab.simulation", "--url", live_api.url, "--alive", str(alive))
     demo = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(alive.exists)
+        wait_until(lambda: health(alive) == 0)
         models = [live_api.client.get(f"/models/{show.model}").json() for show in SHOWS]
         assert [model["evaluation"]["slices"] for model in models] == [["device", "site", "position"]] * 2
         for show in SHOWS:
@@ -153,6 +155,21 @@ def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
     finally:
         demo.terminate()
         demo.communicate()
+
+
+def health(file: Path) -> int:
+    """The exit code of the demo's health check."""
+    check = (sys.executable, "-m", "lab.simulation.alive", str(file))
+    return subprocess.run(check, capture_output=True, timeout=60, check=False).returncode
+
+
+def test_a_demo_is_unhealthy_before_it_sends_and_when_it_no_longer_does(tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    assert health(file) == 1
+    file.touch()
+    assert health(file) == 0
+    os.utime(file, (0, time.time() - 61))
+    assert health(file) == 1
 
 
 def test_the_demo_ends_with_the_reason_if_no_service_answers(tmp_path: Path) -> None:
