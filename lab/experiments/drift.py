@@ -14,6 +14,7 @@ from lab.experiments.datasets import Dataset, dataset_of
 from lab.experiments.markdown import markdown_table
 from lab.experiments.space import Space
 from lab.experiments.untuned import OLD_HYPER, settings_of
+from lab.simulation.experts import names_of
 from lab.simulation.world import WORLDS
 from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import FeatureEncoder
@@ -135,10 +136,7 @@ def _experts_of(config: ModelConfig) -> list[str]:
     """The settings of each expert of a mixture; none of a single model."""
     if config.hyper.number_of_experts == 1:
         return []
-    return [
-        settings_of({name: value for name, value in one.items() if name != "beta"})
-        for one in config.to_json()["hyper"]["rate"]["experts"]
-    ]
+    return names_of(config.to_json()["hyper"]["rate"]["experts"])
 
 
 def report_json(found: Sequence[Drift]) -> dict[str, Any]:

@@ -70,8 +70,10 @@ def plot_drift(found: Sequence[Drift]) -> Mapping[str, bytes]:
                 below.plot(ends, weights, color=colour, linewidth=1.3, label=label)
             above.set(title=one.world, yscale="log")
             below.set(xlabel="rows, thousands", ylim=(0.0, 1.0))
-            for axes in (above, below):
-                _finish(axes, legend=one is found[0])
+            _finish(above, legend=one is found[0])
+            _finish(below, legend=False)
+        lines, labels = rows[1][0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
         rows[0][0].set_ylabel("log loss beyond the truth's")
         rows[1][0].set_ylabel("weight of each expert")
         return _pictures(figure)
