@@ -16,7 +16,7 @@ from service.models.evaluation.state import Evaluations
 ROWS = 80_000
 A_COMMIT = 2048
 A_MINUTE = 2000  # rows, so that buckets of time are filled and left behind
-CONFIG = ModelConfig()
+CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}})
 
 
 def measure(options: Options) -> list[Result]:

@@ -18,7 +18,7 @@ SETTINGS = Settings(
     redis_timeout_seconds=10, lease_seconds=60
 )  # a loaded machine's disk must not end a benchmark
 MODEL = "bench"
-CONFIG = ModelConfig()
+CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}})
 
 
 @asynccontextmanager

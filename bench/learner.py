@@ -23,7 +23,7 @@ from service.storage.embedded_binary import binary_path
 
 ROWS = 40 * 2048
 BATCH = 2048
-CONFIG = ModelConfig()
+CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}})
 
 
 class Run(NamedTuple):

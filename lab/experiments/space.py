@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import HashContract
-from service.models.config.model import ModelConfig
+from service.models.config.model import NEW_MODEL, ModelConfig
 
 FAMILIES = ("ftrl",)
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -18,16 +18,6 @@ L1S = (0.0, 0.5)
 HALF_LIVES = (None, 100_000.0)
 NOTHING_FORGOTTEN = "none"
 """The half-life of a model that does not forget, among the varied values."""
-_NEW_RATE = {
-    "kind": "mixture",
-    "experts": [
-        {"alpha": 0.05, "beta": 0.1, "l1": 0.05},
-        {"alpha": 0.1, "beta": 0.1, "l1": 0.05, "half_life_examples": 100_000.0},
-        {"alpha": 0.3, "beta": 1.0, "l1": 0.05, "half_life_examples": 100_000.0},
-        {"alpha": 1.0, "beta": 1.0, "l1": 0.05},
-    ],
-    "share": 1e-4,
-}
 MIXTURE = "mixture"
 """The rate of a mixture, among the varied values: its experts have all the others."""
 
@@ -126,6 +116,8 @@ class Space:
         if half_life is not None and half_life.unit == "seconds":
             values["half_life"] = f"{half_life.length:g} s"
         names = dict.fromkeys(name for varied in self._combinations() for name in varied)
+        if values["rate"] == MIXTURE:
+            names["rate"] = None
         return {name: values[name] for name in names if values.get(name) is not None}
 
     def _combinations(self) -> Iterator[Varied]:
@@ -186,7 +178,7 @@ class Space:
         hyper |= {name: varied[name] for name in ("family", "update", "l1", "l2") if name in varied}
         hashing |= {name: varied[name] for name in ("bits", "numeric") if name in varied}
         if varied.get("rate") == MIXTURE:
-            return {"hyper": hyper | {"rate": _NEW_RATE}, "hashing": hashing}
+            return {"hyper": hyper | {"rate": NEW_MODEL.to_json()["rate"]}, "hashing": hashing}
         if "half_life" in varied:
             known = varied["half_life"] != NOTHING_FORGOTTEN
             hyper["forgetting"] = {"half_life_examples": varied["half_life"]} if known else None

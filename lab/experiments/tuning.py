@@ -15,8 +15,8 @@ from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.score import Difference
 from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Space, text_of
-from model_core.learning.hyperparameters import Hyperparameters
 from service.errors import CommandFailure
+from service.models.config.model import NEW_MODEL
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
 _ORDERED = ("alpha", "beta", "gamma", "l1", "l2", "bits", "half_life")  # dimensions that have two ends
@@ -168,7 +168,7 @@ def print_ranking(ranking: Ranking, max_rows: int) -> None:
 def _mark(result: Result) -> str:
     if result.is_present:
         return f" {PRESENT}"
-    return " default" if result.option.config.hyper == Hyperparameters() else ""
+    return " default" if result.option.config.hyper == NEW_MODEL else ""
 
 
 def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:

@@ -100,7 +100,9 @@ _SCHEDULES: dict[type[Any], str] = {
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The defaults are those of a new model.  from_json validates; the constructor trusts its caller.
+    """The defaults are those of one expert alone, in which formulas and tests are stated; a new model of the
+    service is a mixture (service/models/config/model.py).  from_json validates; the constructor trusts its
+    caller.
 
     With a mixture, l1 and forgetting here are without effect: each expert has its own.
     """

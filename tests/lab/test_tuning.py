@@ -28,6 +28,7 @@ from tests.support.commands import FTRL, ServingProcess, environment, run
 from tests.support.replays import plan as replay_plan
 from tests.support.replays import write
 
+SINGLE: dict[str, Any] = {"hyper": {"rate": {"kind": "adaptive"}}}
 HASHING = {"bits": 14, "numeric": "raw"}
 SMALL = Space(hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.1, 0.5), l1s=(0.0, 0.5))
 
@@ -143,7 +144,7 @@ def test_several_ways_of_hashing_learn_the_same_lines(tmp_path: Path) -> None:
         alphas=(0.1,),
         l1s=(0.5,),
     )
-    together = ranked(race_plan(path), both)
+    together = ranked(race_plan(path), both, SINGLE)
     assert together.varied == ["hashing", "family"]
     for result in together.results:
         alone = replace(both, hashings=(both.hashings[result.option.varied["hashing"]],))
@@ -185,11 +186,11 @@ def test_a_wrong_value_is_named() -> None:
 def test_candidates_beyond_the_memory_are_refused_before_reading(tmp_path: Path) -> None:
     needed = 8 * 17 * 2**12
     path = write_clicks(tmp_path, 100)
-    assert len(ranked(race_plan(path, memory=needed), SMALL).results) == 8
+    assert len(ranked(race_plan(path, memory=needed), SMALL, SINGLE).results) == 8
     with pytest.raises(
         CommandFailure, match=r"8 candidates of up to 2\^12 slots take 1 MiB at once, more than"
     ):
-        ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL)
+        ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL, SINGLE)
 
 
 def test_who_skips_examples_is_ranked_last() -> None:
@@ -270,12 +271,18 @@ def test_a_better_model_is_recommended_with_its_interval(tmp_path: Path) -> None
     assert ranking.present.difference == Difference(0.0, 0.0, 0.0)
 
 
+def test_a_present_mixture_is_called_one(tmp_path: Path) -> None:
+    bad = {"rate": {"kind": "mixture", "experts": [{"alpha": 0.0001}, {"alpha": 0.0002}]}}
+    ranking = ranked(race_plan(write_clicks(tmp_path)), SMALL, {"hyper": bad})
+    assert " instead of family ftrl, rate mixture: log loss -0.0" in ranking.verdict()
+
+
 def test_a_present_configuration_that_is_as_good_is_kept(tmp_path: Path) -> None:
-    ranking = ranked(race_plan(write_random(tmp_path)), replace(SMALL, alphas=(0.1, 0.11)))
+    ranking = ranked(race_plan(write_random(tmp_path)), replace(SMALL, alphas=(0.1, 0.11)), SINGLE)
     assert ranking.results[0] is not ranking.present
     assert ranking.verdict().startswith("Keep the present: it is as good as far as 3,000 rows can tell.")
     assert ranking.body["hyper"] == Hyperparameters().to_json()
-    best = ranked(race_plan(write_random(tmp_path)), Space(l1s=(0.5,), alphas=(0.1,)))
+    best = ranked(race_plan(write_random(tmp_path)), Space(l1s=(0.5,), alphas=(0.1,)), SINGLE)
     assert best.verdict() == "Keep the present: no other candidate has a lower log loss."
 
 
@@ -288,7 +295,8 @@ def test_the_grid_has_larger_alphas_and_betas_unless_a_rate_is_given() -> None:
     assert {o.varied["beta"] for o in options} == {0.1, 1.0}
     assert {o.varied["half_life"] for o in options} == {"none", 100_000.0}
     assert sum(map(size_of, options)) < 5 * 2**30, "of the default --memory"
-    assert sum(o.config == ModelConfig() for o in options) == 1
+    assert sum(o.config.hyper == Hyperparameters() for o in options) == 1
+    assert mixture.config == ModelConfig()
     assert not [o for o in Space({"l1": 0.1}).options()[0] if o.varied.get("rate") == "mixture"]
     one_rate = {"rate": {"kind": "adaptive", "alpha": 0.3, "beta": 0.7}}
     assert {str(o.varied) for o in Space(one_rate, l1s=(0.0,)).options()[0]} == {
@@ -319,7 +327,7 @@ def write_shock(directory: Path) -> Path:
 
 def test_half_lives_are_tried_and_a_model_that_forgets_can_be_the_best(tmp_path: Path) -> None:
     forgetful = Space(hashings=({"bits": 12},), alphas=(0.1,), l1s=(0.0,), half_lives=(None, 300.0, 30_000.0))
-    ranking = ranked(race_plan(write_shock(tmp_path)), forgetful)
+    ranking = ranked(race_plan(write_shock(tmp_path)), forgetful, SINGLE)
     assert [r.option.varied["half_life"] for r in ranking.results if r.is_tried] == [300.0, 30_000.0, "none"]
     assert ranking.recommended.option.config.hyper.forgetting == HalfLife("examples", 300.0)
     assert ranking.body["hyper"]["forgetting"] == {"half_life_examples": 300.0}

@@ -34,7 +34,7 @@ _MASKS = (
     (r"\b[0-9a-f]{8}-\d+-\d{2,}-[0-9a-f]{8}\b", "<revision>"),  # many commits: how many is a matter of time
     (r"\b[0-9a-f]{8}(-\d+-\d+-)[0-9a-f]{8}\b", r"<incarnation>\1<mark>"),
     (r"\bftrl-[0-9a-f]{32}\b", "<event id>"),
-    (r"(?<![\w-])[0-9a-f]{16}\b", "<random>"),
+    (r"(?<![\w.-])[0-9a-f]{16}\b", "<random>"),
     (r"\b\d{13}-\d+\b", "<log entry>"),
     (r"\b\d\d:\d\d:\d\d\.\d{3}\b", "<time>"),
     (r"(?<=^ftrl )\d+\.\d+\.\d+", "<version>"),

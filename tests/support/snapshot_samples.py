@@ -12,7 +12,7 @@ from service.models.replica import Replica
 from service.snapshots.take.capture import capture
 from service.storage.records import LogId, ModelKeys
 
-CONFIG = ModelConfig.from_json({"hashing": {"bits": 16}})
+CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}, "hashing": {"bits": 16}})
 
 
 def learned_state(count: int = 500, config: ModelConfig = CONFIG, seed: int = 0) -> ModelState:

@@ -16,7 +16,7 @@ from service.storage.channel import open_channel
 from service.storage.records import LogId
 from tests.support.system import System, read_log, stored
 
-CONFIG = ModelConfig.from_json({"hashing": {"bits": 18}})
+CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}, "hashing": {"bits": 18}})
 
 
 def catalogue(system: System, model: str = "clicks") -> Catalogue:

@@ -66,8 +66,8 @@ _parse_alias = TypeAdapter(AliasRequest).validate_json
 _parse_clone = TypeAdapter(CloneRequest).validate_json
 _ALIAS_EXAMPLES: dict[str, Example] = {"default": Example(summary="One model", value={"model": "default"})}
 _CLONE_EXAMPLES: dict[str, Example] = {
-    "sparser": Example(
-        summary="A copy that goes on with more l1", value={"name": "challenger", "hyper": {"l1": 1.0}}
+    "shrunken": Example(
+        summary="A copy that goes on with more l2", value={"name": "challenger", "hyper": {"l2": 0.1}}
     ),
     "patient": Example(
         summary="A copy that waits longer for clicks",

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from model_core.examples.batch import ExampleBatch
+from model_core.learning import rounds
 from model_core.learning.state import ModelState
-from model_core.warm_up import Family, warm_up
 from service.cli.replay.summary import Predicted, ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
@@ -63,11 +63,8 @@ def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: Mod
     Raises CommandFailure, UnreadableFile.
     """
     state.use_large_pages()
-    families: list[Family] = ["learning" if config.hyper.number_of_experts == 1 else "mixture"]
-    if plan.file_format in ("vw", "libsvm"):
-        families.append(plan.file_format)
     with interrupts_held():
-        warm_up(families)  # the figures are those of the pass, not of loading the kernels
+        _warm_up(plan, config)  # the figures are those of the pass, not of loading the kernels
     slices = _slices(plan, config)
     with Tally(plan, source) as tally:
         for number in range(plan.passes):
@@ -76,6 +73,17 @@ def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: Mod
             tally.end_pass(_predicted(config, state, held) if plan.holdout else None)
     parts = () if slices is None else slices.parts()
     return tally.summary(state.features_seen, state.nonzero(config.hyper), parts)
+
+
+def _warm_up(plan: ReplayPlan, config: ModelConfig) -> None:
+    if config.hyper.number_of_experts == 1:
+        rounds.warm_up()
+    else:
+        rounds.warm_up_mixture()
+    if plan.file_format in ("vw", "libsvm"):
+        from model_core.text import parser
+
+        parser.warm_up(plan.file_format)
 
 
 def _one_pass(

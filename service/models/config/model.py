@@ -18,8 +18,16 @@ from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
 from model_core.examples.records import NO_TIME
 from model_core.hashing.contract import FROM_LOG, HashContract, Limits
-from model_core.learning.hyperparameters import Hyperparameters, refusal
+from model_core.learning.hyperparameters import (
+    AdaptiveRate,
+    Expert,
+    HalfLife,
+    Hyperparameters,
+    MixtureRate,
+    refusal,
+)
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
+from model_core.learning.schedules import Once
 from model_core.learning.state import Evidence, ModelState, evidence_before_learning
 from model_core.learning.step import FIXED, NOTHING_LEARNED, Prior
 from model_core.learning.update import BY_SECONDS, Terms, coefficients
@@ -82,12 +90,34 @@ def read_config(
 
 DEFAULT_MODEL = "default"
 
+HALF_LIFE = HalfLife("examples", 100_000.0)
+EXPERTS = (
+    Expert(AdaptiveRate(0.05, 0.1), 0.05),
+    Expert(AdaptiveRate(0.1, 0.1), 0.05, HALF_LIFE),
+    Expert(AdaptiveRate(0.3, 1.0), 0.05, HALF_LIFE),
+    Expert(AdaptiveRate(1.0, 1.0), 0.05),
+)
+"""The experts of a new model, unless it is given others; docs/mathematics.md says how they were chosen."""
+
+NEW_MODEL = Hyperparameters(rate=MixtureRate(EXPERTS))
+
+
+def hyper_from_json(body: object) -> Hyperparameters:
+    """Parses the hyperparameters of a model: without a rate it is the mixture of EXPERTS, unless something is
+    given that only a model without a mixture has. Raises InvalidInput.
+    """
+    hyper = Hyperparameters.from_json(body)
+    assert isinstance(body, Mapping)
+    is_single = not {"rate", "l1", "forgetting"}.isdisjoint(body)
+    others = (hyper.family, hyper.update, hyper.schedule) != ("ftrl", "first_order", Once())
+    return hyper if is_single or others else replace(hyper, rate=NEW_MODEL.rate)
+
 
 @dataclass(frozen=True)
 class ModelConfig:
     """`hyper`, `hashing` and optional sections: see `_SECTIONS`."""
 
-    hyper: Hyperparameters = field(default_factory=Hyperparameters)
+    hyper: Hyperparameters = NEW_MODEL
     hashing: HashContract = field(default_factory=HashContract)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
@@ -117,10 +147,12 @@ class ModelConfig:
 
     def with_former_defaults(self) -> ModelConfig:
         """The configuration that the same PUT had made before defaults of new models changed."""
-        hashing = self.hashing
+        hyper, hashing = self.hyper, self.hashing
+        if hyper.rate == NEW_MODEL.rate:
+            hyper = replace(hyper, rate=AdaptiveRate())
         if hashing.prior_probability == FROM_LOG:
             hashing = replace(hashing, prior_probability=None)
-        return replace(self, hashing=hashing)
+        return replace(self, hyper=hyper, hashing=hashing)
 
     def empty_state(self) -> ModelState:
         """The arrays of the model before its first round."""
@@ -182,7 +214,7 @@ class ModelConfig:
 
 
 _SECTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "hyper": Hyperparameters.from_json,
+    "hyper": hyper_from_json,
     "hashing": HashContract.from_json,
     "evaluation": EvaluationConfig.from_json,
     "feedback": FeedbackConfig.from_json,

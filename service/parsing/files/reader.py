@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import islice
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -14,7 +16,6 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.text.parser import TextParser, libsvm_parser, vw_parser
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
-from service.parsing.files.event_ids import EventIds
 from service.parsing.files.rows import Format, ReadOptions, Row, Source
 from service.parsing.files.source import TextSource
 
@@ -197,3 +198,29 @@ def _being_made(items: Iterator[Item]) -> Future[Item | None]:
 
     Thread(target=make, name="reader", daemon=True).start()
     return made
+
+
+MAX_EVENT_IDS = 1_000_000
+"""The last ids that are remembered; each takes about 140 bytes, so that all take about 140 MB."""
+
+
+class EventIds:
+    """The last `max_ids` different ids, each as 16 bytes of its BLAKE2b hash."""
+
+    def __init__(self, max_ids: int = MAX_EVENT_IDS) -> None:
+        self._max_ids = max_ids
+        self._known: set[bytes] = set()
+        self._in_order: deque[bytes] = deque()
+
+    def is_new(self, event_id: str | None) -> bool:
+        """Remember an id, and return whether it was unknown; an example without one is always new."""
+        if event_id is None:
+            return True
+        digest = blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if digest in self._known:
+            return False
+        if len(self._known) == self._max_ids:
+            self._known.discard(self._in_order.popleft())
+        self._known.add(digest)
+        self._in_order.append(digest)
+        return True

@@ -40,8 +40,8 @@ def told(api: httpx.Client, name: str, t: int, slices_t: int | None = None) -> d
 
     def reply() -> dict[str, Any] | None:
         found: dict[str, Any] = api.get(f"/models/{name}/evaluation").json()
-        complete = (found["t"], found["slices_t"]) == (t, slices_t) and found["measures"] is not None
-        return found if complete else None
+        counted = found["measures"] is not None and bool(found["measures"]["features_seen"]) == (t > 0)
+        return found if (found["t"], found["slices_t"]) == (t, slices_t) and counted else None
 
     return wait_until(reply, f"an evaluation of {t} rounds")
 

@@ -49,7 +49,7 @@ def test_it_is_the_prediction_taken_apart(api: httpx.Client, explained: str) -> 
     predicted = api.post(f"/models/{explained}/predict", json={"features": EXAMPLE}).json()
     assert told["probability"] == predicted["probability"]
     assert told["revision"] == predicted["revision"]
-    margin = told["offset"] + sum(part["contribution"] for part in told["features"])
+    margin = told["offset"] + sum(part["contribution"] for part in told["features"]) + told.get("mixing", 0.0)
     assert told["margin"] == pytest.approx(margin, abs=1e-12)
     assert told["probability"] == pytest.approx(1 / (1 + math.exp(-told["margin"])))
     assert {part["name"] for part in told["features"]} == {

@@ -68,9 +68,17 @@ def test_an_explanation_has_the_experts_and_what_mixing_adds(api: httpx.Client, 
 
 
 def test_other_models_have_no_experts(api: httpx.Client) -> None:
-    assert api.get("/models/default").json()["expert_weights"] is None
-    explained = api.post("/explain", json={"features": {"ad": "a"}}).json()
+    created = api.put(
+        "/models/alone", json={"hyper": {"rate": {"kind": "adaptive"}}, "hashing": {"bits": 10}}
+    )
+    assert created.json()["expert_weights"] is None
+    explained = api.post("/models/alone/explain", json={"features": {"ad": "a"}}).json()
     assert not {"experts", "mixing"} & explained.keys()
+    api.delete("/models/alone")
+
+
+def test_the_default_is_a_mixture(api: httpx.Client) -> None:
+    assert len(api.get("/models/default").json()["expert_weights"]) == 4
 
 
 def test_one_expert_is_the_model_that_it_describes(api: httpx.Client) -> None:

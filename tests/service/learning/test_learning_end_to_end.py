@@ -128,19 +128,19 @@ async def test_creating_a_model_again_is_idempotent_or_a_conflict(
     assert (created, again) == (True, False)
     assert same.revision == model.revision
     with pytest.raises(ModelConflict, match=r"hyper\.l1 = 1\.0, not 0\.5"):
-        await system.models.create("m", ModelConfig())
+        await system.models.create("m", ModelConfig.from_json({"hyper": {"l1": 0.5}}))
 
 
 async def test_a_put_that_created_a_model_before_defaults_changed_is_still_the_same(system: System) -> None:
     body = {"hashing": {"bits": 12}}
-    before = ModelConfig.from_json(body).with_former_defaults()
+    single = {"hyper": {"rate": {"kind": "adaptive"}}}
+    before = ModelConfig.from_json(single | {"hashing": {"bits": 12, "prior_probability": None}})
     await system.models.create("m", before)
     model, created = await system.models.create("m", ModelConfig.from_json(body))
     assert (created, model.config) == (False, before)
+    other = single | {"hashing": {"bits": 12, "prior_probability": 0.1}}
     with pytest.raises(ModelConflict, match=r"hashing\.prior_probability = None, not 0\.1"):
-        await system.models.create(
-            "m", ModelConfig.from_json({"hashing": {"bits": 12, "prior_probability": 0.1}})
-        )
+        await system.models.create("m", ModelConfig.from_json(other))
 
 
 async def test_a_deleted_model_leaves_only_expiring_keys(system: System) -> None:

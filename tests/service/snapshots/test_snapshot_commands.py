@@ -26,7 +26,7 @@ from service.snapshots.store.objects import open_store
 from service.snapshots.take.capture import capture
 from tests.support.commands import ServingProcess, run
 from tests.support.servers import ServerProcess
-from tests.support.snapshot_samples import replica_of, sample
+from tests.support.snapshot_samples import CONFIG, replica_of, sample
 
 
 class Store:
@@ -82,7 +82,7 @@ def test_a_damaged_snapshot_is_named(store: Store, pair: tuple[Entry, Entry]) ->
 def test_a_difference_names_the_weights_that_moved_most(store: Store, pair: tuple[Entry, Entry]) -> None:
     found = json.loads(store.ftrl("diff", pair[0].id, "newest", "--most", "5"))
     a, b = (store.catalogue.load(entry) for entry in pair)
-    hyper = ModelConfig().hyper
+    hyper = CONFIG.hyper
     slots = np.arange(2**16 + 1, dtype=np.uint32)
     moved = np.abs(b.state().weights(slots, hyper) - a.state().weights(slots, hyper))
     moved[np.setdiff1d(slots, np.union1d(a.slots, b.slots))] = 0
@@ -108,7 +108,7 @@ def test_all_of_a_snapshot_is_exported(store: Store, pair: tuple[Entry, Entry], 
     assert np.array_equal(loaded["slots"], snapshot.slots)
     assert np.array_equal(np.column_stack([loaded["z"], loaded["n"]]), snapshot.rows)
     if kind == "npz":
-        weights = snapshot.state().weights(snapshot.slots, ModelConfig().hyper)
+        weights = snapshot.state().weights(snapshot.slots, CONFIG.hyper)
         assert np.array_equal(loaded["weights"], weights)
 
 
