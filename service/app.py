@@ -30,6 +30,7 @@ from service.api.routes.explain import explain_routes
 from service.api.routes.health import add_health_routes
 from service.api.routes.history import add_history_route
 from service.api.routes.impressions import Impressions, impressions_routes
+from service.api.routes.log import add_log_routes
 from service.api.routes.models import add_admin_routes
 from service.api.routes.predict import Predict, predict_routes
 from service.api.routes.snapshots import add_snapshot_routes
@@ -138,6 +139,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_snapshot_routes(api, services, bodies, settings)
     add_evaluation_routes(api, services)
     add_history_route(api, services)
+    add_log_routes(api, services)
     add_health_routes(api, services, settings, metrics)
     feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)
     add_dashboard(api, services, settings, feed, metrics)

@@ -35,6 +35,10 @@ class CommandFailure(RuntimeError):
     """A command cannot continue; the text is one line for the person who ran it."""
 
 
+class Interrupted(CommandFailure):
+    """Ctrl-C has ended a command; the text says what it has done by then."""
+
+
 class ServiceError(Exception):
     """A reply other than success, with the members of its problem document (RFC 9457).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 MAX_ERRORS_SHOWN = 20
 
@@ -16,14 +16,18 @@ class RaceProgress:
     def __init__(self, shown: bool = True) -> None:
         self.rows = 0
         self.bad_lines = 0
+        self.best = ""
+        console = Console(stderr=True)
         self._progress = Progress(
             BarColumn(),
             TextColumn("{task.fields[rows]:,} rows, {task.fields[racing]} candidates"),
             TextColumn("log loss of the best {task.fields[loss]:.4f}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+            console=console,
             transient=True,
-            disable=not shown,
+            disable=not (shown and console.is_terminal),
         )
         self._task = self._progress.add_task("", total=None, rows=0, racing=0, loss=0.0)
 
@@ -37,8 +41,10 @@ class RaceProgress:
     def begin(self, size: int | None, candidates: int) -> None:
         self._progress.update(self._task, total=size, racing=candidates)
 
-    def advance(self, bytes_read: int, rows: int, racing: int, best_loss: float) -> None:
+    def advance(self, bytes_read: int, rows: int, racing: int, best_loss: float, best: str) -> None:
+        """`best`: the candidate with `best_loss`, in words."""
         self.rows += rows
+        self.best = f"{best}, with a log loss of {best_loss:.5f}"
         self._progress.update(self._task, completed=bytes_read, rows=self.rows, racing=racing, loss=best_loss)
 
     def bad_line(self, text: str) -> None:

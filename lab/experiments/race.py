@@ -91,6 +91,11 @@ class Candidate:
         self._features = (0, 0)
 
     @property
+    def name(self) -> str:
+        """The values in which it may differ from the others."""
+        return ", ".join(f"{name} {value}" for name, value in self.option.varied.items())
+
+    @property
     def parse(self) -> str:
         """Key of the parse: candidates with equal keys share one parse of the file."""
         return self.contract.fingerprint + str(self.contract.strict)
@@ -183,7 +188,8 @@ def _run(
             _compare(racing, losses, chunk_of)
             first = chunk_of[racing[0].parse]
             bytes_read = first.bytes_read
-            progress.advance(bytes_read, len(first.batch), len(racing), min(c.score.rank for c in racing)[1])
+            best = min(racing, key=lambda c: c.score.rank)
+            progress.advance(bytes_read, len(first.batch), len(racing), best.score.rank[1], best.name)
     return left
 
 

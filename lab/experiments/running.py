@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lab.experiments.datasets import Dataset
 from lab.experiments.passes import Outcome, Pass, run_pass
 from lab.experiments.results import ResultsDirectory
+from service.errors import Interrupted
 
 _PASSES_A_JOB = 4  # in a round, after which results are stored; idle time at its end is comparatively short
 
@@ -40,7 +41,12 @@ class Runner:
         self._progress = _bar(shown)
         self._task = self._progress.add_task("", total=total)
         with self._progress:
-            yield
+            try:
+                yield
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"{self.new + self.found} of {total} passes are done; the same command continues there"
+                ) from None
 
     def run(self, dataset: Dataset, passes: Sequence[Pass]) -> Mapping[Pass, Outcome]:
         """The outcome of each pass, which does not depend on `jobs`."""
@@ -83,12 +89,13 @@ class Runner:
 
 
 def _bar(shown: bool) -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description:12}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
-        disable=not shown,
+        disable=not (shown and console.is_terminal),
     )

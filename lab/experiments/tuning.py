@@ -15,7 +15,7 @@ from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.score import Difference
 from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Space, text_of
-from service.errors import CommandFailure
+from service.errors import CommandFailure, Interrupted
 from service.models.config.model import NEW_MODEL
 
 _LIMITS = {"l1": (0.0, None), "l2": (0.0, None), "bits": (10, 28)}  # min and max values that can be tried
@@ -138,7 +138,11 @@ def tune(
         raise CommandFailure(f"the service would refuse every candidate: {left_out[0].reason}")
     started = time.perf_counter()
     with RaceProgress(progress) as shown:
-        results = race(plan, options, space.present(present or {}), shown)
+        try:
+            results = race(plan, options, space.present(present or {}), shown)
+        except KeyboardInterrupt:
+            best = f"; the best so far is {shown.best}" if shown.best else ""
+            raise Interrupted(f"{shown.rows:,} rows were learned{best}") from None
     if not shown.rows:
         raise CommandFailure(f"{plan.file} holds no examples")
     return Ranking(

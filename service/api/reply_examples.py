@@ -193,6 +193,35 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
             "marks": [{"time": 1714564801.5, "kind": "start", "detail": ""}],
         },
     ),
+    "get_log": _one(
+        "An entry that cannot be read",
+        {
+            "model": "default",
+            "entries": 3,
+            "learned_through": "1714564800000-0",
+            "waiting": 3,
+            "lines": [
+                {
+                    "entry": "1714564801000-0",
+                    "status": "unreadable",
+                    "first": None,
+                    "last": None,
+                    "clicks": None,
+                    "features": None,
+                    "problem": "record 0 has version 7, this code reads version 1",
+                },
+                {
+                    "entry": "1714564802000-0",
+                    "status": "examples",
+                    "first": 2,
+                    "last": 3,
+                    "clicks": 1,
+                    "features": 8,
+                    "problem": None,
+                },
+            ],
+        },
+    ),
     "get_evaluation": _one(
         "One window",
         {

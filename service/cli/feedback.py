@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
 from typing import Annotated
 
 import typer
 
-from service.cli.flags import checked_model_name, json_or_file
+from service.cli.flags import json_or_file
+from service.cli.output import write_json
+from service.cli.remote import DEFAULT_URL, AsJson, Url, path_of, service_at
 
 
 def feedback(
@@ -17,20 +16,19 @@ def feedback(
         str | None,
         typer.Argument(help="What to change, as JSON or as a file of it: '{\"max_bytes\": 1073741824}'."),
     ] = None,
-    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
-    model: Annotated[str, typer.Option(help="The model.", callback=checked_model_name)] = "default",
+    url: Url = DEFAULT_URL,
+    model: Annotated[str, typer.Option(help="The model.")] = "default",
+    as_json: AsJson = False,
 ) -> None:
     """Show how a model handles predictions that await their labels, or change it.
 
     A change takes effect while the model predicts and learns.
     """
-    from service.cli.http_client import ServiceClient
-
     fields = json_or_file(changes, "CHANGES")
-    with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
-        path = f"/models/{model}"
+    with service_at(url) as service:
+        path = path_of("models", model)
         if fields is None:
-            described = client.call("GET", path)
+            described = service.call("GET", path)
         else:
-            described = client.call("PATCH", path, {"feedback": fields})
-    sys.stdout.write(json.dumps(described["feedback"], indent=2) + "\n")
+            described = service.call("PATCH", path, {"feedback": fields})
+    write_json(described["feedback"], None if as_json else 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ import typer
 from pydantic import ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
+from service.cli.main import COMPLETION
 from service.settings import Settings, topic_of
 
 if TYPE_CHECKING:
@@ -26,16 +28,25 @@ if TYPE_CHECKING:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a typer command of a function that takes `settings` and, by keyword, parameters of its own."""
+    """Make a typer command of a function that takes `settings` and, by keyword, parameters of its own.
+
+    The help has the command's own flags; those of the settings are listed by `--help-settings`.
+    """
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
+        del arguments["help_settings"]
         given = {name: arguments.pop(name) for name in Settings.model_fields}
         settings = read_settings({name: value for name, value in given.items() if value is not None})
         command(settings, **arguments)
 
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + _flags()
+    parameters.append(
+        inspect.Parameter(
+            "help_settings", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpSettings
+        )
+    )
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {}
     return run
@@ -76,6 +87,33 @@ def variable_name(setting: str) -> str:
     return "FTRL_" + setting.upper()
 
 
+def _print_settings(context: typer.Context, asked: bool) -> None:
+    """Print the flags of all settings by topic, and exit."""
+    if not asked or context.resilient_parsing:
+        return
+    flags: dict[str | None, Any] = {flag.name: flag for flag in context.command.params}
+    lines = ["Settings of the service. Each is a flag and an environment variable; the flag wins."]
+    for topic, names in itertools.groupby(Settings.model_fields, topic_of):
+        lines += ["", f"{topic}:"]
+        for name in names:
+            flags[name].hidden = False
+            written, meaning = flags[name].get_help_record(context)
+            lines += [f"  {written}", f"      {meaning}"]
+    typer.echo("\n".join(lines))
+    raise typer.Exit
+
+
+_HelpSettings = Annotated[
+    bool,
+    typer.Option(
+        "--help-settings",
+        help="List the settings of the service, which are flags too, and exit.",
+        is_eager=True,
+        callback=_print_settings,
+    ),
+]
+
+
 def _flags() -> list[inspect.Parameter]:
     return [_flag(name, field) for name, field in Settings.model_fields.items()]
 
@@ -86,8 +124,8 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
         f"{flag_name(name)}/--no-{name.replace('_', '-')}" if is_bool else flag_name(name),
         help=f"{field.description} ({variable_name(name)}{_default_text(field)})",
         metavar=None if is_bool else _metavar(name, field),
-        rich_help_panel=topic_of(name),
         show_default=False,
+        hidden=COMPLETION not in os.environ,  # `--help-settings` shows it, and shells complete it
     )
     value: Any = bool | None if is_bool else str | None
     return inspect.Parameter(

@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -20,6 +21,10 @@ TOKEN = "FTRL_TOKEN"
 """Environment variable with the bearer token that commands send."""
 TEMPORARY = (429, 503, 507)
 """Statuses of requests that may succeed when they are repeated: a server at its memory limit may get room."""
+_HINTS = {
+    401: f" The token is that in {TOKEN}.",
+    403: f" The token is that in {TOKEN}.",
+}
 _EXAMPLE_PATH = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
@@ -28,7 +33,8 @@ class Refused(CommandFailure):
 
     def __init__(self, call: str, status: int, reply: dict[str, Any], retry_after: float) -> None:
         """`retry_after`: seconds to wait before the request is repeated, if the status is TEMPORARY."""
-        super().__init__(f"{call}: {reply.get('detail', f'status {status}')}")
+        detail = reply.get("detail", f"status {status}")
+        super().__init__(f"{call}: {detail}{_HINTS.get(status, '')}")
         self.status = status
         self.retry_after = retry_after
         self._errors: list[dict[str, str]] = reply.get("errors", [])
@@ -84,15 +90,23 @@ class ServiceClient:
             verify=_tls(address),
         )
 
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the decoded reply. The event ids of a temporary refusal are put into `body`.
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        query: Mapping[str, str | int] | None = None,
+        accepts: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """Return the decoded reply. The event ids of a temporary refusal are put into `body`. `accepts`:
+        statuses whose reply is no problem.
 
         Raises Refused on any status but 2xx, CommandFailure if no service answers.
         """
         deadline = time.monotonic() + self._retry_seconds
         while True:
-            status, reply, pause = self._once(method, path, body)
-            if status < 300:
+            status, reply, pause = self._once(method, path, body, query)
+            if status < 300 or status in accepts:
                 return reply
             if status not in TEMPORARY or time.monotonic() + pause > deadline:
                 raise Refused(f"{method} {path}", status, reply, pause)
@@ -100,20 +114,42 @@ class ServiceClient:
                 _assign_event_ids(body.get("examples", []), reply.get("event_ids", []))
             time.sleep(pause)
 
-    def _once(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any], float]:
+    def _once(
+        self, method: str, path: str, body: object, query: Mapping[str, str | int] | None
+    ) -> tuple[int, dict[str, Any], float]:
         content = None if body is None else json.dumps(body)
         try:
-            reply = self._client.request(method, path, content=content)
+            reply = self._client.request(method, path, content=content, params=query)
         except httpx.RequestError as failure:
-            unknown = (
-                "; whether the last request was learned is not known" if path.endswith("/update") else ""
-            )
-            raise CommandFailure(
-                f"no ftrl service answers at {self._url} ({failure}): start it, or give its address with"
-                f" --url{unknown}"
-            ) from failure
+            unknown = "whether the last request was learned is not known" if path.endswith("/update") else ""
+            raise self._no_answer(failure, unknown) from failure
         decoded = {} if reply.status_code == httpx.codes.NO_CONTENT else self._decoded(reply.content)
         return reply.status_code, decoded, _seconds(reply.headers.get("Retry-After"))
+
+    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the kinds and the JSON of the server-sent events of a stream, until it ends.
+
+        Raises Refused on any status but 200, CommandFailure if the connection fails.
+        """
+        kind = ""
+        try:
+            with self._client.stream("GET", path) as reply:
+                if reply.status_code != httpx.codes.OK:
+                    raise Refused(f"GET {path}", reply.status_code, self._decoded(reply.read()), 0.0)
+                for line in reply.iter_lines():
+                    name, _, value = line.partition(": ")
+                    if name == "event":
+                        kind = value
+                    elif name == "data":
+                        yield kind, self._decoded(value.encode())
+        except httpx.RequestError as failure:
+            raise self._no_answer(failure) from failure
+
+    def _no_answer(self, failure: httpx.RequestError, also: str = "") -> CommandFailure:
+        return CommandFailure(
+            f"no ftrl service answers at {self._url} ({failure}): start it, or give its address with --url"
+            + (f"; {also}" if also else "")
+        )
 
     def _decoded(self, text: bytes) -> dict[str, Any]:
         try:

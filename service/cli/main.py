@@ -1,30 +1,37 @@
 """The `ftrl` command: its subcommands, and the reporting of their failures.
 
 The list of commands is answered from the table below, and only the module of the command that is called is
-imported: typer, rich, pydantic and numba take longer to import than most commands take to run.
+imported: typer, pydantic and numba take longer to import than most commands take to run.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from service import __version__
+from service.errors import Interrupted
 
 if TYPE_CHECKING:
     import typer
 
 DESCRIPTION = "Streaming click prediction: learns online over HTTP, with its state in Redis or Valkey."
 LAB = "lab"
+HELP_COLUMNS = 100
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+COMPLETION = "_FTRL_COMPLETE"
+"""Environment variable with which the script of `ftrl completion` asks for completions."""
 
 
 class Command(NamedTuple):
     """`function`, a command or a group of commands, is defined in the module `module` of this package.
 
-    `summary` is the first line of its help; a command without one is not listed.
+    `summary` is the first line of its help.
     """
 
     module: str
@@ -32,48 +39,109 @@ class Command(NamedTuple):
     summary: str = ""
 
 
-COMMANDS = {
-    "serve": Command("serve", "serve", "Run the service: the API and the learner."),
-    "api": Command("serve", "api", "Run the API alone; a learner runs elsewhere (`ftrl learn`)."),
-    "learn": Command(
-        "serve", "learn", "Run the learner alone. A second one stands by and takes over if the first fails."
-    ),
-    "replay": Command(
-        "replay.command", "replay", "Learn from a file of examples, and report how good its predictions were."
-    ),
-    "explain": Command(
-        "explain", "explain", "Show which features make a prediction what it is, largest contributions first."
-    ),
-    "feedback": Command(
-        "feedback", "feedback", "Show how a model handles predictions that await their labels, or change it."
-    ),
-    "models": Command("models", "models", "List the models of a running service."),
-    "log": Command("log", "app", "Inspect a model's example log, or skip entries that cannot be read."),
-    "snapshot": Command("snapshot", "app", "Save, compare, restore and export models."),
-    "rebuild": Command("rebuild", "rebuild", "Learn the log again and compare the result with Redis."),
-    "token": Command("token", "app", "Make bearer tokens; see FTRL_TOKENS_FILE."),
-    "simulate": Command(
-        "simulate", "simulate", "Send impressions and delayed clicks from a world whose truth is known."
-    ),
-    "tune": Command("tune", "tune", "Try many models on a log of your own in one pass, and rank them."),
-    "reproduce": Command("reproduce", "app", "Run the paper's experiments again."),
-    "version": Command("main", "version", "Print the version."),
-    "warm-up": Command("warm_up", "warm_up"),
+GROUPS = {
+    "Run the service": {
+        "serve": Command("serve", "serve", "Run the service: the API and the learner."),
+        "api": Command("serve", "api", "Run the API alone; a learner runs elsewhere (`ftrl learn`)."),
+        "learn": Command(
+            "serve",
+            "learn",
+            "Run the learner alone. A second one stands by and takes over if the first fails.",
+        ),
+    },
+    "Is it well": {
+        "status": Command("status", "status", "Show whether each model is up, learning and right."),
+        "doctor": Command(
+            "doctor", "doctor", "Check settings, service, Redis, clock and disk, and say what to do."
+        ),
+        "log": Command("log", "app", "Inspect a model's example log, or skip entries that cannot be read."),
+        "rebuild": Command("rebuild", "rebuild", "Learn the log again and compare the result with Redis."),
+    },
+    "Predict and learn": {
+        "predict": Command("predict", "predict", "Predict the click probability of an example."),
+        "explain": Command(
+            "explain",
+            "explain",
+            "Show which features make a prediction what it is, largest contributions first.",
+        ),
+        "replay": Command(
+            "replay.command",
+            "replay",
+            "Learn from a file of examples, and report how good its predictions were.",
+        ),
+        "simulate": Command(
+            "simulate", "simulate", "Send impressions and delayed clicks from a world whose truth is known."
+        ),
+    },
+    "Models": {
+        "models": Command("models", "app", "List, create, describe and delete models."),
+        "alias": Command(
+            "alias", "app", "Give models other names, which can be switched while clients go on."
+        ),
+        "snapshot": Command("snapshot", "app", "Save, compare, restore and export models."),
+        "feedback": Command(
+            "feedback",
+            "feedback",
+            "Show how a model handles predictions that await their labels, or change it.",
+        ),
+    },
+    "Experiments": {
+        "tune": Command("tune", "tune", "Try many models on a log of your own in one pass, and rank them."),
+        "reproduce": Command("reproduce", "app", "Run the paper's experiments again."),
+    },
+    "Set up": {
+        "token": Command("token", "app", "Make and list bearer tokens; see FTRL_TOKENS_FILE."),
+        "completion": Command(
+            "completion", "completion", "Print a script that completes commands in a shell."
+        ),
+        "version": Command("main", "version", "Print the version."),
+    },
 }
+UNLISTED = {"warm-up": Command("warm_up", "warm_up")}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()} | UNLISTED
 
 
 def main() -> None:
-    """Exit with code 0, with 1 and one line on standard error after a failure, or with 2 for a wrong call."""
-    words = sys.argv[1:]
-    if not words or words[0] in ("-h", "--help"):
+    """Exit with code 0, with 1 and one line on standard error after a failure, with 2 for a wrong call, or
+    with 130 after Ctrl-C.
+    """
+    try:
+        try:
+            _dispatch(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _dispatch(words: list[str]) -> None:
+    if COMPLETION in os.environ:
+        from service.cli.completion import complete
+
+        complete()
+    elif not words or words[0] in ("-h", "--help"):
         sys.stdout.write(overview())
         sys.exit(0 if words else 2)
-    if words[0] not in COMMANDS:
+    elif words[0] == "--version":
+        version()
+    elif words[0] not in COMMANDS:
         _refuse(words[0])
+    else:
+        _report_failures(words[0])
+
+
+def _report_failures(name: str) -> None:
     try:
-        _run(words[0])
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _run(name)
+    except BrokenPipeError:
+        raise
+    except (KeyboardInterrupt, Interrupted) as stopped:
+        _say_interrupted(str(stopped))
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            _say_interrupted("")
+        raise
     except Exception as e:  # noqa: BLE001 (the last resort of a command line: one line, not a traceback)
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             traceback.print_exc()
@@ -81,14 +149,22 @@ def main() -> None:
         sys.exit(1)
 
 
+def _say_interrupted(learned: str) -> NoReturn:
+    sys.stderr.write(f"ftrl: interrupted{': ' if learned else ''}{learned}\n")
+    sys.exit(INTERRUPTED)
+
+
 def overview() -> str:
     """The text of `ftrl --help`."""
-    listed = {name: command.summary for name, command in COMMANDS.items() if command.summary}
-    width = max(map(len, listed))
-    lines = "".join(f"  {name:<{width}}  {summary}\n" for name, summary in listed.items())
+    width = max(map(len, COMMANDS))
+    groups = "\n".join(
+        f"{title}:\n" + "".join(f"  {name:<{width}}  {command.summary}\n" for name, command in group.items())
+        for title, group in GROUPS.items()
+    )
     return (
-        f"Usage: ftrl COMMAND [OPTIONS]...\n\n{DESCRIPTION}\n\nCommands:\n{lines}\n"
-        "`ftrl COMMAND --help` describes a command.\n"
+        f"Usage: ftrl COMMAND [OPTIONS]...\n\n{DESCRIPTION}\n\n{groups}\n"
+        "`ftrl COMMAND --help` describes a command, `ftrl --version` prints the version. Commands that call\n"
+        "a service find it by --url or FTRL_URL, and send the token in FTRL_TOKEN.\n"
     )
 
 
@@ -97,20 +173,28 @@ def version() -> None:
     sys.stdout.write(f"ftrl-service {__version__}\n")
 
 
-def application(*names: str) -> typer.Typer:
-    """The typer application of these commands, or of all of them. Imports their modules."""
+def application(*names: str, completes: bool = False, loads: bool = True) -> typer.Typer:
+    """The typer application of these commands, or of all of them.
+
+    completes: it answers the scripts of shells. loads: their modules are imported; otherwise the commands
+    have only their names.
+    """
     import typer
 
     app = typer.Typer(
         name="ftrl",
         help=DESCRIPTION,
-        add_completion=False,
+        add_completion=completes,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,  # importing rich takes as long as all else
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
     )
     app.callback()(_no_options)
     for name in names or COMMANDS:
         command = COMMANDS[name]
+        if not loads:
+            app.command(name=name, help=command.summary)(_no_options)
+            continue
         found = getattr(import_module(f"service.cli.{command.module}"), command.function)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name, help=command.summary)
@@ -140,7 +224,7 @@ def _run(name: str) -> None:
 def _refuse(word: str) -> NoReturn:
     import difflib
 
-    meant = difflib.get_close_matches(word, [name for name, c in COMMANDS.items() if c.summary], n=1)
+    meant = difflib.get_close_matches(word, COMMANDS.keys() - UNLISTED.keys(), n=1)
     hint = f"did you mean {meant[0]}?" if meant else "`ftrl --help` lists the commands"
     sys.stderr.write(f"ftrl: no such command {word!r} ({hint})\n")
     sys.exit(2)

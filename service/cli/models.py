@@ -2,59 +2,119 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.output import write_json, write_lines, write_table
+from service.cli.remote import DEFAULT_URL, AsJson, Url, path_of, service_at
 
-def models(
-    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array on standard output.")] = False,
-) -> None:
+if TYPE_CHECKING:
+    from service.cli.http_client import ServiceClient
+
+Name = Annotated[str, typer.Argument(help="The model.")]
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def models(context: typer.Context, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """List, create, describe and delete models.
+
+    Without a command, the models are listed.
+    """
+    if context.invoked_subcommand is None:
+        list_models(url, as_json)
+
+
+@app.command("list")
+def list_models(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """List the models of a running service."""
-    described = _describe_models(url)
+    with service_at(url) as service:
+        described = _describe_models(service)
     if as_json:
-        sys.stdout.write(json.dumps(described) + "\n")
+        write_json(described)
     else:
-        _print_table(described)
+        write_table(
+            ("model", "family", "revision", "examples", "features", "density"), map(_row, described), 3
+        )
 
 
-def _describe_models(url: str) -> list[dict[str, Any]]:
+@app.command()
+def show(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Describe a model: its configuration, and how much it has learned."""
+    with service_at(url) as service:
+        write_json(service.call("GET", path_of("models", name)), None if as_json else 2)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="The name of the new model.")],
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="Its configuration: JSON, or a file of it, such as `ftrl tune --out` writes;"
+            " by default first-order FTRL-Proximal with a rate of its own for each feature."
+        ),
+    ] = "{}",
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Create a model.
+
+    The same call again changes nothing; one with another configuration is refused.
+    """
+    from service.cli.flags import json_or_file
+
+    with service_at(url) as service:
+        described = service.call("PUT", path_of("models", name), json_or_file(config, "CONFIG"))
+    if as_json:
+        write_json(described)
+    else:
+        write_lines([f"model {name}: {described['hyper']['family']}, {described['t']:,} examples learned"])
+
+
+@app.command()
+def delete(
+    name: Name,
+    url: Url = DEFAULT_URL,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; what it has learned is lost.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a model and all that it has learned, except for its snapshots."""
+    with service_at(url) as service:
+        described = service.call("GET", path_of("models", name))
+        if not yes:
+            question = f"Delete {name} and the {described['t']:,} examples that it has learned?"
+            typer.confirm(question, abort=True, err=True)
+        service.call("DELETE", path_of("models", name))
+    if as_json:
+        write_json({"deleted": name, "t": described["t"], "revision": described["revision"]})
+    else:
+        write_lines([f"deleted {name}, which had learned {described['t']:,} examples"])
+
+
+def _describe_models(service: ServiceClient) -> list[dict[str, Any]]:
     """The description of every model, in order of their names. Those that the service cannot read are
     reported on standard error. Raises CommandFailure.
     """
-    from service.cli.http_client import Refused, ServiceClient
+    from service.cli.http_client import Refused
 
     described = []
-    with contextlib.closing(ServiceClient(url, retry_seconds=0)) as client:
-        for name in sorted(client.call("GET", "/models")["models"]):
-            try:
-                described.append(client.call("GET", f"/models/{name}"))
-            except Refused as refused:
-                if refused.status not in (404, 409):
-                    raise
-                if refused.status == 409:  # at 404 it was deleted meanwhile
-                    sys.stderr.write(f"ftrl: {refused}\n")
+    for name in sorted(service.call("GET", "/models")["models"]):
+        try:
+            described.append(service.call("GET", path_of("models", name)))
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+            if refused.status == 409:  # at 404 it was deleted meanwhile
+                sys.stderr.write(f"ftrl: {refused}\n")
     return described
 
 
-def _print_table(described: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("model", "family", "revision", box=None)
-    for column in ("examples", "features", "density"):
-        table.add_column(column, justify="right")
-    for model in described:
-        table.add_row(
-            model["name"],
-            model["hyper"]["family"],
-            model["revision"],
-            f"{model['t']:,}",
-            f"{model['features_seen']:,}",
-            f"{model['density']:.3f}",
-        )
-    Console().print(table)
+def _row(model: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        *(model["name"], model["hyper"]["family"], model["revision"]),
+        *(f"{model['t']:,}", f"{model['features_seen']:,}", f"{model['density']:.3f}"),
+    )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from service.cli.flags import checked_model_name
+from service.cli.remote import DEFAULT_URL, AsJson, Url
+from service.errors import Interrupted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     model: Annotated[
         str,
         typer.Option(
@@ -68,7 +70,7 @@ def simulate(
             help="Share of the labels 0 that is learned, unless the policy sets it.",
         ),
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each policy.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Send impressions and delayed clicks from a world whose truth is known."""
     from lab.simulation.policies import POLICIES, Plan
@@ -98,7 +100,14 @@ def simulate(
     )
     reports = []
     for name in names:
-        reports.append(run(plan, name))
+        try:
+            reports.append(run(plan, name))
+        except KeyboardInterrupt:
+            if not as_json:
+                print_reports(reports)
+            raise Interrupted(
+                f"policy {name} has no report; model {model} keeps what it has learned by it"
+            ) from None
         if as_json:
             sys.stdout.write(json.dumps(reports[-1].to_json(), allow_nan=False) + "\n")
             sys.stdout.flush()

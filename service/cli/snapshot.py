@@ -1,23 +1,26 @@
-"""`ftrl snapshot ...`: accesses the store and Redis directly, and needs no running API."""
+"""`ftrl snapshot ...`: what a running service can do is asked of it; all else reads the store and Redis."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from service.cli.errand import run_errand
+from service.cli.errand import UrlInstead, run_errand, runs_here, service_to_ask
 from service.cli.flags import checked_model_name, json_or_file, with_settings
+from service.cli.output import write_json, write_lines, write_table
+from service.cli.remote import AsJson, path_of, service_at
+from service.errors import CommandFailure, UnknownSnapshot
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from model_core.learning.hyperparameters import Hyperparameters
     from service.snapshots.export import Format
-    from service.snapshots.store.catalogue import Catalogue
+    from service.snapshots.store.catalogue import Catalogue, Entry
     from service.storage.channel import Channel
 
 Result = TypeVar("Result")
@@ -26,35 +29,63 @@ Name = Annotated[
     str,
     typer.Argument(help="Its id, a tag (the newest that has it), or `newest`: but for what restores saved."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 app = typer.Typer()
 
 
 @app.command(name="list")
 @with_settings
-def list_command(settings: Settings, model: Model = "default", as_json: Json = False) -> None:
+def list_command(
+    settings: Settings, model: Model = "default", url: UrlInstead = None, as_json: AsJson = False
+) -> None:
     """List the snapshots of a model, oldest first."""
-    from service.snapshots.store.catalogue import list_readable, print_table
+    address = service_to_ask(settings, url, lambda: Path(settings.snapshot_store).is_dir())
+    if address is None:
+        from service.snapshots.store.catalogue import list_readable
 
-    found, damaged = list_readable(_catalogue(settings, model))
-    if as_json:
-        _write_json(found)
+        found, damaged = list_readable(_catalogue(settings, model))
     else:
-        print_table(found)
+        with service_at(address) as service:
+            reply = service.call("GET", path_of("models", model, "snapshots"))
+        found, damaged = reply["snapshots"], reply["damaged"]
+    if as_json:
+        write_json(found)
+    elif found:
+        headings = ("id", "tags", "reason", "examples", "features", "density", "bytes")
+        write_table(headings, map(_row, found), texts=3)
+    else:
+        sys.stderr.write(f"ftrl: no snapshot of {model} at {address or settings.snapshot_place}\n")
     for problem in damaged:
         sys.stderr.write(f"ftrl: {problem}\n")
 
 
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
+        *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
+    )
+
+
 @app.command()
 @with_settings
-def show(settings: Settings, snapshot: Name, model: Model = "default") -> None:
-    """Describe one snapshot, as JSON. Its checksum is verified."""
-    from service.snapshots.store.catalogue import description_of
+def show(
+    settings: Settings,
+    snapshot: Name,
+    model: Model = "default",
+    url: UrlInstead = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe one snapshot. Where the store is read directly, its checksum is verified."""
+    address = service_to_ask(settings, url, lambda: Path(settings.snapshot_store).is_dir())
+    if address is None:
+        from service.snapshots.store.catalogue import description_of
 
-    catalogue = _catalogue(settings, model)
-    entry = catalogue.find(snapshot)
-    _write_json(description_of(entry, catalogue.load(entry).header))
+        with _found(settings, model, snapshot) as (catalogue, entry):
+            described = description_of(entry, catalogue.load(entry).header)
+    else:
+        with service_at(address) as service:
+            described = service.call("GET", path_of("models", model, "snapshots", snapshot))
+    write_json(described, None if as_json else 2)
 
 
 @app.command()
@@ -63,21 +94,34 @@ def create(
     settings: Settings,
     model: Model = "default",
     tag: Annotated[str | None, typer.Option(help="A tag; a tagged snapshot is kept permanently.")] = None,
+    url: UrlInstead = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have the learner take a snapshot now."""
-    from service.models.replica import read_meta
     from service.snapshots.store.catalogue import checked_tag
-    from service.snapshots.take.requests import request_snapshot
-    from service.storage.records import ModelKeys
 
     if tag is not None:
         checked_tag(tag)
+    address = service_to_ask(settings, url, lambda: runs_here(settings))
+    if address is None:
+        taken = _over_redis(settings, model, lambda channel, _: _request(channel, model, tag))
+    else:
+        with service_at(address) as service:
+            query = {} if tag is None else {"tag": tag}
+            taken = service.call("POST", path_of("models", model, "snapshots"), query=query)
+    if as_json:
+        write_json(taken)
+    else:
+        write_lines([taken["id"]])
 
-    async def ask(channel: Channel, _: Settings) -> dict[str, Any]:
-        keys = ModelKeys(model, (await read_meta(channel, model)).incarnation)
-        return await request_snapshot(channel, keys, "request", tag)
 
-    sys.stdout.write(f"{_over_redis(settings, model, ask)['id']}\n")
+async def _request(channel: Channel, model: str, tag: str | None) -> dict[str, Any]:
+    from service.models.replica import read_meta
+    from service.snapshots.take.requests import request_snapshot
+    from service.storage.records import ModelKeys
+
+    keys = ModelKeys(model, (await read_meta(channel, model)).incarnation)
+    return await request_snapshot(channel, keys, "request", tag)
 
 
 @app.command()
@@ -90,22 +134,23 @@ def tag(
     remove: Annotated[bool, typer.Option("--remove", help="Remove the tag.")] = False,
 ) -> None:
     """Add a tag to a snapshot, or remove it."""
-    catalogue = _catalogue(settings, model)
-    entry = catalogue.find(snapshot)
-    if remove:
-        catalogue.untag(entry, tag)
-    else:
-        catalogue.tag(entry, tag)
+    with _found(settings, model, snapshot) as (catalogue, entry):
+        if remove:
+            catalogue.untag(entry, tag)
+        else:
+            catalogue.tag(entry, tag)
 
 
 @app.command()
 @with_settings
-def delete(settings: Settings, snapshot: Name, model: Model = "default") -> None:
+def delete(settings: Settings, snapshot: Name, model: Model = "default", as_json: AsJson = False) -> None:
     """Delete a snapshot."""
-    catalogue = _catalogue(settings, model)
-    entry = catalogue.find(snapshot)
-    catalogue.delete(entry)
-    sys.stdout.write(f"deleted {entry.id}\n")
+    with _found(settings, model, snapshot) as (catalogue, entry):
+        catalogue.delete(entry)
+    if as_json:
+        write_json({"model": model, "deleted": entry.id})
+    else:
+        write_lines([f"deleted {entry.id}"])
 
 
 @app.command()
@@ -116,13 +161,16 @@ def diff(
     b: Name,
     model: Model = "default",
     most: Annotated[int, typer.Option(min=0, help="How many weights that moved most.")] = 20,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare two snapshots, as JSON: evaluation, density, and the weights that moved most."""
+    """Compare two snapshots: evaluation, density, and the weights that moved most."""
     from service.snapshots.export import difference
 
-    catalogue = _catalogue(settings, model)
-    loaded = [catalogue.load(catalogue.find(name)) for name in (a, b)]
-    _write_json(difference(loaded[0], loaded[1], most))
+    loaded = []
+    for name in (a, b):
+        with _found(settings, model, name) as (catalogue, entry):
+            loaded.append(catalogue.load(entry))
+    write_json(difference(loaded[0], loaded[1], most), None if as_json else 2)
 
 
 @app.command()
@@ -135,6 +183,7 @@ def export(
     file_format: Annotated[
         str, typer.Option("--format", help="safetensors, npz, or serving: the weights that are not 0.")
     ] = "safetensors",
+    as_json: AsJson = False,
 ) -> None:
     """Write a snapshot to a file for use elsewhere."""
     from service.snapshots.export import export as write
@@ -142,9 +191,12 @@ def export(
     kinds: Mapping[str, Format] = {"safetensors": "safetensors", "npz": "npz", "serving": "serving"}
     if file_format not in kinds:
         raise typer.BadParameter(f"must be one of {', '.join(kinds)}", param_hint="--format")
-    catalogue = _catalogue(settings, model)
-    size = write(catalogue.load(catalogue.find(snapshot)), file.absolute(), kinds[file_format])
-    sys.stdout.write(f"{file}: {size:,} bytes\n")
+    with _found(settings, model, snapshot) as (catalogue, entry):
+        size = write(catalogue.load(entry), file.absolute(), kinds[file_format])
+    if as_json:
+        write_json({"snapshot": entry.id, "file": str(file), "format": file_format, "bytes": size})
+    else:
+        write_lines([f"{file}: {size:,} bytes"])
 
 
 @app.command(name="import")
@@ -154,6 +206,7 @@ def import_command(
     file: Annotated[Path, typer.Argument(help="A snapshot, with or without zstd.")],
     model: Model = "default",
     tag: Annotated[str | None, typer.Option(help="A tag for it.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Import a snapshot file into the store; `restore` then makes it a model."""
     from service.snapshots.export import import_file
@@ -162,7 +215,10 @@ def import_command(
     snapshot = import_file(file)
     config_of(snapshot.header)
     entry = _catalogue(settings, model).write(snapshot, [] if tag is None else [tag])
-    sys.stdout.write(f"{entry.id}\n")
+    if as_json:
+        write_json({"id": entry.id, "tags": list(entry.tags), "bytes": entry.bytes})
+    else:
+        write_lines([entry.id])
 
 
 @app.command()
@@ -178,6 +234,7 @@ def restore(
     hyper: Annotated[
         str | None, typer.Option(help="With --replay-log: other hyperparameters, as JSON or as a file of it.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a snapshot the model's state again, in one step while requests go on."""
     from service.snapshots.restore.restore import Restored, RestorePlan
@@ -193,16 +250,18 @@ def restore(
     async def go(channel: Channel, found: Settings) -> Restored:
         return await run(channel, SnapshotStore(found), plan)
 
-    done = _over_redis(settings, model, go)
-    sys.stdout.write(
-        f"restored {done.model} from {done.snapshot}: t = {done.t}, {done.replayed} examples learned again,"
-        f" {done.seconds:.1f} s\n"
-    )
-    if done.before is None:
-        sys.stdout.write("there was no model before\n")
+    with _says_where(settings):
+        done = _over_redis(settings, model, go, starts_server=True)
+    if as_json:
+        write_json(done.to_json())
     else:
-        sys.stdout.write(
-            f"to take it back: ftrl snapshot restore {done.before} --from-now --model {done.model}\n"
+        restored = f"restored {done.model} from {done.snapshot}: t = {done.t}"
+        back = f"to take it back: ftrl snapshot restore {done.before} --from-now --model {done.model}"
+        write_lines(
+            [
+                f"{restored}, {done.replayed} examples learned again, {done.seconds:.1f} s",
+                "there was no model before" if done.before is None else back,
+            ]
         )
 
 
@@ -219,8 +278,31 @@ def _catalogue(settings: Settings, model: str) -> Catalogue:
     return SnapshotStore(settings).of(model)
 
 
+@contextlib.contextmanager
+def _found(settings: Settings, model: str, name: str) -> Iterator[tuple[Catalogue, Entry]]:
+    """A snapshot of the store. Raises CommandFailure if it is not there, or is deleted within the block."""
+    with _says_where(settings):
+        catalogue = _catalogue(settings, model)
+        yield catalogue, catalogue.find(name)
+
+
+@contextlib.contextmanager
+def _says_where(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except UnknownSnapshot as unknown:  # the command may have been called in another directory
+        raise CommandFailure(
+            f"{unknown.detail} The snapshots are those in {settings.snapshot_place}; --data-dir or"
+            " --snapshots selects others."
+        ) from unknown
+
+
 def _over_redis(
-    settings: Settings, model: str, errand: Callable[[Channel, Settings], Awaitable[Result]]
+    settings: Settings,
+    model: str,
+    errand: Callable[[Channel, Settings], Awaitable[Result]],
+    *,
+    starts_server: bool = False,
 ) -> Result:
     from service.models.alias_store import check_free
     from service.models.replica import gone_is_unknown
@@ -230,8 +312,4 @@ def _over_redis(
         with gone_is_unknown():
             return await errand(channel, found)
 
-    return run_errand(settings, checked)
-
-
-def _write_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    return run_errand(settings, checked, starts_server=starts_server)

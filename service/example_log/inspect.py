@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,24 +22,59 @@ from service.storage.scripts.commit import CommitStatus, commit_learned
 
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _ENTRIES_PER_READ = 100
+_LARGE_ENTRIES_PER_READ = 10
 
 
-async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> list[str]:
-    """Describes the log in lines of text. Raises UnknownModel, CommandFailure."""
+@dataclass(frozen=True)
+class LogLine:
+    """An entry of the log, or a place where examples are missing.
+
+    entry: its id; of a gap, the id through which `ftrl log skip` leaves the gap behind. first, last: numbers
+    of its examples. problem: what is missing, or why the entry cannot be read.
+    """
+
+    entry: str
+    status: Literal["examples", "gap", "unreadable"]
+    first: int | None = None
+    last: int | None = None
+    clicks: int | None = None
+    features: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class LogDescription:
+    """entries: number of entries in the log. learned_through: id of the last that is learned. waiting:
+    examples that are not learned yet.
+    """
+
+    model: str
+    entries: int
+    learned_through: str
+    waiting: int
+    lines: tuple[LogLine, ...]
+
+
+async def describe_log(channel: Channel, model: str, start: str | None, count: int) -> LogDescription:
+    """Describes the log, and `count` entries of it. Raises UnknownModel, CommandFailure."""
+    first = None if start is None else _log_id(start)
     meta = await _meta(channel, model)
     keys = ModelKeys(model, meta.incarnation)
-    first = f"({meta.applied}" if start is None else str(_log_id(start))
-    entries = await _entries(channel, keys, first, count)
     length = await channel.call("XLEN", keys.log)
-    lines = [f"model {model}: {length} entries; learned through {meta.applied}, {meta.backlog} examples wait"]
+    lines: list[LogLine] = []
     number = meta.applied_number if start is None else None
-    for entry in entries:
-        described, number = _described(entry, number)
-        lines += described
-    if len(entries) < count and number is not None and number < meta.appended:
-        missing = meta.appended - number
-        lines.append(f"{await _end(channel, keys)}  GAP: the last {missing} examples are not in the log")
-    return lines
+    read, after = 0, f"({meta.applied}" if first is None else str(first)
+    while entries := await _entries(channel, keys, after, min(count - read, _LARGE_ENTRIES_PER_READ)):
+        for entry in entries:
+            described, number = _described(entry, number)
+            lines += described
+        read, after = read + len(entries), f"({entries[-1].id}"
+        if read == count:
+            break
+    if read < count and number is not None and number < meta.appended:
+        missing = f"the last {meta.appended - number} examples are not in the log"
+        lines.append(LogLine(str(await _end(channel, keys)), "gap", problem=missing))
+    return LogDescription(model, length, str(meta.applied), meta.backlog, tuple(lines))
 
 
 async def skip_through(channel: Channel, model: str, entry: str) -> int:
@@ -57,18 +94,19 @@ async def skip_through(channel: Channel, model: str, entry: str) -> int:
             return number - meta.applied_number
 
 
-def _described(entry: LogEntry, number: int | None) -> tuple[list[str], int | None]:
+def _described(entry: LogEntry, number: int | None) -> tuple[list[LogLine], int | None]:
     """The lines of an entry, and the number after it. `number`: its first one; None: unknown."""
     gap = "" if number is None else gap_before(entry, number)
-    lines = [f"{entry.id.before()}  GAP: {gap}"] if gap else []
+    lines = [LogLine(str(entry.id.before()), "gap", problem=gap)] if gap else []
     try:
         batch = examples_of(entry)
     except FormatError as wrong:
-        return [*lines, f"{entry.id}  UNREADABLE: {wrong}"], None
+        return [*lines, LogLine(str(entry.id), "unreadable", problem=str(wrong))], None
     first = entry.first_number or 0
     after = first + len(batch)
-    content = f"{batch.labels.sum()} clicks, {len(batch.hashes)} features"
-    return [*lines, f"{entry.id}  examples {first}..{after - 1}  {content}"], after
+    clicks = int(batch.labels.sum())
+    line = LogLine(str(entry.id), "examples", first, after - 1, clicks, len(batch.hashes))
+    return [*lines, line], after
 
 
 async def _require_in_log(channel: Channel, model: str, target: LogId) -> None:
@@ -136,32 +174,41 @@ def _log_id(text: str) -> LogId:
     return parsed
 
 
-async def find_examples(channel: Channel, model: str, identifier: str) -> list[str]:
-    """Lines for the examples with that event id, or from the logged prediction of that id.
+@dataclass(frozen=True)
+class FoundExample:
+    """entry: id of its log entry. number: its place in the order of learning."""
+
+    entry: str
+    number: int
+    label: int
+    weight: float
+    learned: bool
+
+
+async def find_examples(channel: Channel, model: str, identifier: str) -> list[FoundExample]:
+    """The examples with that event id, or from the logged prediction of that id.
 
     Raises UnknownModel, and CommandFailure if there is none.
     """
-    with gone_is_unknown():
-        meta = await read_meta(channel, model)
+    meta = await _meta(channel, model)
     wanted = {packed_id(identifier), event_digest(identifier)}
     keys = ModelKeys(model, meta.incarnation)
-    lines = [line async for entry in _all_entries(channel, keys) for line in _found(entry, wanted, meta)]
-    if not lines:
+    found = [one async for entry in _all_entries(channel, keys) for one in _found(entry, wanted, meta)]
+    if not found:
         raise CommandFailure(f"the log of {model} has no example of {identifier!r}, not any more or not yet")
-    return lines
+    return found
 
 
-def _found(entry: LogEntry, wanted: set[bytes], meta: Meta) -> Iterator[str]:
+def _found(entry: LogEntry, wanted: set[bytes], meta: Meta) -> Iterator[FoundExample]:
     try:
         batch = examples_of(entry)
     except FormatError:
         return
-    state = "learned" if entry.id <= meta.applied else "waits to be learned"
     for k in range(len(batch)):
         if not wanted.isdisjoint(_ids(batch, k)):
-            weight = batch.weights[k] if batch.weights.size else 1
+            weight = float(batch.weights[k]) if batch.weights.size else 1.0
             number = (entry.first_number or 0) + k
-            yield f"{entry.id}  example {number}  label {batch.labels[k]}  weight {weight:g}  {state}"
+            yield FoundExample(str(entry.id), number, int(batch.labels[k]), weight, entry.id <= meta.applied)
 
 
 def _ids(batch: ExampleBatch, k: int) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Self
 
 from pydantic import SecretStr, model_validator
@@ -61,6 +62,14 @@ class Settings(
     def data_place(self) -> str:
         """The place of the data in a sentence: `in` a directory or `at` an address."""
         return f"in {self.data_dir.absolute()}" if self.embedded else f"at {self.public_redis_url}"
+
+    @property
+    def snapshot_place(self) -> str:
+        """The place of snapshots, for messages: an absolute path, or a URL without its query, which may hold
+        a key.
+        """
+        place = self.snapshot_store.partition("?")[0]
+        return place if "://" in place else str(Path(place).absolute())
 
     @property
     def anonymous_abroad(self) -> bool:

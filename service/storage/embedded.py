@@ -80,6 +80,15 @@ class EmbeddedServer:
         with self._client() as client:
             return int(client.info("server")["process_id"])
 
+    def running(self) -> bool:
+        """Return whether a server of the directory answers; waits while it loads its data. Changes nothing.
+
+        Unlike `start`, this does not make it a user of the server, which may stop at any time.
+        """
+        while (answer := self._ping()) == "LOADING":
+            time.sleep(0.05)
+        return answer == "PONG"
+
     def start(self) -> str:
         """The server's URL, once it has loaded its data. To be called once. Raises EmbeddedServerError."""
         self._prepare_home()

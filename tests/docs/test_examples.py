@@ -91,12 +91,8 @@ class Session:
         self.close()
         self._service = ServingProcess("serve", *flags, directory=self._directory, **IN_TIME)
         url = self._service.wait_until_ready()
-        # A few commands use the default address.
-        self._add_program(
-            "ftrl",
-            f'if [ "$1" = models ]; then shift; set -- models --url {url} "$@"; fi\n'
-            f'exec "{sys.executable}" -m service "$@"',
-        )
+        # Commands without a place would look at the default address.
+        self._add_program("ftrl", f'export FTRL_URL={url}\nexec "{sys.executable}" -m service "$@"')
         return self._as_documented("".join(self._service.output))
 
     def _shell(self, command: str) -> str:

@@ -16,6 +16,7 @@ from service.app import create_app
 from service.cli import main as cli
 from service.cli.flags import variable_name
 from service.cli.http_client import TOKEN
+from service.cli.remote import URL_VARIABLE
 from service.models.bulk_load import ModelMoved
 from service.settings import Settings
 from service.snapshots.store.objects import UnusableStore
@@ -27,7 +28,7 @@ from tests.support.shared_data import REPOSITORY
 DOCS = REPOSITORY / "docs"
 ONLY_OF_COMMANDS = {ModelMoved, UnusableStore}
 # Of tests, of commands, and the beginning of several.
-OTHERS = {"FTRL_DATA", "FTRL_COMPOSE_UP", TOKEN, "FTRL_MAX_"}
+OTHERS = {"FTRL_DATA", "FTRL_COMPOSE_UP", TOKEN, URL_VARIABLE, "FTRL_MAX_"}
 
 
 def everything() -> str:

@@ -30,10 +30,15 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def run(
-    *words: str, timeout: float = 100, new_interpreter: bool = False, **variables: str
+    *words: str,
+    timeout: float = 100,
+    new_interpreter: bool = False,
+    directory: Path | None = None,
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run `ftrl` to its end; in a new interpreter where its start is what is tested."""
-    started = StartedCommand(words, environment(**(PATIENT | variables)), Path.cwd(), new_interpreter)
+    place = directory or Path.cwd()
+    started = StartedCommand(words, environment(**(PATIENT | variables)), place, new_interpreter)
     try:
         code = started.process.wait(timeout)
         output, errors = started.written()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -26,7 +27,9 @@ def replay(
     file: Annotated[
         str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz, .lzma and .bz2 are read.")
     ],
-    url: Annotated[str | None, typer.Option(help="Send the examples to the service at this address.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Send the examples to the service at this address; FTRL_URL.")
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Learn here, then load the whole state into Redis at once.")
     ] = False,
@@ -63,6 +66,8 @@ def replay(
     """
     from service.cli.replay.summary import ReplayPlan, print_summary
 
+    if url is None and not offline and not dry_run:
+        url = os.environ.get("FTRL_URL", "").strip() or None
     if (url is not None) + offline + dry_run != 1:
         raise typer.BadParameter("give one of --url, --offline and --dry-run")
     sliced = tuple(filter(None, slices.split(",")))

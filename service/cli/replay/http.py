@@ -15,7 +15,7 @@ from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.cli.http_client import Refused, ServiceClient
 from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
-from service.errors import CommandFailure
+from service.errors import CommandFailure, Interrupted
 from service.parsing.files.reader import read_rows
 from service.parsing.files.rows import Row
 from service.parsing.files.source import TextSource, UnreadableFile
@@ -35,7 +35,13 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
         contract = _contract(service, path, plan)
         with Tally(plan, source) as tally:
             rows = read_rows(source, plan.file_format, contract, plan.options)
-            _Sender(service, f"{path}/update", source, tally).send_all(rows)
+            try:
+                _Sender(service, f"{path}/update", source, tally).send_all(rows)
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"{tally.so_far()}, which model {plan.model} keeps; the last request may have been"
+                    " learned, too"
+                ) from None
         described = service.call("GET", path)
     return tally.summary(described["features_seen"], described["nonzero"])
 

@@ -16,7 +16,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.learning import rounds
 from model_core.learning.state import ModelState
 from service.cli.replay.summary import Predicted, ReplayPlan, ReplaySummary, Tally
-from service.errors import CommandFailure
+from service.errors import CommandFailure, Interrupted
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
 from service.parsing.files.reader import read_examples
 from service.parsing.files.source import TextSource
@@ -53,7 +53,13 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
         return summary
     log.info("loading %d features into Redis", base.state.features_seen)
     started = time.perf_counter()
-    asyncio.run(_load(base, settings))
+    try:
+        asyncio.run(_load(base, settings))
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"the file was learned, but perhaps not stored: model {plan.model} has all of it or nothing"
+            " (`ftrl models` shows its examples)"
+        ) from None
     return replace(summary, load_seconds=time.perf_counter() - started)
 
 
@@ -67,10 +73,13 @@ def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: Mod
         _warm_up(plan, config)  # the figures are those of the pass, not of loading the kernels
     slices = _slices(plan, config)
     with Tally(plan, source) as tally:
-        for number in range(plan.passes):
-            with source if number == 0 else TextSource(plan.file) as text:
-                held = _one_pass(plan, text, config, state, tally, slices)
-            tally.end_pass(_predicted(config, state, held) if plan.holdout else None)
+        try:
+            for number in range(plan.passes):
+                with source if number == 0 else TextSource(plan.file) as text:
+                    held = _one_pass(plan, text, config, state, tally, slices)
+                tally.end_pass(_predicted(config, state, held) if plan.holdout else None)
+        except KeyboardInterrupt:
+            raise Interrupted(f"{tally.so_far()}; nothing was stored") from None
     parts = () if slices is None else slices.parts()
     return tally.summary(state.features_seen, state.nonzero(config.hyper), parts)
 

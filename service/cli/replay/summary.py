@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from model_core.evaluation.measures import Measures, summarize
 from model_core.kernels.numerics import log_losses
@@ -170,15 +170,24 @@ class Tally:
         self._loss += float(w @ log_losses(margins[finite], labels[finite]))
         self._weight += float(w.sum())
         rate = self.rows * (len(self._passes) + 1) / max(time.perf_counter() - self._started, 1e-9)
-        loss = self._loss / self._weight if self._weight > 0.0 else 0.0
+        loss = self._log_loss() or 0.0
         done = bytes_read + len(self._passes) * (self._size or 0)
         self._progress.update(self._task, completed=done, rows=self.rows, rate=rate, loss=loss)
 
+    def so_far(self) -> str:
+        """What was learned until now, for a message."""
+        loss = self._log_loss()
+        figure = "" if loss is None else f" at a log loss of {loss:.5f}"
+        passes = f", in pass {len(self._passes) + 1} of {self._plan.passes}" if self._plan.passes > 1 else ""
+        return f"{self.rows:,} rows of {self._file} were learned{figure}{passes}"
+
+    def _log_loss(self) -> float | None:
+        return self._loss / self._weight if self._weight > 0.0 else None
+
     def end_pass(self, held: Predicted | None) -> None:
         """End a pass; `held` are the held-out examples, predicted after it."""
-        log_loss = self._loss / self._weight if self._weight > 0.0 else None
         measures = None if held is None else summarize(*held).weighted
-        self._passes.append(PassFigures(log_loss, measures))
+        self._passes.append(PassFigures(self._log_loss(), measures))
         self._held = held
         self._loss = self._weight = 0.0
 
@@ -336,6 +345,8 @@ def _progress_bar() -> Progress:
         TextColumn("{task.fields[rate]:>10,.0f} rows/s"),
         TextColumn("log loss {task.fields[loss]:.5f}"),
         TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
@@ -44,14 +45,18 @@ class Replay:
         self._keys = keys
         self._config = config
 
-    async def catch_up(self, through: LogId | None = None) -> int:
+    async def catch_up(
+        self, through: LogId | None = None, progress: Callable[[int], None] = lambda _: None
+    ) -> int:
         """Learn up to an entry, by default the last that the model's learner has learned; return the number
-        of examples. Raises LogIncomplete, ModelGone, and what Channel.call raises.
+        of examples, which `progress` is called with meanwhile. Raises LogIncomplete, ModelGone, and what
+        Channel.call raises.
         """
         before = self.examples
         target = through or await self._applied_now()
         while self.applied < target:
             await self._learn(await self._next_entries(target, ENTRIES_PER_READ))
+            progress(self.examples - before)
         return self.examples - before
 
     async def check_reaches_back(self) -> None:

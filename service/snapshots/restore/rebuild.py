@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -56,8 +58,16 @@ class Rebuilt:
     difference: str
 
 
+Progress = Callable[[int, int | None], None]
+"""Called with the number of examples that were learned again, and that of all; None: it is not known."""
+
+
 async def rebuild(
-    channel: Channel, catalogue: Catalogue, wanted: str | None, file: FileToLearn | None = None
+    channel: Channel,
+    catalogue: Catalogue,
+    wanted: str | None,
+    file: FileToLearn | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Rebuilt:
     """Learn the log again, or a file in its place, and compare the result with the state in Redis.
 
@@ -72,12 +82,13 @@ async def rebuild(
         replica = await load_replica(channel, catalogue.model)
     start = await start_of(channel, catalogue, replica, wanted)
     if file is not None:
-        examples = _learn_file(start.state, replica.config, file)
+        examples = await _learn_file(start.state, replica.config, file, progress)
     else:
         archive = catalogue.log_archive(replica.keys.incarnation)
         replay = Replay(channel, archive, replica.keys, replica.config, start.applied, start.number)
         replay.state = start.state
-        examples = await replay.catch_up(replica.applied)
+        total = replica.applied_number - start.number
+        examples = await replay.catch_up(replica.applied, lambda done: progress(done, total))
     difference = first_difference(replica.state, start.state)
     return Rebuilt(start.what, examples, start.state.t, len(start.state.seen_slots()), difference)
 
@@ -110,17 +121,19 @@ def _row(state: ModelState, slot: int) -> str:
     return f"z = {z[0]!r}, n = {n[0]!r}" if state.experts == 1 else f"z = {z}, n = {n}"
 
 
-def _learn_file(state: ModelState, config: ModelConfig, file: FileToLearn) -> int:
+async def _learn_file(state: ModelState, config: ModelConfig, file: FileToLearn, progress: Progress) -> int:
+    """Learn in a thread, so that Ctrl-C is not kept waiting until the end of the file."""
     learned = 0
     with (
         TextSource(file.name) as source,
         closing(read_examples(source, file.file_format, config.hashing, file.options)) as chunks,
     ):
-        for chunk in chunks:
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
             for error in chunk.errors:
                 raise CommandFailure(_line(file.name, error))
-            config.learn(state, chunk.batch)
+            await asyncio.to_thread(config.learn, state, chunk.batch)
             learned += len(chunk.batch)
+            progress(learned, None)
     return learned
 
 

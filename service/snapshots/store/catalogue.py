@@ -44,8 +44,6 @@ _TIME_LENGTH = len("20240501T120000000000Z")
 _TAG = ".tag."
 LEAVING = ".leaving"
 ABANDONED = timedelta(seconds=ABANDONED_SECONDS)
-MIN_TABLE_COLUMNS = 120
-"""Width of a table at least: on a narrower screen lines break, but no id is cut, as ids are copied."""
 
 
 @dataclass(frozen=True)
@@ -256,22 +254,6 @@ def list_readable(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]
         except UnknownSnapshot:  # deleted meanwhile
             continue
     return found, damaged
-
-
-def print_table(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("id", "tags", "reason", box=None)
-    for column in ("examples", "features", "density", "bytes"):
-        table.add_column(column, justify="right")
-    for one in found:
-        table.add_row(
-            *(one["id"], " ".join(one["tags"]), one["reason"], f"{one['t']:,}", f"{one['features_seen']:,}"),
-            *(f"{one['density']:.3f}", f"{one['bytes']:,}"),
-        )
-    console = Console()
-    Console(width=max(console.width, MIN_TABLE_COLUMNS)).print(table)
 
 
 def checked_tag(tag: str) -> str:

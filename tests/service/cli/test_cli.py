@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service import __version__
+from service.cli.main import GROUPS
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
 from tests.conftest import ServerFactory
@@ -46,16 +48,29 @@ def test_help_names_the_commands() -> None:
     assert result.returncode == 0
     for command in ("serve", "api", "learn", "models", "version"):
         assert f" {command} " in result.stdout
+    for title in GROUPS:
+        assert f"\n{title}:\n" in result.stdout
 
 
-def test_version_is_printed() -> None:
-    assert run("version", new_interpreter=True).stdout.startswith("ftrl-service ")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version_is_printed(word: str) -> None:
+    assert run(word).stdout == f"ftrl-service {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [("serve", "--bogus"), ("serve", "--workers", "0"), ("nonsense",)])
-def test_a_wrong_call_exits_with_2(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("serve", "--prot", "1"), "--port"),
+        (("serve", "--workers", "0"), "--workers"),
+        (("snapsot",), "did you mean snapshot?"),
+        (("nonsense",), "`ftrl --help` lists the commands"),
+        (("snapshot", "lst"), "Did you mean 'list'?"),
+    ],
+)
+def test_a_wrong_call_exits_with_2_and_says_what_may_be_meant(words: tuple[str, ...], says: str) -> None:
     result = run(*words)
-    assert result.returncode == 2
+    assert (result.returncode, result.stdout) == (2, "")
+    assert says in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -119,7 +134,7 @@ def test_serve_learns_and_ctrl_c_stops_it_without_loss(ftrl: Ftrl, tmp_path: Pat
     before = first.post("/predict", {"features": CLICK["features"]})["probability"]
     listed = json.loads(run("models", "--json", "--url", first.url).stdout)
     assert [(model["name"], model["t"]) for model in listed] == [("default", 1)]
-    assert " default " in run("models", "--url", first.url).stdout
+    assert "\ndefault " in run("models", "--url", first.url).stdout
     first.interrupt()
     assert first.wait() == 0
     assert not embedded_is_running(tmp_path)

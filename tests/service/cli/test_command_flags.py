@@ -36,14 +36,23 @@ def read(application: tuple[typer.Typer, list[tuple[Settings, int]]]) -> Read:
     return run
 
 
-def test_the_help_has_every_setting_with_variable_and_default(
+def test_the_help_has_the_flags_of_the_command_alone(application: tuple[typer.Typer, object]) -> None:
+    result = CliRunner().invoke(application[0], ["--help"])
+    assert "--own" in result.output
+    assert "--help-settings" in result.output
+    assert "--port" not in result.output
+
+
+def test_the_help_of_settings_has_each_with_variable_and_default(
     application: tuple[typer.Typer, object],
 ) -> None:
-    result = CliRunner().invoke(application[0], ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+    result = CliRunner().invoke(application[0], ["--help-settings"])
     for name, field in Settings.model_fields.items():
-        line = next(line for line in result.output.splitlines() if f" {flag_name(name)} " in line)
-        assert variable_name(name) in line
-        assert str(field.description) in line
+        lines = iter(result.output.splitlines())
+        assert any(line.startswith(f"  {flag_name(name)} ") for line in lines)
+        meaning = next(lines)
+        assert variable_name(name) in meaning
+        assert str(field.description) in meaning
     assert "(FTRL_COMMITS_BYTES; default 256MiB)" in result.output
     assert "(FTRL_BACKLOG_LIMIT_EXAMPLES; default 1000000)" in result.output
 

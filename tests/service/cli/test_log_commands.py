@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
 
 import pytest
 from typer.testing import CliRunner
 
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
+from service.cli.log import lines_of
 from service.cli.main import application
 from service.errors import CommandFailure, UnknownModel
 from service.example_log.inspect import describe_log, skip_through
@@ -43,7 +45,7 @@ class Operator:
         self.channel = channel
 
     async def show(self, start: str | None = None, count: int = 20) -> list[str]:
-        return await describe_log(self.channel, "clicks", start, count)
+        return list(lines_of(asdict(await describe_log(self.channel, "clicks", start, count))))
 
     async def skip(self, entry: LogId | str) -> int:
         return await skip_through(self.channel, "clicks", str(entry))

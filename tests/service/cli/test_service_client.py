@@ -13,7 +13,7 @@ import pytest
 
 from service.cli.explain import explain
 from service.cli.http_client import Refused, ServiceClient
-from service.cli.models import models
+from service.cli.models import list_models
 from service.cli.replay.http import replay_over_http
 from service.errors import CommandFailure
 from tests.support.replays import plan
@@ -165,7 +165,7 @@ def test_models_lists_what_can_be_read(service: Scripted, capsys: pytest.Capture
     service.will_answer(404, {"code": "unknown_model", "detail": "There is no model 'a'."})
     service.will_answer(200, readable)
     service.will_answer(409, {"code": "contract_mismatch", "detail": "Model 'c' is stored in format 2."})
-    models(service.url, as_json=True)
+    list_models(service.url, as_json=True)
     written = capsys.readouterr()
     assert json.loads(written.out) == [readable]
     assert written.err == "ftrl: GET /models/c: Model 'c' is stored in format 2.\n"

@@ -51,9 +51,14 @@ def modules_of(*words: str) -> set[str]:
     return set(done.stderr.rpartition("MODULES ")[2].split())
 
 
-@pytest.mark.parametrize("word", ["--help", "version"])
+@pytest.mark.parametrize("word", ["--help", "version", "--version"])
 def test_help_and_version_import_nothing_slow(word: str) -> None:
     assert not modules_of(word) & SLOW
+
+
+@pytest.mark.parametrize("words", [("serve", "--help"), ("alias", "list", "--help"), ("replay", "--help")])
+def test_help_of_a_command_imports_neither_http_nor_redis_nor_kernels(words: tuple[str, ...]) -> None:
+    assert not modules_of(*words) & (HTTP_AND_REDIS | {"numba", "numpy", "rich"})
 
 
 def test_a_dry_run_imports_few_modules_and_no_http(tmp_path: Path) -> None:
