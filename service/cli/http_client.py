@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -109,7 +109,7 @@ class ServiceClient:
             if status < 300 or status in accepts:
                 return reply
             if status not in TEMPORARY or time.monotonic() + pause > deadline:
-                raise Refused(f"{method} {path}", status, reply, pause)
+                raise Refused(f"{method} {self._url.rstrip('/')}{path}", status, reply, pause)
             if body is not None:
                 _assign_event_ids(body.get("examples", []), reply.get("event_ids", []))
             time.sleep(pause)
@@ -121,35 +121,15 @@ class ServiceClient:
         try:
             reply = self._client.request(method, path, content=content, params=query)
         except httpx.RequestError as failure:
-            unknown = "whether the last request was learned is not known" if path.endswith("/update") else ""
-            raise self._no_answer(failure, unknown) from failure
+            unknown = (
+                "; whether the last request was learned is not known" if path.endswith("/update") else ""
+            )
+            raise CommandFailure(
+                f"no ftrl service answers at {self._url} ({failure}): start it, or give its address with"
+                f" --url{unknown}"
+            ) from failure
         decoded = {} if reply.status_code == httpx.codes.NO_CONTENT else self._decoded(reply.content)
         return reply.status_code, decoded, _seconds(reply.headers.get("Retry-After"))
-
-    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the kinds and the JSON of the server-sent events of a stream, until it ends.
-
-        Raises Refused on any status but 200, CommandFailure if the connection fails.
-        """
-        kind = ""
-        try:
-            with self._client.stream("GET", path) as reply:
-                if reply.status_code != httpx.codes.OK:
-                    raise Refused(f"GET {path}", reply.status_code, self._decoded(reply.read()), 0.0)
-                for line in reply.iter_lines():
-                    name, _, value = line.partition(": ")
-                    if name == "event":
-                        kind = value
-                    elif name == "data":
-                        yield kind, self._decoded(value.encode())
-        except httpx.RequestError as failure:
-            raise self._no_answer(failure) from failure
-
-    def _no_answer(self, failure: httpx.RequestError, also: str = "") -> CommandFailure:
-        return CommandFailure(
-            f"no ftrl service answers at {self._url} ({failure}): start it, or give its address with --url"
-            + (f"; {also}" if also else "")
-        )
 
     def _decoded(self, text: bytes) -> dict[str, Any]:
         try:

@@ -120,7 +120,7 @@ def test_temporary_refusals_are_retried_under_the_same_event_ids(service: Script
 
 def test_patience_ends(service: Scripted) -> None:
     service.will_answer(503, refusal(503), Retry_After="2")
-    with pytest.raises(Refused, match="GET /models/m: not now"):
+    with pytest.raises(Refused, match=f"GET {service.url}/models/m: not now"):
         ServiceClient(service.url, retry_seconds=1.0).call("GET", "/models/m")
 
 
@@ -168,7 +168,7 @@ def test_models_lists_what_can_be_read(service: Scripted, capsys: pytest.Capture
     list_models(service.url, as_json=True)
     written = capsys.readouterr()
     assert json.loads(written.out) == [readable]
-    assert written.err == "ftrl: GET /models/c: Model 'c' is stored in format 2.\n"
+    assert written.err == f"ftrl: GET {service.url}/models/c: Model 'c' is stored in format 2.\n"
 
 
 @pytest.mark.parametrize(
