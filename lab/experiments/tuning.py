@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from lab.experiments.progress import RaceProgress
 from lab.experiments.race import RacePlan, Result, race
 from lab.experiments.score import Difference
 from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Space, text_of
+from service.cli.output import write_json, write_lines, write_table
 from service.errors import CommandFailure, Interrupted
 from service.models.config.model import NEW_MODEL
 
@@ -27,7 +24,6 @@ _HEADINGS = (
     *("log loss", f"minus {PRESENT}", "calibration"),
     *("norm. entropy", "AUC", "density", "rows"),
 )
-_FILE_COLUMNS = 160  # the width of the table, unless it is shown on a terminal
 
 
 @dataclass(frozen=True)
@@ -152,21 +148,14 @@ def tune(
 
 def print_ranking(ranking: Ranking, max_rows: int) -> None:
     """Print a table of the best models, the verdict and the body to standard output."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_FILE_COLUMNS)
-    table = Table(box=None, header_style="", pad_edge=True)
-    for heading in ("", *map(_words, ranking.varied), *_HEADINGS):
-        table.add_column(heading, justify="right")
+    rows = []
     for place, result in enumerate(ranking.results, 1):
         if place <= max_rows or result.is_present:
-            table.add_row(f"{place}{_mark(result)}", *_cells(result, ranking.varied))
-    console.print(table)
-    for line in _remarks(ranking, max_rows):
-        console.print(line, highlight=False, soft_wrap=True)
-    console.print(f"\n{ranking.verdict()}", markup=False, highlight=False, soft_wrap=True)
-    console.print("The body of a PUT /models/{name} that creates it:", highlight=False)
-    console.print(json.dumps(ranking.body), markup=False, highlight=False, soft_wrap=True)
+            rows.append((f"{place}{_mark(result)}", *_cells(result, ranking.varied)))
+    write_table(("", *map(_words, ranking.varied), *_HEADINGS), rows)
+    write_lines(_remarks(ranking, max_rows))
+    write_lines(("", ranking.verdict(), "The body of a PUT /models/{name} that creates it:"))
+    write_json(ranking.body)
 
 
 def _mark(result: Result) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +17,6 @@ from service import __version__
 from service.cli.main import application, one_line
 from tests.conftest import ServerFactory
 from tests.support.commands import ServingProcess, environment, run
-from tests.support.replays import OpenReplay
 from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., "Done"]
@@ -361,24 +358,6 @@ def test_a_replay_goes_to_the_service_of_the_environment(ftrl: Ftrl, tmp_path: P
     assert read(ftrl, *words)["rows"] == 2
     wait_until(lambda: read(ftrl, "models", "show", "replayed")["t"] == 2)
     assert read(ftrl, *words, "--dry-run")["rows"] == 2
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_a_replay_over_http_says_what_the_model_keeps(service: Service) -> None:
-    variables = {"FTRL_URL": service.process.url, "FTRL_TOKEN": service.token}
-    service.call("PUT", "/models/stopped", {"hashing": {"bits": 12}})
-    with OpenReplay("--model", "stopped", **variables) as replay:
-        replay.feed(30_000)
-        wait_until(lambda: service.call("GET", "/models/stopped")["t"] >= 1000)
-        code, output, errors = replay.end(signal.SIGINT)
-    assert (code, output) == (130, "")
-    said = re.fullmatch(
-        r"ftrl: interrupted: ([\d,]+) rows of .* were learned at a log loss of [\d.]+, which model stopped"
-        r" keeps; the last request may have been learned, too\n",
-        errors,
-    )
-    assert said
-    assert 500 <= int(said[1].replace(",", "")) <= service.call("GET", "/models/stopped")["t"]
 
 
 def test_a_reader_that_reads_one_line_of_the_log_is_enough(service: Service) -> None:

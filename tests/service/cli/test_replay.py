@@ -317,8 +317,16 @@ def test_ctrl_c_ends_a_replay_over_http_and_what_was_learned_stays(service: Serv
         replay.feed(20_000)  # more than is read ahead
         wait_until(lambda: "interrupted" in service.get("/models")["models"])
         wait_until(lambda: bool(service.get("/models/interrupted")["t"] > 0))
-        assert replay.end(signal.SIGINT) == (130, "", "")
+        code, output, errors = replay.end(signal.SIGINT)
     learned = service.get("/models/interrupted")["t"]
+    assert (code, output) == (130, "")
+    said = re.fullmatch(
+        r"ftrl: interrupted: ([\d,]+) rows of .* were learned at a log loss of [\d.]+, which model interrupted"
+        r" keeps; the last request may have been learned, too\n",
+        errors,
+    )
+    assert said
+    assert int(said[1].replace(",", "")) <= learned
     click = {"features": {"ad": "a1"}, "label": 1}
     assert service.post("/models/interrupted/update", click)["status"] == "learned"
     assert 0 < learned <= 20_000
