@@ -134,7 +134,8 @@ def interrupts_held() -> Iterator[None]:
     """Delay an interrupt until the end of the block; a second one is not delayed.
 
     The compiler calls back into Python from C, where a KeyboardInterrupt is reported and dropped: the command
-    would go on as if Ctrl-C had not been pressed.
+    would go on as if Ctrl-C had not been pressed. So do calls of kernels with structured arguments, where
+    it can be a segmentation fault.
     """
     if threading.current_thread() is not threading.main_thread():  # which alone gets signals
         yield

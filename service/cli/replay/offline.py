@@ -115,7 +115,8 @@ def _one_pass(
                     tally.bad_line(error)
                 tally.duplicates += chunk.duplicates
             for batch in _without_last(chunk.batch, plan.holdout, held):
-                learned = config.learn(state, batch)
+                with interrupts_held():  # one within the call of a kernel can end the process
+                    learned = config.learn(state, batch)
                 tally.learned(learned.margins, batch.labels, batch.weights, chunk.bytes_read)
                 if slices is not None and is_first:
                     slices.add(learned.margins, batch)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -128,13 +129,23 @@ async def _learn_file(state: ModelState, config: ModelConfig, file: FileToLearn,
         TextSource(file.name) as source,
         closing(read_examples(source, file.file_format, config.hashing, file.options)) as chunks,
     ):
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        while (chunk := await _to_its_end(next, chunks, None)) is not None:
             for error in chunk.errors:
                 raise CommandFailure(_line(file.name, error))
-            await asyncio.to_thread(config.learn, state, chunk.batch)
+            await _to_its_end(config.learn, state, chunk.batch)
             learned += len(chunk.batch)
             progress(learned, None)
     return learned
+
+
+async def _to_its_end(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function in a thread, and wait for its end even if this task is cancelled meanwhile."""
+    call = asyncio.create_task(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait([call])
+        raise
 
 
 def _line(name: str, error: LineError) -> str:

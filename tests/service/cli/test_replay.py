@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -321,8 +322,8 @@ def test_ctrl_c_ends_a_replay_over_http_and_what_was_learned_stays(service: Serv
     learned = service.get("/models/interrupted")["t"]
     assert (code, output) == (130, "")
     said = re.fullmatch(
-        r"ftrl: interrupted: ([\d,]+) rows of .* were learned at a log loss of [\d.]+, which model interrupted"
-        r" keeps; the last request may have been learned, too\n",
+        r"ftrl: interrupted: ([\d,]+) rows of .* were learned at a log loss of [\d.]+, which model"
+        r" interrupted keeps; the last request may have been learned, too\n",
         errors,
     )
     assert said
