@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.output import write_json, write_lines, write_table
-from service.cli.remote import DEFAULT_URL, AsJson, Url, path_of, service_at
+from service.cli.remote import DEFAULT_URL, URL_VARIABLE, AsJson, Url, path_of, service_at
 
 if TYPE_CHECKING:
     from service.cli.http_client import ServiceClient
@@ -24,8 +25,11 @@ def models(context: typer.Context, url: Url = DEFAULT_URL, as_json: AsJson = Fal
 
     Without a command, the models are listed.
     """
-    if context.invoked_subcommand is None:
+    command = context.invoked_subcommand
+    if command is None:
         list_models(url, as_json)
+    elif as_json or url not in (DEFAULT_URL, os.environ.get(URL_VARIABLE)):
+        raise typer.BadParameter(f"give --url and --json after the command: ftrl models {command} ...")
 
 
 @app.command("list")

@@ -120,6 +120,12 @@ def test_models_are_created_described_listed_and_deleted(ftrl: Ftrl, tmp_path: P
     assert "There is no model 'sparse'." in gone.stderr
 
 
+def test_flags_before_the_command_are_not_ignored(ftrl: Ftrl) -> None:
+    done = ftrl("models", "--url", "http://127.0.0.1:1", "list")
+    assert done.returncode == 2
+    assert "after the command" in done.stderr
+
+
 def test_no_column_of_a_table_is_cut(ftrl: Ftrl) -> None:
     described = read(ftrl, "models", "show", "default")
     assert described["revision"] in ftrl("models", COLUMNS="20").stdout
@@ -221,7 +227,7 @@ def test_a_rebuild_refuses_other_data_than_that_of_the_service(
     assert read(ftrl, "rebuild", *here)["equal"] is True
     other = server_factory()
     (tmp_path / "clicks.vw").write_text("1 |f a=b\n")
-    assert ftrl("replay", "clicks.vw", "--offline", FTRL_REDIS_URL=other.url).returncode == 0
+    assert run("replay", str(tmp_path / "clicks.vw"), "--offline", "--redis-url", other.url).returncode == 0
     done = ftrl("rebuild", "--redis-url", other.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert "is not that of the service" in done.stderr
@@ -352,12 +358,16 @@ def test_tokens_are_listed_without_what_they_are(service: Service) -> None:
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
 
 
-def test_a_replay_goes_to_the_service_of_the_environment(ftrl: Ftrl, tmp_path: Path) -> None:
+def test_a_replay_goes_to_the_service_of_the_environment(
+    ftrl: Ftrl, service: Service, tmp_path: Path
+) -> None:
     (tmp_path / "clicks.vw").write_text("1 |f a=b\n-1 |f a=c\n")
-    words = ("replay", "clicks.vw", "--model", "replayed", "--hashing", '{"numeric": "raw"}')
-    assert read(ftrl, *words)["rows"] == 2
+    words = ("replay", str(tmp_path / "clicks.vw"), "--model", "replayed", "--json")
+    url, token = service.process.url, service.token
+    for further in ((), ("--dry-run",)):
+        done = run(*words, *further, directory=tmp_path, FTRL_URL=url, FTRL_TOKEN=token)
+        assert json.loads(done.stdout)["rows"] == 2
     wait_until(lambda: read(ftrl, "models", "show", "replayed")["t"] == 2)
-    assert read(ftrl, *words, "--dry-run")["rows"] == 2
 
 
 def test_a_reader_that_reads_one_line_of_the_log_is_enough(service: Service) -> None:
