@@ -16,7 +16,7 @@ from service.storage.embedded_binary import binary_path
 
 CANDIDATES = 50
 EXAMPLES = 10_000
-PREFIXES = ("", "last ", "first ")  # of the names of the rows in an example
+PREFIX = "of the impression shown before it: "  # long names make large bodies
 BODIES = 2
 LEAD_SECONDS = 1.0  # of the updates, before the first prediction
 SETTINGS = {"FTRL_UPDATE_TIMEOUT_SECONDS": "30", "FTRL_REDIS_TIMEOUT_SECONDS": "4"}  # a busy machine is slow
@@ -73,14 +73,15 @@ def _api_and_learner() -> Iterator[Server]:
     with redis_server(str(binary_path())) as redis, TemporaryDirectory(prefix="ftrl-bench-") as directory:
         environment = SETTINGS | {
             "FTRL_PORT": str(port),
+            "FTRL_METRICS_PORT": str(free_port()),
             "FTRL_REDIS_URL": redis,
             "FTRL_DATA_DIR": directory,
             "FTRL_LOG_LEVEL": "warning",
             "FTRL_MAX_VALUE": "1e9",  # as in `service`
         }
-        learner = environment | {"FTRL_PORT": str(free_port())}
+        metrics = f"http://127.0.0.1:{environment['FTRL_METRICS_PORT']}/metrics"
         with (
-            running(ftrl("learn"), lambda: True, learner),
+            running(ftrl("learn"), lambda: answers(metrics), environment),
             running(ftrl("api"), lambda: answers(f"{url}/readyz?for=update"), environment) as api,
         ):
             yield Server(url, api.pid)
@@ -98,14 +99,8 @@ def _large(examples: int = EXAMPLES) -> Iterator[dict[str, object]]:
     """Bodies with BODIES x EXAMPLES examples in all."""
     source = rows(BODIES * EXAMPLES)
     while chunk := list(islice(source, examples)):
-        yield {"examples": [_wide(chunk, position) for position in range(examples)]}
+        yield {"examples": [{"features": _renamed(row), "label": row.label} for row in chunk]}
 
 
-def _wide(chunk: list[Row], position: int) -> dict[str, object]:
-    """An example of several rows: those before it stand for what the user saw before."""
-    features = {
-        prefix + name: value
-        for back, prefix in enumerate(PREFIXES)
-        for name, value in chunk[position - back].features.items()
-    }
-    return {"features": features, "label": chunk[position].label}
+def _renamed(row: Row) -> dict[str, int | str]:
+    return {PREFIX + name: value for name, value in row.features.items()}
