@@ -7,26 +7,33 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from itertools import repeat
 
-_VERSION, _VARIANT = 7 << 76, 2 << 62
+_VERSION, _VARIANT = 7 << 12, 2 << 62
 _FRACTION = 4096  # of a millisecond: the 12 bits after the version
 _ZEROS, _DIGEST = bytes(2), hashlib.blake2b(digest_size=14, person=b"prediction")
 _random = random.Random()  # seeded by the system once: asking it for every id takes longer than all the rest
 os.register_at_fork(after_in_child=_random.seed)
 
 
-def new_id() -> str:
-    """Makes a UUID of version 7 (RFC 9562), ordered by time to a 4096th of a millisecond."""
+def new_ids(count: int) -> list[str]:
+    """Makes UUIDs of version 7 (RFC 9562), ordered by the time of the call to a 4096th of a millisecond."""
     milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
     fraction = nanoseconds * _FRACTION // 1_000_000
-    digits = f"{milliseconds << 80 | _VERSION | fraction << 64 | _VARIANT | _random.getrandbits(62):032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    digits = f"{milliseconds << 16 | _VERSION | fraction:016x}"
+    moment = f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
+    rest = [f"{_VARIANT | _random.getrandbits(62):016x}" for _ in range(count)]
+    return [f"{moment}{random_digits[:4]}-{random_digits[4:]}" for random_digits in rest]
 
 
 def named(ids: Sequence[str | None] | None, count: int) -> list[str]:
     """The ids of `count` predictions: those of callers, and new ones for None."""
-    return [text or new_id() for text in ids or repeat(None, count)]
+    if not ids:
+        return new_ids(count)
+    given = [text for text in ids if text]
+    if len(given) == len(ids):
+        return given
+    made = iter(new_ids(len(ids) - len(given)))
+    return [text or next(made) for text in ids]
 
 
 def packed_id(text: str) -> bytes:

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import ContractMismatch, StateUnavailable
-from service.example_log.ids import named, packed_id
+from service.example_log.ids import named, new_ids, packed_id
 from service.feedback.store import PendingStore, entries_of
 from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
@@ -131,7 +131,11 @@ class Recorder:
     async def _record_together(self, together: list[Asked[Served, Recorded]]) -> None:
         """Gives ids and encodes for all requests together, which is faster than in each request."""
         requests = [asked.request for asked in together]
-        ids = [named(served.ids, asked.size) for served, asked in zip(requests, together, strict=True)]
+        made = iter(new_ids(sum(asked.size for asked in together if not asked.request.ids)))
+        ids = [
+            named(asked.request.ids, asked.size) if asked.request.ids else list(islice(made, asked.size))
+            for asked in together
+        ]
         entries: list[bytes] = []
         for served, texts in zip(requests, ids, strict=True):
             packed = list(map(packed_id, texts))
