@@ -87,7 +87,7 @@ lock: $(VENV)/.complete ## resolve the locks again; LOCK_OPTIONS=--upgrade takes
 	$(LOCK) pyproject.toml --group build --all-extras -c requirements-image.lock -o requirements-dev.lock
 	$(LOCK) --group clients -o requirements-clients.lock
 
-audit: $(VENV)/.complete ## check the locked packages for known vulnerabilities (queries pypi.org)
+audit: $(VENV)/.complete ## check the locked packages for known vulnerabilities (asks the index)
 	$(BIN)/python -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-image.lock -r requirements-dev.lock -r requirements-clients.lock
