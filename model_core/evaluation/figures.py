@@ -28,6 +28,7 @@ from model_core.evaluation.intervals import (
     auc_interval,
     calibration_error,
     calibration_interval,
+    column_sums,
     log_loss_interval,
     margins_of_bins,
     rate_interval,
@@ -146,7 +147,7 @@ def figures_of(
         auc_interval=auc_interval(*auc, h.bins, h.squares) if has_auc else None,
         log_loss_interval=log_loss_interval(log_loss, h.bins, h.squares),
         calibration_ratio_interval=None if ratio is None else calibration_interval(ratio, h.bins, h.squares),
-        base_rate_interval=rate_interval(h.bins.sum(axis=0), h.squares.sum(axis=0)),
+        base_rate_interval=rate_interval(column_sums(h.bins), column_sums(h.squares)),
         reliability=reliability(h.bins, h.squares) if with_reliability else (),
     )
 
@@ -185,8 +186,8 @@ def reliability(bins: NDArray[np.float64], squares: NDArray[np.float64]) -> tupl
     """
     middles, first_bins = _reliability_grid(len(bins))
     predicted = (bins[:, 0] + bins[:, 1]) * middles
-    by_bin = np.column_stack([bins, squares, predicted])
-    totals = np.add.reduceat(by_bin, first_bins, axis=0)
+    by_bin = np.stack([*bins.T, *squares.T, predicted])
+    totals = np.add.reduceat(by_bin, first_bins, axis=1).T
     return tuple(
         _row(low, high, of_bucket)
         for low, high, of_bucket in zip(RELIABILITY_EDGES, RELIABILITY_EDGES[1:], totals, strict=False)

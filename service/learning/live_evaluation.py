@@ -140,6 +140,7 @@ class EvaluationPublisher:
         self.census: Census | None = None
         self._count_began: int | None = None  # at which round; None: no count is under way
         self._counted: int | None = None  # the round for which the census is exact
+        self._has_reported = False  # as its last piece
         self._next_report = self._next_slices = self._next_census = self._paused_until = 0.0
 
     def mark_changed(self) -> None:
@@ -164,13 +165,19 @@ class EvaluationPublisher:
             await self._store(fields, mirror)
 
     def _due_at(self) -> float:
-        report = self._next_report if self._changed else math.inf
+        return min(self._next_report if self._changed else math.inf, self._others_due_at())
+
+    def _others_due_at(self) -> float:
         slices = self._next_slices if self._slices_changed or self._slicing else math.inf
-        return min(report, slices, self._next_census)
+        return min(slices, self._next_census)
 
     def _piece(self, evaluations: Evaluations, replica: Replica, now: float) -> dict[bytes, bytes] | None:
-        """Do one piece of what is due; return the fields to store, if any."""
-        if self._changed and now >= self._next_report:
+        """Do one piece of what is due, but no report right after one: a slow report is always due again;
+        return the fields to store, if any.
+        """
+        others_first = self._has_reported and now >= self._others_due_at()
+        self._has_reported = self._changed and now >= self._next_report and not others_first
+        if self._has_reported:
             self._changed, self._next_report = False, now + REPORT_EVERY_SECONDS
             return self._report(evaluations, replica)
         if self._slicing is None and self._slices_changed and now >= self._next_slices:

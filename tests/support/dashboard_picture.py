@@ -20,7 +20,6 @@ VIEWPORT = {"width": 1200, "height": 1420}
 BEFORE_EXAMPLES = 60_000
 BEFORE_SECONDS = 7200.0
 SECONDS = 100.0
-HYPER = {"rate": {"kind": "adaptive", "alpha": 0.5, "beta": 1.0}}  # right after so few examples
 
 
 def feed(service: ServingProcess, clicks: Clicks, seconds: float) -> None:
@@ -40,7 +39,7 @@ def main() -> None:
         service = ServingProcess("serve", directory=Path(directory))
         try:
             url = service.wait_until_ready()
-            service.put("/models/ads", {"hyper": HYPER, "evaluation": {"slices": ["device", "site"]}})
+            service.put("/models/ads", {"evaluation": {"slices": ["device", "site"]}})
             then = {"event_time": time.time() - BEFORE_SECONDS}
             for _ in range(BEFORE_EXAMPLES // 2000):
                 examples = [example | then for example in clicks.examples(2000)]

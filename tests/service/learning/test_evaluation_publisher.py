@@ -152,6 +152,18 @@ async def test_reports_are_published_more_often_than_slices(mirror: Mirror) -> N
     }
 
 
+async def test_reports_that_are_always_due_do_not_hold_up_the_census(mirror: Mirror) -> None:
+    clock = Clock()
+    publisher = EvaluationPublisher("clicks", WorkingMetrics(clock), clock)
+    publisher.restart(sliced=False)
+    evaluations = evaluations_of(200)
+    for _ in range(4):
+        publisher.mark_changed()
+        clock.now += publisher.seconds_until_due()
+        await publisher.turn(evaluations, mirror)
+    assert publisher.census is not None
+
+
 async def test_a_model_without_slices_stores_none(mirror: Mirror) -> None:
     clock = Clock()
     publisher = EvaluationPublisher("clicks", Metrics(), clock)

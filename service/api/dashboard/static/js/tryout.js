@@ -52,9 +52,10 @@ export class Tryout {
       this.say([reply.detail, ...(reply.content.errors ?? []).map(({ path, detail }) => `${[].concat(path).join(".")}: ${detail}`)].join(" "));
       return;
     }
-    const { probability, margin, revision, features: parts } = reply.content;
+    const { probability, margin, offset, mixing, revision, features: parts } = reply.content;
     this.say(`Probability ${percent(probability)}: log-odds ${decimals(margin, 3)}, of revision ${revision}.`);
-    this.draw(parts);
+    const others = [{ name: "prior probability", contribution: offset }, { name: "mixing of the experts", contribution: mixing }];
+    this.draw([...parts, ...others.filter(({ contribution }) => contribution)]);
   }
 
   draw(parts) {
