@@ -22,7 +22,7 @@ from model_core.kernels.numerics import log_losses
 from model_core.learning.state import Mixture
 from service.models.config.model import ModelConfig
 
-ROWS, QUICK_ROWS = 300_000, 10_000
+ROWS, QUICK_ROWS = 300_000, 6_000
 CLICK_RATE = 0.05
 PARTS = 60
 SEED = 1
