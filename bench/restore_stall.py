@@ -3,15 +3,16 @@ and how long a process takes to start from the snapshot, against reading the sta
 """
 
 import asyncio
+from dataclasses import replace
 from time import perf_counter
 
 from bench.commit_stall import longest_wait
+from bench.filled_model import CONFIG as SINGLE
 from bench.filled_model import MODEL, SETTINGS, created_model, fill
 from bench.mirror_load import seconds_to_load
 from bench.processes import redis_server
 from bench.result import Options, Result
 from model_core.hashing.contract import HashContract
-from service.models.config.model import ModelConfig
 from service.models.replica import load_replica
 from service.settings import Settings
 from service.snapshots.restore.restore import RestorePlan, restore
@@ -21,7 +22,7 @@ from service.storage.channel import Channel
 from service.storage.embedded_binary import binary_path
 
 FEATURES = 5_000_000
-CONFIG = ModelConfig(hashing=HashContract(bits=24))
+CONFIG = replace(SINGLE, hashing=HashContract(bits=24))
 
 
 def measure(options: Options) -> list[Result]:

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.slow
 
 FEATURES = int(os.environ.get("RESTORE_FEATURES", "300000"))
 """RESTORE_FEATURES=5000000 takes a minute or two; `python -m bench --only restore-stall` measures it too."""
-CONFIG = ModelConfig.from_json({"hashing": {"bits": 22 if FEATURES < 2**21 else 24}})
+CONFIG = ModelConfig.from_json(
+    {"hyper": {"rate": {"kind": "adaptive"}}, "hashing": {"bits": 22 if FEATURES < 2**21 else 24}}
+)
 SLOW_MICROSECONDS = 500
 
 
