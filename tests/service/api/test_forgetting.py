@@ -10,7 +10,7 @@ import pytest
 from tests.support.golden import cases_of, hyper_of
 from tests.support.problem_replies import invalid
 
-HASHING = {"bits": 20, "numeric": "raw", "bias": False}
+HASHING = {"bits": 20, "numeric": "raw", "bias": False, "prior_probability": None}
 
 
 def example_of(case: dict[str, Any]) -> dict[str, Any]:
