@@ -16,7 +16,7 @@ from tests.support.commands import ServingProcess
 from tests.support.shared_data import REPOSITORY
 
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
-VIEWPORT = {"width": 1200, "height": 1420}
+VIEWPORT = {"width": 1200, "height": 1545}
 BEFORE_EXAMPLES = 60_000
 BEFORE_SECONDS = 7200.0
 SECONDS = 100.0
