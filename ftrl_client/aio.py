@@ -81,7 +81,7 @@ class AsyncClient:
         return results
 
     async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call any path of the API. A lost reply is asked for again only by GET and PUT."""
+        """Call any path of the API. After a lost reply or a 503, only GET and PUT are sent again."""
         return await self._run(calls.plain(method, path, body))
 
     async def _run(self, call: Call[T]) -> T:

@@ -18,7 +18,7 @@ BATCH_SIZE = 500
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """`repeatable`: whether it may be sent again if it is not known that the service received it."""
+    """`repeatable`: whether it may be sent again if it is not known whether it took effect."""
 
     method: str
     path: str

@@ -85,7 +85,7 @@ class Client:
         return results
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call any path of the API. A lost reply is asked for again only by GET and PUT."""
+        """Call any path of the API. After a lost reply or a 503, only GET and PUT are sent again."""
         return self._run(calls.plain(method, path, body))
 
     def _run(self, call: Call[T]) -> T:

@@ -16,6 +16,8 @@ from ftrl_client.errors import FtrlError, NoReply, Problem
 T = TypeVar("T")
 TEMPORARY = (429, 503, 507)
 """Statuses of a service that may accept the same request later."""
+OUTCOME_UNKNOWN = 503
+"""The one of these after which the request may have taken effect."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
@@ -46,7 +48,8 @@ class Exchange(Generic[T]):
                 return self._call.read(document)
             except (KeyError, TypeError) as unread:
                 raise self._foreign(reply) from unread
-        if reply.status_code in TEMPORARY:
+        may_have_happened = reply.status_code == OUTCOME_UNKNOWN
+        if reply.status_code in TEMPORARY and (self._call.repeatable or not may_have_happened):
             pause = self._pause_within_deadline(reply.headers.get("Retry-After"))
             if pause is not None:
                 return pause

@@ -235,6 +235,14 @@ def test_what_may_not_be_repeated_is_not(call: Calls) -> None:
     assert network.bodies == [{}]
 
 
+def test_an_update_without_id_is_not_repeated_if_it_may_have_been_learned(call: Calls) -> None:
+    example = {"features": {"ad": "a1"}, "label": 1}
+    network = scripted((429, {}), (503, {"code": "update_unavailable"}), **{"Retry-After": "0"})
+    with pytest.raises(Problem) as found:
+        call("request", "POST", "/update", example, network=network)
+    assert (found.value.code, network.bodies) == ("update_unavailable", [example, example])
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ftp://service"])
 def test_a_service_that_is_not_there_is_no_reply(call: Calls, url: str) -> None:
     with pytest.raises(NoReply, match="POST /models/default/predict: no reply"):
