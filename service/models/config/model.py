@@ -94,8 +94,8 @@ HALF_LIFE = HalfLife("examples", 100_000.0)
 EXPERTS = (
     Expert(AdaptiveRate(0.05, 0.1), 0.05),
     Expert(AdaptiveRate(0.1, 0.1), 0.05, HALF_LIFE),
-    Expert(AdaptiveRate(0.3, 1.0), 0.05, HALF_LIFE),
-    Expert(AdaptiveRate(1.0, 1.0), 0.05),
+    Expert(AdaptiveRate(0.7, 1.0), 0.05, HALF_LIFE),
+    Expert(AdaptiveRate(2.0, 0.1), 0.001),
 )
 """The experts of a new model, unless it is given others; docs/mathematics.md says how they were chosen."""
 
