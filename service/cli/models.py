@@ -59,7 +59,7 @@ def create(
         str,
         typer.Argument(
             help="Its configuration: JSON, or a file of it, such as `ftrl tune --out` writes;"
-            " by default first-order FTRL-Proximal with a rate of its own for each feature."
+            " by default a mixture of four FTRL-Proximal experts, which needs no tuning."
         ),
     ] = "{}",
     url: Url = DEFAULT_URL,

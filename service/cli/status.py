@@ -34,7 +34,7 @@ def status(
         overview = service.call("GET", "/overview")
     found = [line | {"snapshot_age_seconds": _age(line["snapshot"])} for line in overview["models"]]
     if model:
-        found = [_line_of(name, found, url) for name in model]
+        found = [line_of(name, found, overview["left_out"], url) for name in model]
     if as_json:
         write_json(found)
     else:
@@ -45,11 +45,15 @@ def status(
         raise typer.Exit(1)
 
 
-def _line_of(name: str, lines: list[dict[str, Any]], url: str) -> dict[str, Any]:
-    """Raises CommandFailure."""
+def line_of(name: str, lines: list[dict[str, Any]], left_out: list[str], url: str) -> dict[str, Any]:
+    """Find the line of a model or alias. Raises CommandFailure."""
     for line in lines:
         if name in (line["model"], *line["aliases"]):
             return line
+    if name in left_out:
+        raise CommandFailure(
+            f"{url} summarizes {len(lines)} models, and {name} is not among them: see {url}/?model={name}"
+        )
     raise CommandFailure(f"{url} shows no model or alias {name!r}; `ftrl models` lists the models")
 
 

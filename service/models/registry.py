@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -335,7 +336,7 @@ def difference(stored: ModelConfig, asked: ModelConfig) -> str:
     for part, values in ours.items():
         for name, value in values.items():
             if theirs[part].get(name) != value:
-                return f"{part}.{name} = {value!r}, not {theirs[part].get(name)!r}"
+                return f"{part}.{name} = {json.dumps(value)}, not {json.dumps(theirs[part].get(name))}"
     return "another configuration"
 
 

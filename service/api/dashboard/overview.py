@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from service.api.dashboard.figures import Evaluation, evaluation_of, read_field
-from service.api.dashboard.verdict import Situation, verdict
+from service.api.dashboard.verdict import Level, Situation, verdict
 from service.api.routes.health import readiness
 from service.api.schemas import Readiness
 from service.api.services import Services
@@ -29,6 +29,7 @@ from service.storage.scripts.log import read_lag
 MAX_MODELS = 200
 KEPT_SECONDS = 2.0
 """For which all readers are sent the same lines."""
+_URGENCY: tuple[Level, ...] = ("bad", "watch", "good", "none")
 
 
 class Overview:
@@ -63,7 +64,12 @@ class Overview:
             raise StateUnavailable("Redis does not answer.") from failure
         finally:
             await channel.close()
-        return {"models": lines, "left_out": names[MAX_MODELS:], "time": time.time()}
+        return {"models": most_urgent_first(lines), "left_out": names[MAX_MODELS:], "time": time.time()}
+
+
+def most_urgent_first(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order lines by their level; those of one level stay in order."""
+    return sorted(lines, key=lambda line: _URGENCY.index(line["level"]))
 
 
 async def _line(channel: Channel, name: str, report: Readiness) -> dict[str, Any]:
@@ -102,7 +108,7 @@ async def _line(channel: Channel, name: str, report: Readiness) -> dict[str, Any
 
 
 def _figures(evaluation: Evaluation) -> Mapping[str, Any]:
-    """Of the window that is judged; before one is, of the last hour."""
+    """Take the figures of the window that is judged; before one is, of the last hour."""
     window = (evaluation.judgement or {}).get("window", "1h")
     figures = evaluation.headline.get(window, {})
     names = ("auc", "auc_interval", "log_loss", "calibration_ratio")

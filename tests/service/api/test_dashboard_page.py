@@ -253,6 +253,30 @@ def test_the_form_shows_what_each_feature_adds(tab: Visit, service: Service) -> 
     tab.page.fill("#features", "{")
     tab.page.get_by_role("button", name="Predict").click()
     tab.wait_for_text("#said", "This is not JSON")
+    tab.page.fill("#features", '{"user": 12345678901234567}')
+    with tab.page.expect_request("**/explain") as sent:
+        tab.page.get_by_role("button", name="Predict").click()
+    assert sent.value.post_data_json == {"features": {"user": 12345678901234567}}, "not rounded"
+
+
+def test_the_configuration_names_the_half_lives_of_experts(tab: Visit) -> None:
+    tab.wait_for_text("#configuration", "half-life of each expert")
+
+
+def test_models_beyond_those_with_a_line_are_linked(tab: Visit, service: Service) -> None:
+    with_one_left_out = service.process.get("/overview") | {"left_out": ["m201"]}
+    tab.page.route("**/overview", lambda route: route.fulfill(json=with_one_left_out))
+    tab.page.goto(f"{service.url}/?view=all")
+    tab.page.locator("#left-out").get_by_role("link", name="m201").wait_for()
+
+
+def test_a_history_that_could_not_be_read_is_read_again(tab: Visit, service: Service) -> None:
+    refusal = {"status": 503, "json": {"detail": "Redis does not answer."}}
+    tab.page.route("**/models/sliced/history?*", lambda route: route.fulfill(**refusal), times=1)
+    tab.page.goto(f"{service.url}/?model=sliced")
+    tab.wait_for_text("#past .note", "Not known: Redis does not answer.")
+    assert "503" in tab.complaints.pop()
+    tab.page.locator("#past-auc canvas").wait_for()
 
 
 def test_a_snapshot_is_taken_and_restored(tab: Visit, service: Service) -> None:

@@ -6,8 +6,11 @@ from typing import Any
 
 import httpx
 
+from service.api.dashboard.overview import most_urgent_first
 from tests.support.clicks import Clicks
 from tests.support.waiting import wait_until
+
+LEVELS = ("none", "good", "bad", "watch", "bad")
 
 
 def test_each_model_has_a_line_with_its_figures_and_aliases(api: httpx.Client) -> None:
@@ -32,3 +35,8 @@ def test_each_model_has_a_line_with_its_figures_and_aliases(api: httpx.Client) -
     api.delete("/aliases/shown").raise_for_status()
     for name in ("listed", "listed-empty"):
         api.delete(f"/models/{name}").raise_for_status()
+
+
+def test_what_is_bad_comes_first() -> None:
+    lines = [{"model": name, "level": level} for name, level in zip("abcde", LEVELS, strict=True)]
+    assert "".join(line["model"] for line in most_urgent_first(lines)) == "cedba"

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from service import __version__
 from service.cli.main import application, one_line
+from service.cli.status import line_of
+from service.errors import CommandFailure
 from tests.conftest import ServerFactory
 from tests.support.commands import ServingProcess, environment, run
 from tests.support.waiting import wait_until
@@ -195,6 +197,11 @@ def test_the_status_of_a_model_that_is_not_there_is_a_failure(ftrl: Ftrl) -> Non
     done = ftrl("status", "--model", "nobody")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "shows no model or alias 'nobody'" in done.stderr
+
+
+def test_the_status_of_a_model_beyond_those_summarized_is_on_its_page() -> None:
+    with pytest.raises(CommandFailure, match=r"not among them: see http://ftrl/\?model=m201"):
+        line_of("m201", [], ["m201"], "http://ftrl")
 
 
 def test_the_log_is_the_same_by_the_service_and_from_the_data(ftrl: Ftrl, service: Service) -> None:

@@ -9,7 +9,7 @@ export async function call(path, options = {}) {
   }
 }
 
-export const post = (path, body) =>
-  call(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+// The body is JSON text.
+export const post = (path, body) => call(path, { method: "POST", headers: { "content-type": "application/json" }, body });
 
 export const ofModel = (model, rest = "") => `models/${encodeURIComponent(model)}${rest}`;

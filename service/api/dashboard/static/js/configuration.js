@@ -12,7 +12,7 @@ export class Configuration {
     this.model = "";
     this.key = "";
     this.snapshots.addEventListener("toggle", () => this.snapshots.open && this.list());
-    snapshots.querySelector("#take").addEventListener("click", () => this.act("Taking a snapshot", post(ofModel(this.model, "/snapshots"), {})));
+    snapshots.querySelector("#take").addEventListener("click", () => this.act("Taking a snapshot", post(ofModel(this.model, "/snapshots"), "{}")));
   }
 
   // Reads it again where the model, or how it was changed, is another.
@@ -69,7 +69,7 @@ export class Configuration {
   restore(snapshot) {
     const lost = "What was learned since is not learned again; the state so far is saved in a snapshot first.";
     if (!confirm(`Restore ${this.model} to its state of ${moment(snapshot.time)}? ${lost}`)) return;
-    this.act("Restoring", post(ofModel(this.model, "/restore"), { snapshot: snapshot.id, replay_log: false }));
+    this.act("Restoring", post(ofModel(this.model, "/restore"), JSON.stringify({ snapshot: snapshot.id, replay_log: false })));
   }
 
   async act(what, request) {
@@ -109,6 +109,11 @@ function expertText({ alpha, half_life_examples: examples, half_life_seconds: se
   return parts.filter(Boolean).join(", ");
 }
 
+function forgettingOf({ forgetting, rate }) {
+  if (forgetting) return Object.entries(forgetting).map(([name, value]) => `${name.replaceAll("_", " ")} ${count(value)}`).join(", ");
+  return rate?.experts?.some((expert) => known(expert.half_life_examples) || known(expert.half_life_seconds)) ? "half-life of each expert" : "none";
+}
+
 function factsOf({ hyper, hashing, feedback, evaluation, snapshots }) {
   const rate = hyper.rate ?? {};
   const rates = rate.experts ? `mixture of ${rate.experts.length} experts` : [rate.kind, known(rate.alpha) && `α ${rate.alpha}`, known(rate.beta) && `β ${rate.beta}`].filter(Boolean).join(", ");
@@ -116,7 +121,7 @@ function factsOf({ hyper, hashing, feedback, evaluation, snapshots }) {
     ["Family", hyper.family],
     ["Rate", rates],
     ["Penalties", [known(hyper.l1) ? `l1 ${hyper.l1}` : "l1 of each expert", `l2 ${hyper.l2}`].join(", ")],
-    ["Forgetting", hyper.forgetting ? Object.entries(hyper.forgetting).map(([name, value]) => `${name.replaceAll("_", " ")} ${count(value)}`).join(", ") : "none"],
+    ["Forgetting", forgettingOf(hyper)],
     ["Slots", `2^${hashing.bits}`],
     ["Crosses", hashing.crosses?.length ? hashing.crosses.map((names) => names.join("^")).join(", ") : "none"],
     ["Sliced by", evaluation?.slices?.join(", ") || "nothing"],

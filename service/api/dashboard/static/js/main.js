@@ -53,7 +53,7 @@ function fillNames(all, aliases, current) {
 
 // What a reading of all models found: the only one that has learned is opened unless all were asked for.
 function listed({ ok, status, content, detail }) {
-  if (ok) names = content.models.map((one) => one.model);
+  if (ok) names = [...content.models.map((one) => one.model), ...content.left_out].sort();
   if (current) {
     if (ok) fillNames(names, {}, current);
     return;
@@ -63,7 +63,7 @@ function listed({ ok, status, content, detail }) {
     return;
   }
   const learned = content.models.filter((one) => one.t > 0);
-  const only = learned.length === 1 ? learned[0] : names.length === 1 && !content.left_out.length ? content.models[0] : null;
+  const only = content.left_out.length ? null : learned.length === 1 ? learned[0] : names.length === 1 ? content.models[0] : null;
   if (only && choice.view !== "all") {
     open(only.model);
   } else if (document.body.dataset.view !== "all") {

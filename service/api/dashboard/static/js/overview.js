@@ -40,18 +40,20 @@ export class Overview {
   }
 
   render({ models, left_out: leftOut, time }) {
-    const note = leftOut.length ? `The first ${models.length}; ${count(leftOut.length)} more are in the list above.` : "";
+    const note = leftOut.length ? `The first ${models.length}; ${count(leftOut.length)} more are below the table.` : "";
     this.place.classList.remove("stale");
     write(this.place.querySelector(".note"), note);
     this.place.querySelector("tbody").replaceChildren(...models.map((model) => line(model, time)));
+    const others = this.place.querySelector("#left-out");
+    others.hidden = !leftOut.length;
+    others.replaceChildren(...leftOut.flatMap((name) => [linkTo(name), " "]));
   }
 }
 
 function line(model, now) {
   const status = element("span", [markOf(model.level), ` ${model.headline}`], { className: "status" });
   status.dataset.level = model.level;
-  const link = element("a", model.model, { href: `?model=${encodeURIComponent(model.model)}` });
-  return row(link, [
+  return row(linkTo(model.model), [
     ["Status", status],
     ["AUC", figure(decimals(model.auc, 4), range(model.auc_interval, (edge) => decimals(edge, 3)))],
     ["Log loss", decimals(model.log_loss, 4)],
@@ -62,6 +64,8 @@ function line(model, now) {
     ["Aliases", model.aliases.join(", ") || "none"],
   ]);
 }
+
+const linkTo = (name) => element("a", name, { href: `?model=${encodeURIComponent(name)}` });
 
 function figure(value, interval) {
   return interval ? element("span", [value, element("small", interval)], { className: "with-interval" }) : value;

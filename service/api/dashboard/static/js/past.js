@@ -5,6 +5,7 @@ import { element, write } from "./elements.js";
 import { UNKNOWN, decimals, known, milliseconds, percent, rate } from "./format.js";
 
 const SECONDS = { "1h": 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400 };
+const RETRY_MS = 3000;
 const EVERY_MS = { "1h": 10000, "24h": 60000, "7d": 300000, "30d": 600000 };
 const WINDOWS = { "15m": "15m", "30m": "15m", "1h": "1h", "24h": "24h", all: "24h" };
 const SPOKEN = { "15m": "15 minutes", "1h": "hour", "24h": "24 hours" };
@@ -62,7 +63,12 @@ export class Past {
     this.asked = Date.now();
     const [model, span] = [this.model, this.span];
     const reply = await call(ofModel(model, `/history?span=${span}`));
-    if (!reply.ok || model !== this.model || span !== this.span) return;
+    if (model !== this.model || span !== this.span) return;
+    if (!reply.ok) {
+      this.asked -= EVERY_MS[span] - RETRY_MS;
+      write(this.place.querySelector(".note"), `${this.found ? "As it was when it was last read" : "Not known"}: ${reply.detail}`);
+      return;
+    }
     this.found = reply.content;
     this.render();
   }

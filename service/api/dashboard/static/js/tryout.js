@@ -31,11 +31,11 @@ export class Tryout {
     this.place.querySelector("#bars").replaceChildren();
   }
 
-  // The features, or null, after saying what is wrong with them.
+  // The features as they were typed, or null, after saying what is wrong with them. JSON.parse would round large integers.
   features() {
     try {
       const features = JSON.parse(this.text.value);
-      if (features && typeof features === "object" && !Array.isArray(features)) return features;
+      if (features && typeof features === "object" && !Array.isArray(features)) return this.text.value.trim();
       this.say('Features are an object, as {"ad": "a17"}.');
     } catch (wrong) {
       this.say(`This is not JSON: ${wrong.message}.`);
@@ -46,10 +46,12 @@ export class Tryout {
   async predict() {
     const features = this.features();
     if (!features) return;
-    const reply = await post(ofModel(this.model, "/explain"), { features });
+    const model = this.model;
+    const reply = await post(ofModel(model, "/explain"), bodyOf(features));
+    if (model !== this.model) return;
     this.clear();
     if (!reply.ok) {
-      this.say([reply.detail, ...(reply.content.errors ?? []).map(({ path, detail }) => `${[].concat(path).join(".")}: ${detail}`)].join(" "));
+      this.say(reply.detail);
       return;
     }
     const { probability, margin, offset, mixing, revision, features: parts } = reply.content;
@@ -89,9 +91,10 @@ function bar({ name, contribution }, most) {
   return element("li", [element("span", name, { className: "name" }), element("span", [length], { className: "track" }), element("span", value, { className: "amount" })]);
 }
 
-const curl = (url, features) =>
-  `curl -s ${url} -H 'Content-Type: application/json' -d '${JSON.stringify({ features }).replaceAll("'", "'\\''")}'`;
+const bodyOf = (features) => `{"features": ${features}}`;
+
+const curl = (url, features) => `curl -s ${url} -H 'Content-Type: application/json' -d '${bodyOf(features).replaceAll("'", "'\\''")}'`;
 
 // The features as a JSON text, since true, false and null are not Python.
 const python = (url, features) =>
-  `import json\n\nimport httpx\n\nfeatures = json.loads(${JSON.stringify(JSON.stringify(features))})\nprint(httpx.post(${JSON.stringify(url)}, json={"features": features}).raise_for_status().json())\n`;
+  `import json\n\nimport httpx\n\nfeatures = json.loads(${JSON.stringify(features)})\nprint(httpx.post(${JSON.stringify(url)}, json={"features": features}).raise_for_status().json())\n`;
