@@ -19,9 +19,10 @@ T = TypeVar("T")
 class Client:
     """Calls of one model, over connections that are reused; may be shared by threads.
 
-    url: the address of the service. token: a bearer token, if the service requires one. timeout: of one
-    attempt, in seconds. retry_seconds: for how long a call is repeated that the service could not take (429,
-    503, 507) or whose reply was lost; 0 is never. transport: another one of httpx.
+    url: the address of the service. token: a bearer token, if the service requires one; ValueError if it
+    cannot be one. timeout: of one attempt, in seconds. retry_seconds: for how long a call is repeated that
+    the service could not take (429, 503, 507) or whose reply was lost; 0 is never. transport: another one of
+    httpx.
 
     Every call raises `Problem` for a reply with an error status, and `NoReply` if there was none.
     """

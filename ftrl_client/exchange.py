@@ -24,7 +24,13 @@ MAX_PAUSE_SECONDS = 2.0
 
 
 def headers_of(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+    """Raises ValueError, without the token in it: it is a secret."""
+    token = (token or "").strip()
+    if not token:
+        return {}
+    if not token.isascii() or not token.isprintable():
+        raise ValueError("a token is one line of printable ASCII")
+    return {"Authorization": f"Bearer {token}"}
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,7 @@ TOKEN = "FTRL_TOKEN"
 """Environment variable with the bearer token that commands send."""
 TEMPORARY = (429, 503, 507)
 """Statuses of requests that may succeed when they are repeated: a server at its memory limit may get room."""
-_HINTS = {
-    401: f" The token is that in {TOKEN}.",
-    403: f" The token is that in {TOKEN}.",
-}
+_HINTS = dict.fromkeys((401, 403), f" Commands send the token in {TOKEN}.")
 _EXAMPLE_PATH = re.compile(r"examples\[(\d+)\]\.?(.*)")
 
 
@@ -79,6 +76,8 @@ class ServiceClient:
         address = _address(url)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         token = os.environ.get(TOKEN, "").strip()
+        if not token.isascii() or not token.isprintable():
+            raise CommandFailure(f"{TOKEN} has no token: one is a line of printable ASCII")
         if token:
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx.Client(

@@ -20,13 +20,18 @@ def write_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(line + "\n")
 
 
-def write_table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> None:
-    """Write a line for each row below the headings; all columns but the first `texts` align to the right."""
+def write_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, last_texts: int = 0
+) -> None:
+    """Write a line for each row below the headings; all columns but the first `texts` and the last
+    `last_texts` align to the right.
+    """
     lines = [headings, *rows]
+    figures = range(texts, len(headings) - last_texts)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = [
-            cell.ljust(width) if column < texts else cell.rjust(width)
+            cell.rjust(width) if column in figures else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")

@@ -38,7 +38,8 @@ def status(
     if as_json:
         write_json(found)
     else:
-        write_table(list(COLUMNS), [[text(line) for text in COLUMNS.values()] for line in found], texts=2)
+        rows = [[text(line) for text in COLUMNS.values()] for line in found]
+        write_table(list(COLUMNS), rows, texts=2, last_texts=2)
     if overview["left_out"] and not model:
         sys.stderr.write(f"ftrl: {len(overview['left_out'])} more models are not shown\n")
     if any(line["level"] == "bad" for line in found):

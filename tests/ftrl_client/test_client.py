@@ -255,12 +255,19 @@ def test_another_server_is_recognised(call: Calls, answer: bytes) -> None:
         call("predict", CLICK, network=scripted((200, answer)))
 
 
-def test_a_token_is_sent(call: Calls) -> None:
+@pytest.mark.parametrize("token", ["ftrl_abc", "ftrl_abc\n"])
+def test_a_token_is_sent(call: Calls, token: str) -> None:
     seen: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request.headers.get("Authorization"))
         return httpx.Response(204)
 
-    assert call("request", "DELETE", "/models/m", network=Network(answer), token="ftrl_abc") == {}
+    assert call("request", "DELETE", "/models/m", network=Network(answer), token=token) == {}
     assert seen == ["Bearer ftrl_abc"]
+
+
+@pytest.mark.parametrize("token", ["one\ntwo", "\xe9"])
+def test_what_cannot_be_a_token_is_refused_without_showing_it(call: Calls, token: str) -> None:
+    with pytest.raises(ValueError, match=r"^a token is one line of printable ASCII$"):
+        call("predict", CLICK, network=scripted(), token=token)

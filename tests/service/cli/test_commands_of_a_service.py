@@ -186,6 +186,7 @@ def test_the_status_is_what_the_page_shows(ftrl: Ftrl, service: Service) -> None
     assert headings.split()[:3] == ["model", "verdict", "AUC"]
     assert text.split()[:3] == ["default", found["level"], f"{found['auc']:.4f}"]
     assert text.endswith(found["headline"])
+    assert headings.index("aliases") == text.index("shown"), "texts align to the left"
 
 
 def test_the_status_without_a_model_has_a_line_for_each(ftrl: Ftrl) -> None:
@@ -261,6 +262,13 @@ def test_a_wrong_token_is_refused_with_what_to_do(ftrl: Ftrl, words: str) -> Non
     done = ftrl(*words.split(), FTRL_TOKEN="ftrl_wrong")
     assert done.returncode == 1
     assert "FTRL_TOKEN" in done.stderr
+
+
+@pytest.mark.parametrize("token", ["secret\nsecond", "s\xe9cret"])
+def test_what_cannot_be_a_token_is_refused_without_showing_it(ftrl: Ftrl, token: str) -> None:
+    done = ftrl("status", FTRL_TOKEN=token)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ftrl: FTRL_TOKEN has no token: one is a line of printable ASCII\n"
     assert done.stderr.count("\n") == 1
 
 
