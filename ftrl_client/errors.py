@@ -1,4 +1,4 @@
-"""What a call raises."""
+"""Errors of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a reply, or from none: a result, a pause before the next attempt, or an error."""
+"""The outcome of an attempt: a result, a pause before the next attempt, or an error."""
 
 from __future__ import annotations
 

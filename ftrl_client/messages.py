@@ -1,4 +1,4 @@
-"""What is sent and what comes back."""
+"""Requests and results of calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def features_json(features: Features) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Features and what came of them: label 1 for a click, 0 for none.
+    """Features and their outcome: label 1 for a click, 0 for none.
 
     weight: a multiple of the loss. sample_rate: the share of such examples that is sent. event_time: a time
     with a zone, or seconds since 1970. event_id: an example is learned once under its id, so an `Example`
@@ -83,7 +83,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What became of an example or a label.
+    """The outcome of an example or a label.
 
     status: "learned", "appended" (durable, learned later), "duplicate", "skipped"; of a label also "waiting",
     "sampled_out", "late", "conflict" and "unknown". probability, loss: just before it was learned; None while

@@ -1,4 +1,4 @@
-"""Whether the predictions of a log are right on average: in total, by size of the prediction, and by feature.
+"""Calibration of a log's predictions: in total, by size of the prediction, and by feature.
 
 Also what a learned map from margin to probability, refitted over the predictions so far, would change.
 """

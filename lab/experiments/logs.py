@@ -98,7 +98,7 @@ def simulated(rows: int = SIMULATED_ROWS, seed: int = 1) -> Dataset:
 
 
 def _offset(logits: npt.NDArray[np.float64], rate: float) -> float:
-    """What has to be added to the logits for the mean probability to be `rate`."""
+    """Find the shift of the logits at which the mean probability is `rate`."""
     low, high = -30.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2

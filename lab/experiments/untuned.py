@@ -45,7 +45,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured on a log.
+    """Measurements of a log.
 
     tuned: by the settings of each single configuration of the grid. vowpal_wabbit: log loss by options.
     calibration: of the new default, and with a learned map on top, by its name; {} for a short log.

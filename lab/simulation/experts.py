@@ -30,7 +30,7 @@ def experts_for(impressions: float) -> list[dict[str, float]]:
 
 
 def names_of(experts: list[dict[str, float]]) -> list[str]:
-    """What distinguishes the experts, given as in `hyper`: the rate, and the half-life in examples."""
+    """Name the experts, given as in `hyper`, by how they differ: the rate, and the half-life in examples."""
     return [
         f"alpha {one['alpha']:g}"
         + (f", half-life {one['half_life_examples']:,.0f}" if "half_life_examples" in one else "")

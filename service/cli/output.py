@@ -1,4 +1,4 @@
-"""What commands write to standard output: JSON for programs, plain tables for people.
+"""The standard output of commands: JSON for programs, plain tables for people.
 
 A table is never cut to the width of a terminal, so that what it shows can be copied, and read from a pipe.
 """

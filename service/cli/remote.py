@@ -1,4 +1,4 @@
-"""What commands share that call a running service: their flags, and the client."""
+"""Flags and client of the commands that call a running service."""
 
 from __future__ import annotations
 

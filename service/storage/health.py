@@ -72,12 +72,12 @@ class ServerHealth:
 
     @property
     def up(self) -> bool:
-        """Whether it answers."""
+        """True while it answers."""
         return self._is_up.is_set()
 
     @property
     def silent_seconds(self) -> float:
-        """How long it has not answered; 0 while it is up."""
+        """Seconds for which it has not answered; 0 while it is up."""
         return 0.0 if self.up else time.monotonic() - self._silent_since
 
     async def until_up(self, seconds: float) -> bool:

@@ -175,7 +175,7 @@ class Tally:
         self._progress.update(self._task, completed=done, rows=self.rows, rate=rate, loss=loss)
 
     def so_far(self) -> str:
-        """What was learned until now, for a message."""
+        """Describe what was learned until now, for a message."""
         loss = self._log_loss()
         figure = "" if loss is None else f" at a log loss of {loss:.5f}"
         passes = f", in pass {len(self._passes) + 1} of {self._plan.passes}" if self._plan.passes > 1 else ""

@@ -159,7 +159,7 @@ class ModelConfig:
         return ModelState.empty(self.hashing.bits, self.hyper.number_of_experts, self._prior)
 
     def evidence_before_learning(self) -> Evidence:
-        """What the model has beside its arrays before its first round."""
+        """The evidence beside the arrays before the first round."""
         return evidence_before_learning(self.hyper.number_of_experts, self._prior)
 
     @property

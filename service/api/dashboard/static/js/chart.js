@@ -16,7 +16,7 @@ const clock = (at, length) => {
 };
 
 export class Chart {
-  // `onTime` is told the index of the time that the pointer is at, or null.
+  // `onTime` is called with the index of the time that the pointer is at, or null.
   constructor(place, { format, scale, lines = 1 }, onTime) {
     Object.assign(this, { place, format, scale, lines, onTime, chart: null, marks: [] });
     new ResizeObserver(() => this.resize()).observe(place);

@@ -32,15 +32,13 @@ function nothing() {
   return { live: null, evaluation: null, slices: {}, history: null, heard: 0, ended: null };
 }
 
-// -- where the figures come from
-
-// Follows a model, and nothing where there is none. `told` is called with the names of all models as they come.
-export function watch(model, chosen, told) {
+// Follows a model, or nothing without one. `report` is called with the names of all models as they come.
+export function watch(model, chosen, report) {
   stop();
   seen.history?.keep();
   seen = nothing();
   choice = { ...chosen, model };
-  onNames = told;
+  onNames = report;
   stop = () => {};
   past.follow(model);
   tryout.follow(model);
@@ -80,8 +78,6 @@ function ended(state) {
   seen.ended = state;
   render();
 }
-
-// -- what is shown
 
 const lost = () => seen.heard > 0 && Date.now() - seen.heard > LOST_AFTER_MS;
 

@@ -6,7 +6,7 @@ import { UNKNOWN, count, decimals, known, milliseconds, range, rate, span } from
 const EVERY_MS = 3000;
 
 export class Overview {
-  // `onModels` is told what each reading found, or why there was none.
+  // `onModels` is called with what each reading found, or with why there was none.
   constructor(place, onModels) {
     this.place = place;
     this.onModels = onModels;
