@@ -8,6 +8,7 @@ RUN ["pip", "--python", "/opt/ftrl", "install", "--require-hashes", "--only-bina
 FROM dependencies AS service
 COPY pyproject.toml README.md LICENSE /src/
 COPY model_core /src/model_core
+COPY ftrl_client /src/ftrl_client
 COPY service /src/service
 RUN ["pip", "--python", "/opt/ftrl", "install", "--no-deps", "--no-build-isolation", "--target", "/opt/service", "/src"]
 # Compile for every processor of the architecture, not only for the builder's: numba looks kernels up by the name of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -28,6 +28,16 @@ class Call(Generic[T]):
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
+
+    def with_event_ids(self, event_ids: Sequence[str]) -> Call[T]:
+        """The same update, repeatable, under the ids that a refusal gave its examples."""
+        body = self.body or {}
+        if "examples" in body:
+            pairs = zip(body["examples"], event_ids, strict=True)
+            named = {**body, "examples": [{"event_id": event_id, **example} for example, event_id in pairs]}
+        else:
+            named = {"event_id": event_ids[0], **body}
+        return replace(self, body=named, repeatable=True)
 
 
 def predict(

@@ -86,14 +86,17 @@ class Client:
         return results
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call any path of the API. After a lost reply or a 503, only GET and PUT are sent again."""
+        """Call any path of the API; `path` may have a query.
+
+        After a lost reply or a 503, only GET, PUT and updates to which the refusal gave ids are sent again.
+        """
         return self._run(calls.plain(method, path, body))
 
     def _run(self, call: Call[T]) -> T:
         exchange = Exchange(call, self._retry_seconds)
         while True:
             try:
-                reply = self._http.request(call.method, call.path, json=call.body)
+                reply = self._http.request(exchange.call.method, exchange.call.path, json=exchange.call.body)
             except httpx.RequestError as failure:
                 outcome: T | Pause = exchange.after_failure(failure)
             else:

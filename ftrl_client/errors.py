@@ -22,11 +22,15 @@ class Problem(FtrlError):
 
     status: the HTTP status. code: its stable name, such as "unknown_model"; empty if the reply has none, as
     one of a proxy. title, detail: what is wrong, and what to do. errors: the `path` and `detail` of each
-    invalid part of the body. document: all members.
+    invalid part of the body. document: all members. retry_after: the seconds after which the service asks to
+    be called again; None if it does not say.
     """
 
-    def __init__(self, call: str, status: int, document: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: str, status: int, document: Mapping[str, Any], retry_after: float | None = None
+    ) -> None:
         self.status = status
+        self.retry_after = retry_after
         self.document = document
         self.code: str = document.get("code", "")
         self.title: str = document.get("title", "")

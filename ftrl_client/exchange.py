@@ -39,10 +39,10 @@ class Pause:
 
 
 class Exchange(Generic[T]):
-    """The attempts of one call, until `retry_seconds` have passed."""
+    """The attempts of one call, until `retry_seconds` have passed. `call`: what the next attempt sends."""
 
     def __init__(self, call: Call[T], retry_seconds: float) -> None:
-        self._call = call
+        self.call = call
         self._deadline = time.monotonic() + retry_seconds
         self._pause = FIRST_PAUSE_SECONDS
 
@@ -51,30 +51,32 @@ class Exchange(Generic[T]):
         document = self._document(reply)
         if reply.is_success:
             try:
-                return self._call.read(document)
+                return self.call.read(document)
             except (KeyError, TypeError) as unread:
                 raise self._foreign(reply) from unread
-        may_have_happened = reply.status_code == OUTCOME_UNKNOWN
-        if reply.status_code in TEMPORARY and (self._call.repeatable or not may_have_happened):
-            pause = self._pause_within_deadline(reply.headers.get("Retry-After"))
-            if pause is not None:
+        retry_after = _seconds(reply.headers.get("Retry-After"))
+        if reply.status_code in TEMPORARY:
+            if event_ids := document.get("event_ids"):
+                self.call = self.call.with_event_ids(event_ids)
+            may_have_happened = reply.status_code == OUTCOME_UNKNOWN
+            pause = self._pause_within_deadline(retry_after)
+            if pause is not None and (self.call.repeatable or not may_have_happened):
                 return pause
-        raise Problem(str(self._call), reply.status_code, document)
+        raise Problem(str(self.call), reply.status_code, document, retry_after)
 
     def after_failure(self, failure: httpx.RequestError) -> Pause:
         """Raises NoReply."""
         may_have_arrived = not isinstance(failure, NOT_SENT)
         hopeless = isinstance(failure, httpx.UnsupportedProtocol)
-        if not hopeless and (self._call.repeatable or not may_have_arrived):
+        if not hopeless and (self.call.repeatable or not may_have_arrived):
             pause = self._pause_within_deadline(None)
             if pause is not None:
                 return pause
-        raise NoReply(f"{self._call}: no reply ({str(failure) or type(failure).__name__})") from failure
+        raise NoReply(f"{self.call}: no reply ({str(failure) or type(failure).__name__})") from failure
 
-    def _pause_within_deadline(self, retry_after: str | None) -> Pause | None:
-        if retry_after is not None and retry_after.isdecimal():
-            seconds = float(retry_after)
-        else:
+    def _pause_within_deadline(self, retry_after: float | None) -> Pause | None:
+        seconds = retry_after
+        if seconds is None:
             seconds = self._pause * random.uniform(0.5, 1.0)
             self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
         return Pause(seconds) if time.monotonic() + seconds <= self._deadline else None
@@ -93,4 +95,9 @@ class Exchange(Generic[T]):
         return {}  # of a proxy, whose status says enough
 
     def _foreign(self, reply: httpx.Response) -> FtrlError:
-        return FtrlError(f"{self._call}: this is not the reply of an ftrl service: {reply.content[:80]!r}")
+        return FtrlError(f"{self.call}: this is not the reply of an ftrl service: {reply.content[:80]!r}")
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """None for a date, too, which the service never sends."""
+    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

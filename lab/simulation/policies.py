@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from lab.simulation.figures import Accounts, Quality, Report
 from lab.simulation.traffic import Habits, Traffic
 from lab.simulation.world import WORLDS
 from service.cli.http_client import Refused, ServiceClient
+from service.cli.remote import service_at
 from service.errors import CommandFailure
 
 BITS = 18
@@ -65,9 +67,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 def simulate(plan: Plan, policy: str) -> Report:
     """Run one policy on a newly created model. Raises CommandFailure."""
-    client = ServiceClient(plan.url)
     feedback = {"negative_sample_rate": plan.negative_sample_rate} | POLICIES[policy]
-    recreate(client, plan, feedback)
+    with service_at(plan.url) as client:
+        recreate(client, plan, feedback)
     traffic = Traffic(
         [plan.url],
         plan.model,
@@ -79,8 +81,8 @@ def simulate(plan: Plan, policy: str) -> Report:
         traffic.send(plan.rate, plan.seconds, plan.shock_at * plan.seconds)
     seconds = traffic.elapsed
     expected = expected_examples(traffic.answers, feedback | {"window_seconds": plan.window})
-    accounts = _accounts(client, plan, expected)
-    client.close()
+    with closing(ServiceClient(plan.url)) as patient:
+        accounts = _accounts(patient, plan, expected)
     return Report(
         policy,
         round(seconds, 1),

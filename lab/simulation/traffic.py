@@ -16,7 +16,7 @@ import numpy as np
 from lab.simulation.figures import Record
 from lab.simulation.pool import Pool, pool_of
 from lab.simulation.world import Impression, World
-from service.cli.http_client import TEMPORARY, TIMEOUT_SECONDS, Refused, ServiceClient
+from service.cli.http_client import TIMEOUT_SECONDS, Refused, ServiceClient
 from service.errors import CommandFailure
 
 PATIENCE_SECONDS = 120.0
@@ -219,7 +219,7 @@ class Traffic:
             try:
                 return self._client().call("POST", path, body), attempt
             except CommandFailure as failure:
-                final = isinstance(failure, Refused) and failure.status not in TEMPORARY
+                final = isinstance(failure, Refused) and not failure.is_temporary
                 if final or time.monotonic() > give_up:
                     raise
                 time.sleep(self._turn_elsewhere(failure))

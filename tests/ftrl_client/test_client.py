@@ -235,6 +235,18 @@ def test_what_may_not_be_repeated_is_not(call: Calls) -> None:
     assert network.bodies == [{}]
 
 
+def test_an_update_is_repeated_under_the_ids_that_a_refusal_gives_it(call: Calls) -> None:
+    unnamed = {"features": {"ad": "a1"}, "label": 1}
+    given, own = unnamed | {"event_id": "given"}, unnamed | {"event_id": "own"}
+    bodies: list[dict[str, Any]] = [unnamed, {"examples": [unnamed, own]}]
+    repeated = [given, {"examples": [given, own]}]
+    for body, again in zip(bodies, repeated, strict=True):
+        event_ids = ["given", "own"][: len(body.get("examples", [body]))]
+        network = scripted((503, {"event_ids": event_ids}), (200, LEARNED), **{"Retry-After": "0"})
+        assert call("request", "POST", "/update", body, network=network) == LEARNED
+        assert network.bodies == [body, again]
+
+
 def test_an_update_without_id_is_not_repeated_if_it_may_have_been_learned(call: Calls) -> None:
     example = {"features": {"ad": "a1"}, "label": 1}
     network = scripted((429, {}), (503, {"code": "update_unavailable"}), **{"Retry-After": "0"})

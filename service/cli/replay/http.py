@@ -14,6 +14,7 @@ from model_core.evaluation.measures import summarize
 from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.cli.http_client import Refused, ServiceClient
+from service.cli.remote import service_at
 from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure, Interrupted
 from service.parsing.files.reader import read_rows
@@ -32,7 +33,8 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     with interrupts_held():
         summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
     with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:
-        contract = _contract(service, path, plan)
+        with service_at(url) as first:  # it fails at once, where later requests outlast a restart
+            contract = _contract(first, path, plan)
         with Tally(plan, source) as tally:
             rows = read_rows(source, plan.file_format, contract, plan.options)
             try:

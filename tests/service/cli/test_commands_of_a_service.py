@@ -268,7 +268,7 @@ def test_a_wrong_token_is_refused_with_what_to_do(ftrl: Ftrl, words: str) -> Non
 def test_what_cannot_be_a_token_is_refused_without_showing_it(ftrl: Ftrl, token: str) -> None:
     done = ftrl("status", FTRL_TOKEN=token)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "ftrl: FTRL_TOKEN has no token: one is a line of printable ASCII\n"
+    assert done.stderr == "ftrl: FTRL_TOKEN: a token is one line of printable ASCII\n"
     assert done.stderr.count("\n") == 1
 
 

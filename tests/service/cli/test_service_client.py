@@ -135,7 +135,7 @@ def test_any_other_refusal_is_final(service: Scripted, status: int) -> None:
 @pytest.mark.parametrize("answer", [b"<html>Welcome</html>", b"[]", b"\xff"])
 def test_what_answers_otherwise_is_no_service(service: Scripted, answer: bytes) -> None:
     service.will_answer(200, answer)
-    with pytest.raises(CommandFailure, match="is not an ftrl service: it answers b"):
+    with pytest.raises(CommandFailure, match=r"is not an ftrl service: GET /models/m: .*: b"):
         ServiceClient(service.url).call("GET", "/models/m")
 
 
@@ -154,7 +154,7 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:1", "http://127.0.0.1:1/", "http://no.such.host.invalid"])
 def test_without_an_answer_the_address_is_named(url: str) -> None:
     with pytest.raises(CommandFailure, match=f"no ftrl service answers at {url} ") as failure:
-        ServiceClient(url).call("GET", "/models/m")
+        ServiceClient(url, retry_seconds=0).call("GET", "/models/m")
     assert "start it, or give its address with --url" in str(failure.value)
     assert "whether" not in str(failure.value)
 
