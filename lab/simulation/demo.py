@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from lab.simulation.policies import BITS
 from lab.simulation.traffic import Habits, Traffic
 from lab.simulation.world import World
-from service.cli.http_client import ServiceClient
+from service.cli.remote import service_at
 from service.errors import CommandFailure
 
 ROUND_SECONDS = 3600.0
@@ -86,7 +85,7 @@ class Demo:
 
 def create(url: str, show: Show) -> None:
     """Create the model if it is missing. Raises CommandFailure, also if it has another configuration."""
-    with closing(ServiceClient(url)) as client:
+    with service_at(url) as client:
         client.call("PUT", f"/models/{show.model}", show.config())
 
 

@@ -52,7 +52,11 @@ def add_log_routes(app: FastAPI, services: Services) -> None:
         name: ModelName,
         first: Annotated[
             str | None,
-            Query(alias="from", description="First entry; by default the first that is not learned."),
+            Query(
+                alias="from",
+                description="First entry; by default the first that is not learned.",
+                json_schema_extra={"pattern": "^[0-9]{1,18}(-[0-9]{1,18})?$"},
+            ),
         ] = None,
         count: Annotated[int, Query(ge=1, le=MAX_ENTRIES, description="How many entries.")] = 20,
     ) -> LogReply:
