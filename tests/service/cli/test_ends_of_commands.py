@@ -101,8 +101,8 @@ def test_ctrl_c_in_tune_names_the_best_so_far(tmp_path: Path) -> None:
     words = ("tune", str(tmp_path / "clicks.vw"), "--alphas", "0.1,1", "--bits", "12", "--half-lives", "none")
     said = interrupted(words, file.wait_until_learned)
     assert re.fullmatch(
-        r"ftrl: interrupted: [\d,]+ rows were learned; the best so far is bits 12, family ftrl, (alpha|rate mixture).*, with a log"
-        r" loss of \d\.\d{5}\n",
+        r"ftrl: interrupted: [\d,]+ rows were learned; the best so far is bits 12, family ftrl,"
+        r" (alpha|rate mixture).*, with a log loss of \d\.\d{5}\n",
         said,
     )
 
