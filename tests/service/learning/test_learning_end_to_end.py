@@ -139,7 +139,7 @@ async def test_a_put_that_created_a_model_before_defaults_changed_is_still_the_s
     model, created = await system.models.create("m", ModelConfig.from_json(body))
     assert (created, model.config) == (False, before)
     other = single | {"hashing": {"bits": 12, "prior_probability": 0.1}}
-    with pytest.raises(ModelConflict, match=r"hashing\.prior_probability = None, not 0\.1"):
+    with pytest.raises(ModelConflict, match=r"hashing\.prior_probability = null, not 0\.1"):
         await system.models.create("m", ModelConfig.from_json(other))
 
 
