@@ -7,7 +7,6 @@ never starts a server, which would show an empty directory as a service without 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from service.cli.remote import DEFAULT_URL, URL_VARIABLE
+from service.cli.remote import DEFAULT_URL, URL_VARIABLE, service_at, url_of_environment
 from service.errors import CommandFailure, UnknownModel
 from service.settings import Settings
 
@@ -103,7 +102,7 @@ def service_to_ask(settings: Settings, url: str | None, is_here: Callable[[], bo
     """
     if url is not None or not _NAMES_OF_PLACES.isdisjoint(settings.model_fields_set):
         return url
-    url = os.environ.get(URL_VARIABLE, "").strip() or None
+    url = url_of_environment()
     if url is not None or is_here():
         return url
     if not _answers(DEFAULT_URL):
@@ -123,8 +122,6 @@ def runs_here(settings: Settings) -> bool:
 
 
 def _answers(url: str) -> bool:
-    from service.cli.remote import service_at
-
     try:
         with service_at(url) as service:
             service.call("GET", "/livez")

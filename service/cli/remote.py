@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -17,6 +18,11 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 Url = Annotated[str, typer.Option("--url", envvar=URL_VARIABLE, help="Address of the service.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+
+
+def url_of_environment() -> str | None:
+    """The address in URL_VARIABLE; None without one."""
+    return os.environ.get(URL_VARIABLE, "").strip() or None
 
 
 @contextlib.contextmanager

@@ -12,11 +12,10 @@ from service.api.openapi import MODEL_PROBLEMS
 from service.api.schemas import ModelName, Reply
 from service.api.security.access import READ
 from service.api.services import Services
-from service.models.history import length_seconds, past_as_json
+from service.models.history import Span, length_seconds, past_as_json
 from service.storage.records import checked_name
 
 Column = list[float | None]
-SpanName = Literal["1h", "24h", "7d", "30d"]
 HistoryWindow = Literal["15m", "1h", "24h"]
 
 
@@ -43,7 +42,7 @@ class MarkReply(Reply):
 class HistoryReply(Reply):
     """Columns of equal length. Null: not known, or a gap in which nothing was recorded."""
 
-    span: SpanName = Field(description="How far back it reaches.")
+    span: Span = Field(description="How far back it reaches.")
     step_seconds: float = Field(description="The time between two rows at least.")
     time: list[float] = Field(description="Of each row, in Unix seconds, ascending.")
     learned: Column = Field(description="Examples learned a second, since the row before.")
@@ -60,7 +59,7 @@ class HistoryReply(Reply):
 def add_history_route(app: FastAPI, services: Services) -> None:
     @app.get("/models/{name}/history", tags=["models"], responses=MODEL_PROBLEMS, **READ.declared)
     async def get_history(
-        name: ModelName, span: Annotated[SpanName, Query(description="How far back.")] = "1h"
+        name: ModelName, span: Annotated[Span, Query(description="How far back.")] = "1h"
     ) -> HistoryReply:
         """Report the history of a model's figures.
 

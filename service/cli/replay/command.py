@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -67,7 +66,9 @@ def replay(
     from service.cli.replay.summary import ReplayPlan, print_summary
 
     if url is None and not offline and not dry_run:
-        url = os.environ.get("FTRL_URL", "").strip() or None
+        from service.cli.remote import url_of_environment
+
+        url = url_of_environment()
     if (url is not None) + offline + dry_run != 1:
         raise typer.BadParameter("give one of --url, --offline and --dry-run")
     sliced = tuple(filter(None, slices.split(",")))

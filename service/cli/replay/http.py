@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from model_core.evaluation.measures import summarize
 from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.cli.http_client import Refused, ServiceClient
-from service.cli.remote import service_at
+from service.cli.remote import path_of, service_at
 from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure, Interrupted
 from service.parsing.files.reader import read_rows
@@ -29,7 +28,7 @@ _SATURATED = 745.2  # the margin above which a loss is 0
 
 def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     """Raises CommandFailure, UnreadableFile. Examples learned until then stay learned."""
-    path = f"/models/{quote(plan.model, safe='')}"
+    path = path_of("models", plan.model)
     with interrupts_held():
         summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
     with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:

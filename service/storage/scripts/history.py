@@ -36,17 +36,6 @@ async def add_figures(
 
     `seen`: on what the next marks follow, or empty if that stays.
     """
-    return await _add(channel, keys, token, figures, seen, marks)
-
-
-async def add_marks(channel: Channel, keys: ModelKeys, marks: Iterable[Mark]) -> bool:
-    """Adds marks alone; False if there is no such incarnation."""
-    return await _add(channel, keys, b"", b"", b"", marks)
-
-
-async def _add(
-    channel: Channel, keys: ModelKeys, token: bytes, figures: bytes, seen: bytes, marks: Iterable[Mark]
-) -> bool:
     return bool(
         await _ADD(
             channel,
@@ -64,6 +53,11 @@ async def _add(
             *chain.from_iterable(marks),
         )
     )
+
+
+async def add_marks(channel: Channel, keys: ModelKeys, marks: Iterable[Mark]) -> bool:
+    """Adds marks alone; False if there is no such incarnation."""
+    return await add_figures(channel, keys, b"", b"", b"", marks)
 
 
 async def read_entries(channel: Channel, stream: str, after_ms: int) -> list[tuple[int, dict[bytes, bytes]]]:

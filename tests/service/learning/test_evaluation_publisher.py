@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,12 @@ from service.learning.live_evaluation import (
     SLICES_EVERY_SECONDS,
     EvaluationPublisher,
 )
-from service.models.config.model import ModelConfig
 from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.slices import SliceName
 from service.models.evaluation.state import Evaluations
 from service.models.mirror import Mirror
 from service.storage.records import FIGURES, SHORT_SLICE_FIGURES, SLICE_FIGURES
 from service.telemetry.metrics import Metrics
-from tests.conftest import SettingsFactory
-from tests.support.servers import ServerProcess
-from tests.support.system import System
 
 CONFIG = EvaluationConfig(("ad",), 100)
 VALUES = 100
@@ -68,15 +64,6 @@ def evaluations_of(examples: int) -> Evaluations:
     batch = ExampleBatch(np.arange(examples + 1), hashes, np.empty(0), labels, np.empty(0))
     evaluations.add(random.normal(size=examples), batch, 1_700_000_000_000)
     return evaluations
-
-
-@pytest.fixture
-async def mirror(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Mirror]:
-    async with System(make_settings(valkey)) as system:
-        await system.model(ModelConfig.from_json({"hashing": {"bits": 10}}))
-        mirror = await Mirror.open(system.topology, "clicks")
-        yield mirror
-        await mirror.close()
 
 
 async def stored(mirror: Mirror, field: bytes) -> Any:

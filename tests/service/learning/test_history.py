@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from model_core.evaluation.figures import WINDOWS, Figures
 from service.learning.history import HistoryWriter
-from service.models.config.model import ModelConfig
 from service.models.evaluation.report import Report
 from service.models.history import STEP_SECONDS, Moment, Past, past_as_json, read_past, thinned
 from service.models.mirror import Mirror
 from service.storage.records import Meta, mapping_of
 from service.storage.scripts import history
 from service.storage.scripts.history import Mark, add_marks, read_entries
-from tests.conftest import SettingsFactory
-from tests.support.servers import ServerProcess
-from tests.support.system import System
 
 FIGURES = [Figures(window, "weight", 100, 60, auc=0.7, log_loss=0.4) for window in WINDOWS]
 REPORT = Report("revision", 0, sources={"progressive": [(one, one) for one in FIGURES]})
@@ -31,15 +26,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def mirror(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[Mirror]:
-    async with System(make_settings(valkey)) as system:
-        await system.model(ModelConfig.from_json({"hashing": {"bits": 10}}))
-        mirror = await Mirror.open(system.topology, "clicks")
-        yield mirror
-        await mirror.close()
 
 
 class Leading:
