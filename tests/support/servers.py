@@ -30,8 +30,9 @@ class ServerProcess:
     """A server on a unix socket, or on a TCP port of 127.0.0.1 if `port` is given.
 
     `kind` chooses the bundled Valkey or the system's redis-server; the test is skipped where that is missing.
-    Further keywords are configuration, with underscores for hyphens. Data survives `kill9()` and `stop()` as
-    far as `appendonly` and `appendfsync` let it, and is there after `start()`.
+    Further keywords are configuration, with underscores for hyphens. Data that was acknowledged survives
+    `kill9()` and `stop()` with `appendonly`, and is there after `start()`: the kernel has it before the reply,
+    except with `appendfsync` everysec, where the server keeps it back for up to two seconds on a slow disk.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class ServerProcess:
         kind: Kind = "valkey",
         port: int = 0,
         appendonly: bool = True,
-        appendfsync: str = "everysec",
+        appendfsync: str = "no",
         maxmemory: int | str = 0,
         **config: object,
     ) -> None:
