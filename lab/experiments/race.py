@@ -21,7 +21,7 @@ from model_core.warm_up import warm_up
 from service.errors import CommandFailure
 from service.parsing.files.reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, read_examples
 from service.parsing.files.rows import Format, ReadOptions
-from service.parsing.files.source import TextSource
+from service.parsing.files.source import STANDARD_INPUT, InputFiles
 from service.runtime.kernels import interrupts_held
 
 BYTES_A_LANE, BYTES_A_MARK = 16, 1  # of a slot: z and n of an expert
@@ -40,7 +40,7 @@ class RacePlan:
     file, and a third of those after 1/3 of it.
     """
 
-    file: str
+    files: tuple[str, ...]
     file_format: Format
     options: ReadOptions
     search: Search = "grid"
@@ -130,10 +130,10 @@ def race(plan: RacePlan, options: Sequence[Option], present: Option, progress: R
     with interrupts_held():
         warm_up()
     contracts = {candidate.parse: candidate.contract for candidate in candidates}
-    if plan.file == "-" and len(contracts) > 1:
+    if plan.files == (STANDARD_INPUT,) and len(contracts) > 1:
         raise CommandFailure("standard input can be read once only, so give one way of hashing, or a file")
     with ExitStack() as stack:
-        sources = [stack.enter_context(TextSource(plan.file)) for _ in contracts]
+        sources = [stack.enter_context(InputFiles(*plan.files)) for _ in contracts]
         size = sources[0].size
         if plan.search == "halving" and size is None:
             raise CommandFailure("halving has to know how long the file is: use --search grid, or a file")
@@ -228,7 +228,7 @@ def _checked(
     """The same lines under every hash contract; bad lines are reported, or raise CommandFailure."""
     for several in chunks:
         for error in (error for chunk in several for error in chunk.errors):
-            text = f"{plan.file}:{error.line_number}: {error.reason}"
+            text = f"{error.file or plan.files[0]}:{error.line_number}: {error.reason}"
             if plan.on_error == "fail":
                 raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
             progress.bad_line(text)

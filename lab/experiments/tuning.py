@@ -140,7 +140,7 @@ def tune(
             best = f"; the best so far is {shown.best}" if shown.best else ""
             raise Interrupted(f"{shown.rows:,} rows were learned{best}") from None
     if not shown.rows:
-        raise CommandFailure(f"{plan.file} holds no examples")
+        raise CommandFailure(f"{', '.join(plan.files)} holds no examples")
     return Ranking(
         tuple(results), tuple(left_out), shown.rows, shown.bad_lines, time.perf_counter() - started
     )

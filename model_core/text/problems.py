@@ -30,11 +30,15 @@ class TextOptions(NamedTuple):
 
 
 class LineError(NamedTuple):
-    """A line that was skipped, counted from 1, and the reason; `lines` of a record that spans several."""
+    """A line that was skipped, counted from 1, and the reason; `lines` of a record that spans several.
+
+    file: its name, if several are read.
+    """
 
     line_number: int
     reason: str
     lines: int = 1
+    file: str = ""
 
 
 class LineProblem(ValueError):

@@ -11,7 +11,7 @@ import inspect
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -202,9 +202,19 @@ class FileFlags:
         Literal["fail", "skip"], typer.Option(help="What to do at a line that cannot be read.")
     ] = "fail"
 
-    def format_of(self, file: str) -> Format:
-        """Raises typer.BadParameter."""
-        return self.file_format or format_of(file)
+    def format_of(self, files: Sequence[str]) -> Format:
+        """Return the format that all files have. Raises typer.BadParameter."""
+        if self.file_format is not None:
+            return self.file_format
+        found = {format_of(file): file for file in files}
+        if len(found) > 1:
+            one, other = list(found.values())[:2]
+            raise typer.BadParameter(
+                f"{one} and {other} are named as files of different formats: replay them one by one, or give"
+                " the format of both",
+                param_hint="--format",
+            )
+        return next(iter(found))
 
     def options(self, settings: Settings) -> ReadOptions:
         """Raises typer.BadParameter."""
@@ -238,6 +248,27 @@ def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Examples: files in the order in which they are read, quoted patterns such as 'part-*.csv', URLs"
+        " such as s3://bucket/clicks.csv, or `-` for standard input. .gz, .xz, .lzma, .bz2 and .zst are"
+        " decompressed.",
+    ),
+]
+
+
+def files_named(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the files that the words name, in their order. Raises typer.BadParameter."""
+    from service.parsing.files.source import UnreadableFile, files_of
+
+    try:
+        return files_of(words)
+    except UnreadableFile as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="FILE") from None
 
 
 def format_of(file: str) -> Format:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from service.cli.flags import FileFlags, json_or_file, with_file_flags, with_settings
+from service.cli.flags import FileFlags, Files, files_named, json_or_file, with_file_flags, with_settings
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 
@@ -26,7 +26,7 @@ Number = TypeVar("Number", int, float)
 def tune(
     settings: Settings,
     flags: FileFlags,
-    file: Annotated[str, typer.Argument(help="Examples, in any format of `ftrl replay`.")],
+    files: Files,
     families: Annotated[str, typer.Option(help="ftrl, rda, comid, aogd; default ftrl.")] = "",
     updates: Annotated[str, typer.Option(help="first_order, implicit; default first_order.")] = "",
     alphas: Annotated[
@@ -94,8 +94,9 @@ def tune(
         _words(numeric),
         _half_lives(half_lives),
     )
-    kind, options = flags.format_of(file), flags.options(settings)
-    plan = RacePlan(file, kind, options, search, flags.on_error, _bytes(memory), jobs)
+    named = files_named(files)
+    kind, options = flags.format_of(named), flags.options(settings)
+    plan = RacePlan(named, kind, options, search, flags.on_error, _bytes(memory), jobs)
     compared = json_or_file(present, "--present") or _default_model(settings)
     _report(_ranked(plan, space, compared), top, out, as_json)
 

@@ -1,4 +1,4 @@
-"""File locks.
+"""File locks, and what stores of files raise.
 
 The kernel releases a lock when the last process that holds it ends, for whatever reason.
 """
@@ -6,6 +6,7 @@ The kernel releases a lock when the last process that holds it ends, for whateve
 from __future__ import annotations
 
 import fcntl
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,3 +31,9 @@ def try_lock(path: Path) -> BinaryIO | None:
         return lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
+
+
+def store_failures() -> tuple[type[Exception], ...]:
+    """Return what a failing store of fsspec raises; some exceptions of the S3 client are not OSErrors."""
+    botocore = sys.modules.get("botocore.exceptions")
+    return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)

@@ -35,7 +35,7 @@ SMALL = Space(hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.1, 0
 
 def race_plan(path: Path, file_format: Format = "vw", **fields: Any) -> RacePlan:
     weighted = ReadOptions(weight_column="weight" if file_format == "csv" else None)
-    return RacePlan(str(path), file_format, weighted, **fields)
+    return RacePlan((str(path),), file_format, weighted, **fields)
 
 
 def ranked(plan: RacePlan, space: Space, present: dict[str, Any] | None = None) -> Ranking:

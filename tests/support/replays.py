@@ -42,7 +42,7 @@ def plan(
     known = file_format or _FORMATS[Path(path).suffix]
     if known == "csv":
         options = {"weight_column": "weight"} | options
-    return ReplayPlan(str(path), known, ReadOptions(**options), model, CONFIG, on_error)
+    return ReplayPlan((str(path),), known, ReadOptions(**options), model, CONFIG, on_error)
 
 
 def assert_same_figures(one: dict[str, Any], other: dict[str, Any]) -> None:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.flags import FileFlags, checked_model_name, json_or_file, with_file_flags, with_settings
+from service.cli.flags import (
+    FileFlags,
+    Files,
+    checked_model_name,
+    files_named,
+    json_or_file,
+    with_file_flags,
+    with_settings,
+)
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 
@@ -23,9 +31,7 @@ if TYPE_CHECKING:
 def replay(
     settings: Settings,
     flags: FileFlags,
-    file: Annotated[
-        str, typer.Argument(help="Examples; `-` is standard input. .gz, .xz, .lzma and .bz2 are read.")
-    ],
+    files: Files,
     url: Annotated[
         str | None, typer.Option(help="Send the examples to the service at this address; FTRL_URL.")
     ] = None,
@@ -75,12 +81,13 @@ def replay(
     _refuse_over_http(
         url, {"passes": passes > 1, "holdout": holdout, "slices": sliced, "predictions": predictions}
     )
-    if passes > 1 and file == "-":
+    named = files_named(files)
+    if passes > 1 and named == ("-",):
         raise typer.BadParameter("standard input can be read once only", param_hint="--passes")
     config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
-    kind, options = flags.format_of(file), flags.options(settings)
+    kind, options = flags.format_of(named), flags.options(settings)
     plan = ReplayPlan(
-        *(file, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions)
+        *(named, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions)
     )
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)

@@ -18,7 +18,7 @@ from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure, Interrupted
 from service.parsing.files.reader import read_rows
 from service.parsing.files.rows import Row
-from service.parsing.files.source import TextSource, UnreadableFile
+from service.parsing.files.source import InputFiles, UnreadableFile
 from service.runtime.kernels import interrupts_held
 
 EXAMPLES_A_REQUEST = 500
@@ -31,7 +31,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     path = path_of("models", plan.model)
     with interrupts_held():
         summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
-    with TextSource(plan.file) as source, closing(ServiceClient(url)) as service:
+    with InputFiles(*plan.files) as source, closing(ServiceClient(url)) as service:
         with service_at(url) as first:  # it fails at once, where later requests outlast a restart
             contract = _contract(first, path, plan)
         with Tally(plan, source) as tally:
@@ -68,7 +68,7 @@ def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dic
 class _Sender:
     """Sends rows in order, and reports their results to the tally."""
 
-    def __init__(self, service: ServiceClient, path: str, source: TextSource, tally: Tally) -> None:
+    def __init__(self, service: ServiceClient, path: str, source: InputFiles, tally: Tally) -> None:
         self._service = service
         self._path = path
         self._source = source

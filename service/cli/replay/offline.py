@@ -19,7 +19,7 @@ from service.cli.replay.summary import Predicted, ReplayPlan, ReplaySummary, Tal
 from service.errors import CommandFailure, Interrupted
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
 from service.parsing.files.reader import read_examples
-from service.parsing.files.source import TextSource
+from service.parsing.files.source import InputFiles
 from service.runtime.kernels import interrupts_held
 from service.settings import Settings
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     """Learn from an empty state, and store nothing. Raises InvalidInput, CommandFailure, UnreadableFile."""
     config = _config_of_new(plan, settings)
-    with TextSource(plan.file) as source:
+    with InputFiles(*plan.files) as source:
         return _learn(plan, source, config, config.empty_state())
 
 
@@ -45,7 +45,7 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     """
     import asyncio
 
-    with TextSource(plan.file) as source:  # before anything is created
+    with InputFiles(*plan.files) as source:  # before anything is created
         base = asyncio.run(_present_state(plan, settings))
         rounds_before = base.state.t
         summary = _learn(plan, source, base.config, base.state)
@@ -63,7 +63,7 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     return replace(summary, load_seconds=time.perf_counter() - started)
 
 
-def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: ModelState) -> ReplaySummary:
+def _learn(plan: ReplayPlan, source: InputFiles, config: ModelConfig, state: ModelState) -> ReplaySummary:
     """Learn the file, as often as the plan says; `source` is read in the first pass.
 
     Raises CommandFailure, UnreadableFile.
@@ -75,7 +75,7 @@ def _learn(plan: ReplayPlan, source: TextSource, config: ModelConfig, state: Mod
     with Tally(plan, source) as tally:
         try:
             for number in range(plan.passes):
-                with source if number == 0 else TextSource(plan.file) as text:
+                with source if number == 0 else InputFiles(*plan.files) as text:
                     held = _one_pass(plan, text, config, state, tally, slices)
                 tally.end_pass(_predicted(config, state, held) if plan.holdout else None)
         except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def _warm_up(plan: ReplayPlan, config: ModelConfig) -> None:
 
 def _one_pass(
     plan: ReplayPlan,
-    source: TextSource,
+    source: InputFiles,
     config: ModelConfig,
     state: ModelState,
     tally: Tally,

@@ -19,7 +19,7 @@ from model_core.kernels.numerics import log_losses
 from model_core.text.problems import LineError
 from service.errors import CommandFailure
 from service.parsing.files.rows import Format, ReadOptions
-from service.parsing.files.source import TextSource
+from service.parsing.files.source import InputFiles, TextSource
 
 if TYPE_CHECKING:
     from service.cli.replay.parts import Part
@@ -39,12 +39,12 @@ class Predicted(NamedTuple):
 class ReplayPlan:
     """`config` is as in the body of PUT /models/{name}; empty: that of the model, or the default.
 
-    passes: how often the file is learned. holdout: the number of its last examples that are not learned.
-    curve: figures of consecutive parts of the file. slices: names of features, with figures of each value.
-    predictions: the file to which the prediction of each example is written.
+    files: read in their order, as one log. passes: how often it is learned. holdout: the number of its last
+    examples that are not learned. curve: figures of consecutive parts of the log. slices: names of features,
+    with figures of each value. predictions: the file to which the prediction of each example is written.
     """
 
-    file: str
+    files: tuple[str, ...]
     file_format: Format
     options: ReadOptions
     model: str
@@ -116,7 +116,7 @@ class Tally:
     and 95 with weights.
     """
 
-    def __init__(self, plan: ReplayPlan, source: TextSource) -> None:
+    def __init__(self, plan: ReplayPlan, source: TextSource | InputFiles) -> None:
         self.rows = 0
         self.duplicates = 0
         self.unscored = 0
@@ -194,7 +194,7 @@ class Tally:
     def bad_line(self, error: LineError) -> None:
         """Report a bad line. Raises CommandFailure if the plan is to stop at one."""
         spanning = f" ({error.lines} lines)" if error.lines > 1 else ""
-        text = f"{self._file}:{error.line_number}: {error.reason}{spanning}"
+        text = f"{error.file or self._file}:{error.line_number}: {error.reason}{spanning}"
         if self._plan.on_error == "fail":
             raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
         self._bad_lines += error.lines

@@ -17,7 +17,7 @@ from model_core.hashing.contract import HashContract
 from model_core.text.parser import TextParser, libsvm_parser, vw_parser
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
 from service.parsing.files.rows import Format, ReadOptions, Row, Source
-from service.parsing.files.source import TextSource
+from service.parsing.files.source import InputFiles, TextSource
 
 if TYPE_CHECKING:
     from model_core.hashing.encoder import Encoded, FeatureEncoder
@@ -37,8 +37,8 @@ Item = TypeVar("Item")
 class Chunk(NamedTuple):
     """Consecutive good examples, the errors of the lines between them, and the progress in the file.
 
-    bytes_read: of the file as it is stored, for comparison with TextSource.size.
-    duplicates: examples that were left out, because one with the same event id came before.
+    bytes_read: of the files as they are stored, for comparison with InputFiles.size.
+    duplicates: examples that were left out, because one with the same event id came before, in any file.
     """
 
     batch: ExampleBatch
@@ -56,42 +56,60 @@ def read_examples(
     chunk_bytes: int = CHUNK_BYTES,
     encoder: FeatureEncoder | None = None,
 ) -> Generator[Chunk, None, None]:
-    """Yield the examples of a file, encoded; a thread prepares the next chunk while the last one is used.
+    """Yield the examples of files, encoded; a thread prepares the next chunk while the last one is used.
 
     vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` lines.
     encoder: encodes every example, which takes longer; to observe the features. By default a kernel encodes
     where it can.
     Raises UnreadableFile.
     """
-    with _opened(source) as text:
+    event_ids = EventIds()
+
+    def chunks_of(text: TextSource) -> Iterator[Chunk]:
         if file_format in _PARSERS:
             parser = _PARSERS[file_format](contract, options.text_options(file_format), encoder)
-            chunks = _parsed_chunks(text, parser, chunk_bytes)
-        else:
-            encoded = _encoded_rows(text, file_format, contract, options, encoder)
-            chunks = _gathered_chunks(text, encoded, chunk_rows)
-        yield from _prefetched(chunks)
+            return _parsed_chunks(text, parser, chunk_bytes)
+        encoded = _encoded_rows(text, file_format, contract, options, encoder)
+        return _gathered_chunks(text, encoded, chunk_rows, event_ids)
+
+    with _opened(source) as files:
+        yield from _prefetched(_chunks_of_all(files, chunks_of))
 
 
 def read_rows(
     source: Source, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Generator[Row | LineError, None, None]:
-    """Yield the examples of a file as rows that the contract accepts, and each error in its place.
+    """Yield the examples of files as rows that the contract accepts, and each error in its place.
 
     Raises UnreadableFile.
     """
-    with _opened(source) as text:
-        for item in _encoded_rows(text, file_format, contract, options):
-            yield item if isinstance(item, LineError) else item[0]
+    with _opened(source) as files:
+        for text in files:
+            for item in _encoded_rows(text, file_format, contract, options):
+                yield _of_file(item, text, files) if isinstance(item, LineError) else item[0]
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[TextSource]:
-    if isinstance(source, TextSource):
+def _opened(source: Source) -> Iterator[InputFiles]:
+    """Yield the files; what was open before stays open."""
+    if isinstance(source, InputFiles):
         yield source
+    elif isinstance(source, TextSource):
+        yield InputFiles(source)
     else:
-        with TextSource(source) as text:
-            yield text
+        with InputFiles(source) as files:
+            yield files
+
+
+def _chunks_of_all(files: InputFiles, chunks_of: Callable[[TextSource], Iterator[Chunk]]) -> Iterator[Chunk]:
+    for text in files:
+        for chunk in chunks_of(text):
+            errors = [_of_file(error, text, files) for error in chunk.errors]
+            yield chunk._replace(errors=errors, bytes_read=files.bytes_read)
+
+
+def _of_file(error: LineError, text: TextSource, files: InputFiles) -> LineError:
+    return error if len(files) == 1 else error._replace(file=text.name)
 
 
 def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> Iterator[Chunk]:
@@ -107,9 +125,11 @@ def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> 
 
 
 def _gathered_chunks(
-    source: TextSource, rows: Iterator[tuple[Row, Encoded] | LineError], chunk_rows: int
+    source: TextSource,
+    rows: Iterator[tuple[Row, Encoded] | LineError],
+    chunk_rows: int,
+    event_ids: EventIds,
 ) -> Iterator[Chunk]:
-    event_ids = EventIds()
     while items := list(islice(rows, chunk_rows)):
         errors = [item for item in items if isinstance(item, LineError)]
         valid = [item for item in items if not isinstance(item, LineError)]

@@ -9,10 +9,10 @@ from typing import BinaryIO, Literal, NamedTuple
 from model_core.hashing.contract import Limits
 from model_core.hashing.encoder import Features
 from model_core.text.problems import Labels, Namespaces, TextOptions
-from service.parsing.files.source import TextSource
+from service.parsing.files.source import InputFiles, TextSource
 
 Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl"]
-Source = str | Path | BinaryIO | TextSource
+Source = str | Path | BinaryIO | TextSource | InputFiles
 
 
 class Row(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import fsspec
 from fsspec.spec import AbstractBufferedFile
 
 from service.errors import ServiceError, StoreUnavailable
+from service.runtime.files import store_failures
 
 PARTIAL = ".partial-"
 """Prefix of the names of unfinished files, which are never read."""
@@ -33,12 +33,6 @@ class UnusableStore(ServiceError):
 
     code = "unusable_store"
     title = "Snapshot store cannot be used"
-
-
-def store_failures() -> tuple[type[Exception], ...]:
-    """Return what a failing store raises; some exceptions of the S3 client are not OSErrors."""
-    botocore = sys.modules.get("botocore.exceptions")
-    return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
 
 
 @contextlib.contextmanager

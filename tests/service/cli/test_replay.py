@@ -275,7 +275,7 @@ def test_a_file_that_is_not_there_or_breaks_off_is_named(
         replay_over_http(asked, service.url) if way == "http" else replay_offline(asked, settings)
     with server.client() as client:
         assert client.exists(f"ftrl:{{cut-{way}}}:meta") == 0
-    Path(asked.file).write_bytes(gzip.compress(write(tmp_path, "vw").read_bytes())[:-20])
+    Path(asked.files[0]).write_bytes(gzip.compress(write(tmp_path, "vw").read_bytes())[:-20])
     with pytest.raises((UnreadableFile, CommandFailure), match=r"clicks\.vw\.gz: the archive is cut off"):
         replay_over_http(asked, service.url) if way == "http" else replay_offline(asked, settings)
 

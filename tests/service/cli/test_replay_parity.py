@@ -130,7 +130,7 @@ class Ways:
         number = next(numbers)
         names = [f"{way}{number}" for way in ("url", "offline")]
         over_url, offline, dry = (
-            ReplayPlan(str(self._path), file_format, ReadOptions(), name, config, "skip")
+            ReplayPlan((str(self._path),), file_format, ReadOptions(), name, config, "skip")
             for name in [*names, "dry"]
         )
         self._service.put(f"/models/{names[0]}", config)

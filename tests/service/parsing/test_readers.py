@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
+import zstandard
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
@@ -24,7 +26,7 @@ from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.text.problems import LineError
 from service.parsing.files.reader import Chunk, EventIds, Format, ReadOptions, Row, read_examples, read_rows
-from service.parsing.files.source import TextSource, UnreadableFile
+from service.parsing.files.source import InputFiles, TextSource, UnreadableFile, files_of
 from service.parsing.files.tables import parse_columns
 from tests.support.shared_data import shared_file
 from tests.support.waiting import wait_until
@@ -270,6 +272,8 @@ def test_bad_json_lines_are_errors(line: str, says: str) -> None:
         (".GZ", gzip.compress),
         (".xz", lzma.compress),
         (".bz2", bz2.compress),
+        (".ZST", zstandard.compress),
+        (".zst", lambda data: zstandard.compress(data[:100]) + zstandard.compress(data[100:])),
         (".lzma", partial(lzma.compress, format=lzma.FORMAT_ALONE)),
     ],
 )
@@ -319,13 +323,14 @@ def test_an_unreadable_file_is_named_with_the_reason(tmp_path: Path) -> None:
     truncated, garbage = tmp_path / "a.gz", tmp_path / "b.xz"
     truncated.write_bytes(gzip.compress(os.urandom(5000))[:3000])
     garbage.write_bytes(b"not xz")
-    for path in (tmp_path / "none.vw", tmp_path, truncated, garbage, tmp_path / "a.zst"):
+    for path in (tmp_path / "none.vw", tmp_path, truncated, garbage, tmp_path / "a.zip"):
         with pytest.raises(UnreadableFile, match=str(path)):
             list(read_examples(path, "vw", CONTRACT, OPTIONS))
 
 
 @pytest.mark.parametrize(
-    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+    ("suffix", "compress"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress), (".zst", zstandard.compress)],
 )
 def test_a_truncated_or_damaged_archive_is_named_as_such(tmp_path: Path, suffix: str, compress: Any) -> None:
     path = tmp_path / f"clicks.vw{suffix}"
@@ -439,3 +444,77 @@ def test_real_libsvm_is_read_exactly() -> None:
     for row, expected in zip(rows, encoded_rows(batch), strict=True):
         assert isinstance(row, Row)
         assert encoded(row) == expected
+
+
+def write_parts(directory: Path) -> list[str]:
+    """Three files of one log: of different columns, compressed and not, the last with a bad line."""
+    (directory / "part-1.csv").write_text("label,a,b\n1,x,y\n0,z,y\n")
+    (directory / "part-2.csv.gz").write_bytes(gzip.compress(b"b,label,a\nw,1,x\n"))
+    (directory / "part-3.csv").write_text("label,a,b\n7,x,y\n1,u,v\n")
+    return [str(directory / name) for name in ("part-1.csv", "part-2.csv.gz", "part-3.csv")]
+
+
+def test_several_files_are_one_log_in_their_order(tmp_path: Path) -> None:
+    files = write_parts(tmp_path)
+    with InputFiles(*files) as log:
+        rows: Any = list(read_rows(log, "csv", CONTRACT, OPTIONS))
+    assert [(row.features, row.label) for row in rows if isinstance(row, Row)] == [
+        ({"a": "x", "b": "y"}, 1),
+        ({"a": "z", "b": "y"}, 0),
+        ({"a": "x", "b": "w"}, 1),
+        ({"a": "u", "b": "v"}, 1),
+    ]
+    assert [(row.file, row.line_number) for row in rows if isinstance(row, LineError)] == [(files[2], 2)]
+    with InputFiles(*files) as log:
+        chunks = list(read_examples(log, "csv", CONTRACT, OPTIONS))
+    assert encoded_rows(joined(chunks)) == [encoded(row) for row in rows if isinstance(row, Row)]
+    assert [error.file for chunk in chunks for error in chunk.errors] == [files[2]]
+    assert log.size == sum(Path(file).stat().st_size for file in files) == chunks[-1].bytes_read
+
+
+def test_an_event_id_that_came_in_an_earlier_file_is_a_duplicate(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"features": {}, "label": 1, "event_id": "e1"}\n')
+    with InputFiles(tmp_path / "a.jsonl", tmp_path / "b.jsonl") as log:
+        chunks = list(read_examples(log, "jsonl", CONTRACT, OPTIONS))
+    assert [(len(chunk.batch), chunk.duplicates) for chunk in chunks] == [(1, 0), (0, 1)]
+
+
+def test_a_pattern_names_the_files_that_it_matches_in_order(tmp_path: Path) -> None:
+    files = write_parts(tmp_path)
+    literal = tmp_path / "part-[1].vw"
+    literal.write_bytes(VW)
+    assert files_of([f"{tmp_path}/part-?.csv*"]) == tuple(files)
+    assert files_of([files[2], files[0]]) == (files[2], files[0])
+    assert files_of([str(literal)]) == (str(literal),)
+    for words, says in ((["x*.csv"], "no file matches x"), (["-", files[0]], "cannot be combined")):
+        with pytest.raises(UnreadableFile, match=says):
+            files_of(words)
+
+
+def test_a_file_that_is_missing_is_reported_before_any_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFile, match=r"none\.csv: No such file"):
+        InputFiles(write_parts(tmp_path)[0], tmp_path / "none.csv")
+
+
+def test_files_are_read_from_any_store_that_fsspec_supports() -> None:
+    store: Any = fsspec.filesystem("memory")
+    for number, content in enumerate((VW, VW * 2)):
+        store.pipe(f"/clicks/part-{number}.vw.gz", gzip.compress(content))
+    with InputFiles(*files_of(["memory://clicks/part-*.vw.gz"])) as log:
+        chunks = list(read_examples(log, "vw", CONTRACT, OPTIONS))
+    assert sum(len(chunk.batch) for chunk in chunks) == 6
+    assert log.size == chunks[-1].bytes_read == sum(store.sizes(store.ls("/clicks", detail=False)))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("memory://clicks/none.vw", "memory://clicks/none.vw: no such file"),
+        ("nowhere://clicks.vw", "nowhere://clicks.vw: Protocol not known"),
+        ("memory://clicks.zip", "pipe it, `unzip -p"),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_named_with_the_reason(url: str, says: str) -> None:
+    with pytest.raises(UnreadableFile, match=says):
+        TextSource(url)
