@@ -16,7 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # Without numba's reference counts: two atomic operations for each array at each call made the text kernels
 # ten times slower.  A kernel so compiled can allocate nothing, and its caller keeps every array alive.
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
+# A division by 0 gives what IEEE 754 says, not an exception.
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
 
 
 def kernel(function: Function) -> Function:
@@ -58,6 +59,14 @@ def _prefetch_row(_typing_context: Any, rows: Any, row: Any) -> Any:  # noqa: AR
 
 
 @intrinsic
+def _prefetch_item(_typing_context: Any, items: Any, item: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _prefetch(context, builder, signature.args[0], arguments[0], [arguments[1]])
+
+    return types.void(items, types.intp), codegen
+
+
+@intrinsic
 def _prefetch_place(_typing_context: Any, rows: Any, row: Any, column: Any) -> Any:  # noqa: ARG001
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _prefetch(context, builder, signature.args[0], arguments[0], [arguments[1], arguments[2]])
@@ -66,7 +75,9 @@ def _prefetch_place(_typing_context: Any, rows: Any, row: Any, column: Any) -> A
 
 
 # In kernels, prefetch_row(rows, row) starts loading rows[row] of a C-contiguous array [n, m] into the
-# first-level cache, and prefetch_place(rows, row, column) the line that holds rows[row, column].  They change
-# nothing and cannot fail.
+# first-level cache, prefetch_item(items, item) the line that holds items[item] of an array [n], and
+# prefetch_place(rows, row, column) the line that holds rows[row, column].  They change nothing and cannot
+# fail.
 prefetch_row: Any = _prefetch_row
+prefetch_item: Any = _prefetch_item
 prefetch_place: Any = _prefetch_place

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.compiled import prefetch_place
+from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_place
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, sigmoid
 from model_core.learning.rows import CHANGED, SEEN, fold_rows
@@ -30,6 +30,7 @@ from model_core.learning.step import (
     Scratch,
     gather,
     offset_from,
+    prefetch_marks,
     prior_after,
     scratch_for,
 )
@@ -136,6 +137,7 @@ def learn_mixture(
     offset = offset_from(prior)
     for i in range(margins.size):
         _prefetch_example(features, i + 1, rows)
+        prefetch_marks(features, i + 1, marks)
         k = gather(features, i, rows.shape[0] - 1, m.first, s)
         if m.forgets != NEVER:
             time = _forget(rows, marks, m, scales, folds, time, event_times[i] if event_times.size else -1)
@@ -165,7 +167,7 @@ def _room(s: Scratch, lanes: int) -> Room:
     return Room(f[0], f[1], f[2], f[3], f[4], f[5], units, margins, residuals, chances, products)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _set_units(units: NDArray[np.float64], scales: NDArray[np.float64]) -> None:
     for e in range(scales.size):
         inverse = 1.0 / scales[e]
@@ -175,7 +177,7 @@ def _set_units(units: NDArray[np.float64], scales: NDArray[np.float64]) -> None:
         units[_TO_N, e] = inverse * inverse
 
 
-@njit(cache=True)
+@inlined_kernel
 def _prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> None:
     """Start loading the rows of example i, if there is one, while the example before it is computed."""
     if i + 1 < features.row_ptr.size:
@@ -185,7 +187,7 @@ def _prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> 
                 prefetch_place(rows, slot, column)
 
 
-@njit(cache=True)
+@kernel
 def _forget(
     rows: NDArray[np.float64],
     marks: NDArray[np.uint8],
@@ -209,7 +211,7 @@ def _forget(
     return time
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _read_margins(
     rows: NDArray[np.float64], m: MixtureTerms, offset: float, s: Scratch, room: Room, k: int
 ) -> None:
@@ -244,7 +246,7 @@ def _read_margins(
         store4(room.margins, 0, b, margins)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _step(m: MixtureTerms, s: Scratch, room: Room, k: int, label: int, weight: float) -> bool:
     """Round t of every expert: fills room.z_new and room.n_new, in the units of rows, and tests whether all
     of it is finite.
@@ -273,7 +275,7 @@ def _step(m: MixtureTerms, s: Scratch, room: Room, k: int, label: int, weight: f
     return finite
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _store(
     rows: NDArray[np.float64],
     marks: NDArray[np.uint8],
@@ -313,7 +315,7 @@ def mixed_margins(
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _mixed(
     margins: NDArray[np.float64],
     chances: NDArray[np.float64],
@@ -333,7 +335,7 @@ def _mixed(
     return log1p((yes - no) / no) if yes > no else -log1p((no - yes) / yes)
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _weigh(
     weights: NDArray[np.float64],
     log_weights: NDArray[np.float64],
@@ -360,7 +362,7 @@ def _weigh(
         weights[e] = (1.0 - share) * (products[e] / total) + share / weights.size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _log_sum(
     log_weights: NDArray[np.float64], margins: NDArray[np.float64], label: int, rate: float
 ) -> float:
@@ -374,13 +376,13 @@ def _log_sum(
     return largest + log1p(total - 1.0)
 
 
-@njit(cache=True)
+@kernel
 def _loss(margin: float, label: int) -> float:
     a = -margin if label else margin
     return max(a, 0.0) + log1p(exp(-abs(a)))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _set_logs(log_weights: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
     for e in range(weights.size):
         log_weights[e] = -log1p(1.0 / weights[e] - 1.0)  # to the last digits also of small weights

@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
+from model_core.kernels.compiled import inlined_kernel
 from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
 from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
 from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
@@ -34,6 +35,7 @@ from model_core.learning.step import (
     gather_untouched,
     offset_from,
     prefetch_example,
+    prefetch_marks,
     prior_after,
     read_margin,
     scratch_for,
@@ -217,6 +219,7 @@ def _learn(
     for i in range(margins.size):
         t += 1
         prefetch_example(features, i + 1, rows)
+        prefetch_marks(features, i + 1, marks)
         k = gather(features, i, size, c, s)
         if c.dense:
             k = gather_untouched(marks, i, s, k)
@@ -240,7 +243,7 @@ def _learn(
     return changes, features_seen, scale, folds, time, prior
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def _store(
     rows: NDArray[np.float64],
     marks: NDArray[np.uint8],

@@ -89,7 +89,7 @@ def _folded(value: float, power: float, folds: int) -> float:
     return value if abs(value) >= _SMALLEST_NORMAL else 0.0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fold_rows(rows: NDArray[np.float64], marks: NDArray[np.uint8], expert: int, folds: int) -> None:
     """Multiply an expert's z and n of every slot that was seen with what left its scale in so many folds."""
     n = rows.shape[1] // 2 + expert

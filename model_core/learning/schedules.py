@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from model_core.kernels.compiled import kernel
 
 _CONSTANT, _OVER_T, _ONCE, _INV_SQRT, _XIAO, _CUSTOM = range(6)
 
@@ -90,7 +91,7 @@ class Custom:
 Schedule = Constant | OverT | Once | InvSqrt | Xiao | Custom
 
 
-@njit(cache=True)
+@kernel
 def alpha_sum(schedule: ScheduleTerms, t: int) -> float:
     """A_t, for t >= 0 completed rounds."""
     kind = schedule.kind
@@ -111,7 +112,7 @@ def alpha_sum(schedule: ScheduleTerms, t: int) -> float:
     return 2.0 * root + _ZETA_HALF + 1.0 / (2.0 * root) - 1.0 / (24.0 * cube) + 1.0 / (384.0 * t * t * cube)
 
 
-@njit(cache=True)
+@kernel
 def alpha_at(schedule: ScheduleTerms, t: int) -> float:
     """alpha_t of round t >= 1, without the cancellation of A_t - A_{t-1}."""
     kind = schedule.kind

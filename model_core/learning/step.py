@@ -17,19 +17,23 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.compiled import prefetch_row
+from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_item, prefetch_row
+from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import log1p, residual, sigmoid
 from model_core.learning.update import (
+    COMID,
+    FTRL,
+    RDA,
     Coefficients,
     Psi,
     Units,
-    curvature,
     keeps_gradients,
     linear,
     prox,
     psi_of_coordinate,
     psi_of_round,
     state_of_point,
+    without_penalty,
 )
 
 _TOLERANCE = 1e-13
@@ -91,13 +95,19 @@ class Features(NamedTuple):
     values: NDArray[np.float64]
 
 
+THETA, Z, N, Q, X, Z_NEW, N_NEW, Q_NEW, TERM = range(9)
+"""The rows of Scratch.table.  TERM: what a coordinate adds to the margin."""
+
+
 class Scratch(NamedTuple):
     """Room for the coordinates of one example, kept in the first-level cache.
 
     slots uint32[c]; theta, z, n, q, x float64[c]: value, state, curvature and weight of each coordinate;
     z_new, n_new, q_new float64[c]: the same after the round.
-    places int64[2^m]: open addressing from slot to coordinate.  An entry is stamp << 32 | coordinate
-    and needs no clearing.
+    table float64[9, c]: these columns in one array, from which four coordinates at a time are read; up to
+    three beyond the last one are 0.
+    places int64[2^m]: open addressing from slot to coordinate, most of it free.  An entry is
+    stamp << 32 | coordinate and needs no clearing.
     """
 
     slots: NDArray[np.uint32]
@@ -109,7 +119,11 @@ class Scratch(NamedTuple):
     z_new: NDArray[np.float64]
     n_new: NDArray[np.float64]
     q_new: NDArray[np.float64]
+    table: NDArray[np.float64]
     places: NDArray[np.int64]
+
+
+_ROOMY = 1024
 
 
 @njit(cache=True)
@@ -119,14 +133,16 @@ def scratch_for(row_ptr: NDArray[np.int64], at_least: int) -> Scratch:
     for i in range(row_ptr.size - 1):
         longest = max(longest, row_ptr[i + 1] - row_ptr[i])
     room = 2
-    while room < 2 * longest:
+    while room < 2 * longest or (room < 16 * longest and room < _ROOMY):
         room *= 2
-    f = np.empty((8, longest + 1))
+    f = np.empty((9, longest + 4))
     places = np.zeros(room, np.int64)
-    return Scratch(np.empty(longest + 1, np.uint32), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], places)
+    return Scratch(
+        *(np.empty(longest + 1, np.uint32), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f, places)
+    )
 
 
-@njit(cache=True)
+@inlined_kernel
 def prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> None:
     """Start loading the rows of example i, if there is one, while the example before it is computed."""
     if i + 1 < features.row_ptr.size:
@@ -134,7 +150,15 @@ def prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> N
             prefetch_row(rows, features.hashes[j] & (rows.shape[0] - 2))
 
 
-@njit(cache=True)
+@inlined_kernel
+def prefetch_marks(features: Features, i: int, marks: NDArray[np.uint8]) -> None:
+    """Start loading the marks of example i, if there is one."""
+    if i + 1 < features.row_ptr.size:
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            prefetch_item(marks, features.hashes[j] & (marks.size - 2))
+
+
+@inlined_kernel
 def gather(features: Features, i: int, size: int, c: Coefficients, s: Scratch) -> int:
     """Fill s.slots and s.theta with the coordinates of example i, and return how many there are.
 
@@ -165,7 +189,7 @@ def gather(features: Features, i: int, size: int, c: Coefficients, s: Scratch) -
     return _without_zeros(s, k) if added else k
 
 
-@njit(cache=True)
+@inlined_kernel
 def _place(s: Scratch, slot: np.uint32, stamp: int, k: int) -> int:
     """The coordinate that holds `slot`, or k, newly entered."""
     last = s.places.size - 1
@@ -179,7 +203,7 @@ def _place(s: Scratch, slot: np.uint32, stamp: int, k: int) -> int:
     return k
 
 
-@njit(cache=True)
+@kernel
 def _without_zeros(s: Scratch, k: int) -> int:
     kept = 0
     for j in range(k):
@@ -190,7 +214,7 @@ def _without_zeros(s: Scratch, k: int) -> int:
     return kept
 
 
-@njit(cache=True)
+@kernel
 def gather_untouched(marks: NDArray[np.uint8], i: int, s: Scratch, k: int) -> int:
     """Add all other coordinates ever seen, with value 0: some updates move every weight on every round."""
     stamp = (2 * i + 2) << 32  # the places of gather do not know which coordinates have vanished
@@ -204,7 +228,7 @@ def gather_untouched(marks: NDArray[np.uint8], i: int, s: Scratch, k: int) -> in
     return k
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def read_margin(
     rows: NDArray[np.float64],
     c: Coefficients,
@@ -220,20 +244,38 @@ def read_margin(
     for j in range(k):
         s.z[j] = rows[s.slots[j], 0]
         s.n[j] = rows[s.slots[j], 1]
+    for j in range(k, k + 3):
+        s.theta[j] = s.z[j] = s.n[j] = 0.0
     if units.z != 1.0:
         for j in range(k):
             s.z[j] *= units.z
             s.n[j] *= units.n
-    for j in range(k):
-        s.q[j] = curvature(c, psi, s.n[j])
-        s.x[j] = prox(s.z[j], s.q[j], psi_of_coordinate(c, psi, j))
+    zero, floor = spread4(0.0), spread4(psi.floor)
+    beta, inverse_alpha = spread4(c.beta), spread4(c.inverse_alpha)
+    l1, l2, psi_l2, box = spread4(psi.L), spread4(psi.l2), spread4(psi.psi_l2), spread4(psi.box)
+    for j in range(0, k, 4):
+        z = load4(s.table, Z, j)
+        q = (beta + sqrt4(load4(s.table, N, j))) * inverse_alpha
+        q = where_positive(floor - q, floor, q)
+        # As prox does.
+        excess, total = abs4(z) - l1, q + l2 + psi_l2
+        x = excess / total
+        x = where_positive(x - box, box, x)
+        x = where_positive(excess, where_positive(total, x, zero), zero)
+        x = where_positive(z, zero - x, x)
+        store4(s.table, Q, j, q)
+        store4(s.table, X, j, x)
+        store4(s.table, TERM, j, load4(s.table, THETA, j) * x)
+    if c.bias:
+        s.x[0] = prox(s.z[0], s.q[0], without_penalty(psi))
+        s.table[TERM, 0] = s.theta[0] * s.x[0]
     margin = c.offset + offset
     for j in range(k):
-        margin += s.theta[j] * s.x[j]
+        margin += s.table[TERM, j]
     return margin
 
 
-@njit(cache=True, error_model="numpy")
+@inlined_kernel
 def step(
     c: Coefficients,
     offset: float,
@@ -251,19 +293,21 @@ def step(
     """
     psi = psi_of_round(c, t)
     r = weight * residual(margin, label)
-    for j in range(k):
-        g = r * s.theta[j]
-        s.n_new[j] = s.n[j] + g * g
-        s.q_new[j] = curvature(c, psi, s.n_new[j])
-        own = psi_of_coordinate(c, psi, j)
-        s.z_new[j] = linear(c.family, s.z[j], s.x[j], s.q[j], s.q_new[j], own.l2)
+    _read_linear(c, psi, s, k, r)
     if c.implicit:
         r = implicit_residual(c, offset, psi, s, k, label, weight)
     finite = weight >= 0.0 and abs(margin) < math.inf
-    for j in range(k):
-        s.z_new[j] = (s.z_new[j] + r * s.theta[j]) * units.to_z
-        s.n_new[j] *= units.to_n
-        finite &= abs(s.z_new[j]) < math.inf and s.n_new[j] < math.inf
+    residuals, to_z, to_n = spread4(r), spread4(units.to_z), spread4(units.to_n)
+    differences = spread4(0.0)  # of numbers with themselves: NaN where one is not finite
+    for j in range(0, k, 4):
+        z = (load4(s.table, Z_NEW, j) + residuals * load4(s.table, THETA, j)) * to_z
+        n = load4(s.table, N_NEW, j) * to_n
+        differences = differences + (z - z) + (n - n)
+        store4(s.table, Z_NEW, j, z)
+        store4(s.table, N_NEW, j, n)
+    store4(s.table, TERM, 0, differences)
+    for j in range(4):
+        finite &= s.table[TERM, j] == 0.0
     if not keeps_gradients(c.family):
         for j in range(k):
             x = prox(s.z_new[j], s.q_new[j], psi_of_coordinate(c, psi, j))
@@ -272,7 +316,29 @@ def step(
     return finite
 
 
-@njit(cache=True)
+@inlined_kernel
+def _read_linear(c: Coefficients, psi: Psi, s: Scratch, k: int, r: float) -> None:
+    """Fill s.n_new, s.q_new, and s.z_new with z^-, the linear coefficient before the gradient r theta."""
+    floor, beta, inverse_alpha = spread4(psi.floor), spread4(c.beta), spread4(c.inverse_alpha)
+    residuals, l2, minus = spread4(r), spread4(psi.l2), spread4(-1.0)
+    for j in range(0, k, 4):
+        z, q, x = load4(s.table, Z, j), load4(s.table, Q, j), load4(s.table, X, j)
+        g = residuals * load4(s.table, THETA, j)
+        n_new = load4(s.table, N, j) + g * g
+        q_new = (beta + sqrt4(n_new)) * inverse_alpha
+        q_new = where_positive(floor - q_new, floor, q_new)
+        if c.family == FTRL:
+            z = z - (q_new - q) * x
+        elif c.family != RDA:
+            z = minus * ((q_new if c.family == COMID else q) + l2) * x
+        store4(s.table, Z_NEW, j, z)
+        store4(s.table, N_NEW, j, n_new)
+        store4(s.table, Q_NEW, j, q_new)
+    if c.bias:
+        s.z_new[0] = linear(c.family, s.z[0], s.x[0], s.q[0], s.q_new[0], 0.0)
+
+
+@kernel
 def implicit_residual(
     c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, label: int, weight: float
 ) -> float:
@@ -300,7 +366,7 @@ def implicit_residual(
     return r
 
 
-@njit(cache=True)
+@kernel
 def _margin_and_slope(
     c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, r: float
 ) -> tuple[float, float]:

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from model_core.kernels.compiled import kernel
 from model_core.kernels.numerics import exp, power_of_two
 from model_core.learning.hyperparameters import (
     MOST_EXPERTS,
@@ -189,19 +190,19 @@ class Psi(NamedTuple):
     box: float
 
 
-@njit(cache=True)
+@kernel
 def psi_in_force(c: Coefficients, t: int) -> Psi:
     """Penalties to read a weight with after t completed rounds: A_t Psi."""
     return _psi(c, t, alpha_sum(c.schedule, t))
 
 
-@njit(cache=True)
+@kernel
 def psi_of_round(c: Coefficients, t: int) -> Psi:
     """Penalties to find x_{t+1} with: A_t Psi where past ones stay in force (ftrl, rda), or alpha_t Psi."""
     return _psi(c, t, alpha_sum(c.schedule, t) if keeps_gradients(c.family) else alpha_at(c.schedule, t))
 
 
-@njit(cache=True)
+@kernel
 def _psi(c: Coefficients, t: int, alpha: float) -> Psi:
     return Psi(c.floor + c.growth * math.sqrt(2.0 * t), c.l1 * alpha, c.l2, c.psi_l2 * alpha, c.box)
 
@@ -212,13 +213,13 @@ def without_penalty(psi: Psi) -> Psi:
     return Psi(psi.floor, 0.0, 0.0, 0.0, math.inf)
 
 
-@njit(cache=True)
+@kernel
 def psi_of_coordinate(c: Coefficients, psi: Psi, j: int) -> Psi:
     """Coordinate 0 of an example is the bias, where there is one."""
     return without_penalty(psi) if c.bias and j == 0 else psi
 
 
-@njit(cache=True)
+@kernel
 def curvature(c: Coefficients, psi: Psi, n: float) -> float:
     """Q_{1:t}, the inverse learning rate of a coordinate."""
     return max(psi.floor, (c.beta + math.sqrt(n)) * c.inverse_alpha)
@@ -261,7 +262,7 @@ def units_of(scale: float) -> Units:
     return Units(scale, scale * scale, inverse, inverse * inverse)
 
 
-@njit(cache=True)
+@kernel
 def discounted(c: Coefficients, scale: float, time: int, now: int) -> tuple[float, int, int]:
     """Discount all evidence before a round at `now` (ms, -1 for unknown); `time`: the newest before, or -1.
 

@@ -2,22 +2,32 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model_core.examples.batch import ExampleBatch
-from model_core.kernels.numerics import sigmoids
+from model_core.kernels.numerics import residual, sigmoids
 from model_core.learning.hyperparameters import AdaptiveRate, GammaRate, Hyperparameters, ScalarRate
 from model_core.learning.rounds import learn_batch, predict_batch, probabilities_with, warm_up
 from model_core.learning.schedules import Constant, Custom, InvSqrt, Once, OverT, Xiao
 from model_core.learning.state import ModelState
-from model_core.learning.update import coefficients
+from model_core.learning.update import (
+    coefficients,
+    curvature,
+    linear,
+    prox,
+    psi_in_force,
+    psi_of_coordinate,
+    psi_of_round,
+    state_of_point,
+)
 
 BITS = 4
 
@@ -71,6 +81,60 @@ def test_the_batching_changes_no_bit(rows, hyper, bias, data):
             margins.append(learn_batch(state, hyper, bias, 0.3, batch.slice(start, stop)).margins)
         assert state.digest() == whole.digest()
         assert bits_of(np.concatenate(margins)) == bits_of(learned.margins)
+
+
+def learned_one_by_one(rows, hyper, bias, offset):
+    """Margins and {slot: (z, n)} by the equations of `update`, one coordinate after the other."""
+    c, state, margins = coefficients(hyper, bias, offset), {}, []
+    for t, (row, label, weight) in enumerate(rows, 1):
+        theta = {2**BITS: 1.0} if bias else {}
+        for h, v in row:
+            theta[h % 2**BITS] = theta.get(h % 2**BITS, 0.0) + v
+        slots = list(theta)
+        before, now, after = psi_in_force(c, t - 1), psi_of_round(c, t), psi_in_force(c, t)
+        z, n = ([state.get(slot, (0.0, 0.0))[i] for slot in slots] for i in range(2))
+        q = [curvature(c, before, n_j) for n_j in n]
+        x = [prox(z[j], q[j], psi_of_coordinate(c, before, j)) for j in range(len(slots))]
+        margin = offset
+        for j, slot in enumerate(slots):
+            margin += theta[slot] * x[j]
+        margins.append(margin)
+        r = weight * residual(margin, label)
+        for j, slot in enumerate(slots):
+            g, own = r * theta[slot], psi_of_coordinate(c, now, j)
+            n_new = n[j] + g * g
+            q_new = curvature(c, now, n_new)
+            z_new = linear(c.family, z[j], x[j], q[j], q_new, own.l2) + g
+            if hyper.family in ("comid", "aogd"):
+                z_new = state_of_point(prox(z_new, q_new, own), q_new, psi_of_coordinate(c, after, j))
+            state[slot] = (z_new, n_new)
+    return margins, state
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 2**BITS - 1), st.floats(0.1, 10)), max_size=14),
+            st.sampled_from([0, 1]),
+            ORDINARY_WEIGHTS,
+        ),
+        max_size=12,
+    ),
+    hypers,
+    st.booleans(),
+)
+def test_several_coordinates_at_a_time_have_the_bits_of_one_at_a_time(rows, hyper, bias):
+    hyper = replace(hyper, update="first_order")
+    assume(not coefficients(hyper, bias, 0.3).dense)
+    state, learned = learn(rows, hyper, bias, 0.3)
+    margins, rows_by_slot = learned_one_by_one(rows, hyper, bias, 0.3)
+    slots = sorted(rows_by_slot)
+    assert bits_of(learned.margins) == bits_of(np.array(margins))
+    assert state.seen_slots().tolist() == slots
+    assert bits_of(state.rows_at(np.array(slots, np.uint32))) == b"".join(
+        bits_of(np.array(rows_by_slot[slot])) for slot in slots
+    )
 
 
 @settings(max_examples=200)
@@ -224,7 +288,16 @@ from model_core.learning.rounds import learn_batch
 from model_core.kernels.numerics import log_losses
 from model_core.learning.schedules import InvSqrt
 from model_core.learning.state import ModelState
-from model_core.learning.update import coefficients
+from model_core.learning.update import (
+    coefficients,
+    curvature,
+    linear,
+    prox,
+    psi_in_force,
+    psi_of_coordinate,
+    psi_of_round,
+    state_of_point,
+)
 
 rng = np.random.default_rng(7)
 r, k = 3000, 20
