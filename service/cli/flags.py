@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +25,7 @@ from service.settings import Settings, topic_of
 
 if TYPE_CHECKING:
     from service.parsing.files.rows import ReadOptions
+    from service.parsing.files.schema import Schema
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -158,7 +159,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
     return "PATH" if is_path else "TEXT"
 
 
-Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl"]
+Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "parquet", "arrow"]
 _FORMATS: dict[str, Format] = {
     ".vw": "vw",
     ".svm": "libsvm",
@@ -166,6 +167,9 @@ _FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
 }
 
 
@@ -173,6 +177,14 @@ _FORMATS: dict[str, Format] = {
 class FileFlags:
     """A field for each flag."""
 
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            help="What the columns of a table mean: a file of JSON, which `ftrl inspect` drafts, or criteo,"
+            " avazu, talkingdata, ipinyou, open-bandit. Other flags win over it.",
+            metavar="FILE|NAME",
+        ),
+    ] = None
     file_format: Annotated[
         Format | None, typer.Option("--format", help="Format of the file; by default from its name.")
     ] = None
@@ -181,15 +193,18 @@ class FileFlags:
         typer.Option(help="Labels of the file: 0 and 1, or -1 and 1 (the default of vw and libsvm)."),
     ] = None
     namespaces: Annotated[
-        Literal["ignore", "prefix"],
+        Literal["ignore", "prefix"] | None,
         typer.Option(
-            help="Namespaces of Vowpal Wabbit text; prefix puts `f^` before the names in namespace f."
+            help="Namespaces of Vowpal Wabbit text, by default ignore; prefix puts `f^` before the names in"
+            " namespace f."
         ),
-    ] = "ignore"
+    ] = None
     columns: Annotated[
         str | None, typer.Option(help="Names of a table's columns, comma-separated, if it has no header.")
     ] = None
-    label_column: Annotated[str, typer.Option(help="The column of a table with the label.")] = "label"
+    label_column: Annotated[
+        str | None, typer.Option(help="The column of a table with the label; default label.")
+    ] = None
     weight_column: Annotated[str | None, typer.Option(help="The column of a table with the weight.")] = None
     ignored_columns: Annotated[
         str, typer.Option(help="Columns of a table that are no features, comma-separated.")
@@ -204,8 +219,9 @@ class FileFlags:
 
     def format_of(self, files: Sequence[str]) -> Format:
         """Return the format that all files have. Raises typer.BadParameter."""
-        if self.file_format is not None:
-            return self.file_format
+        given = self.file_format or (None if self.schema is None else _schema(self.schema).format)
+        if given is not None:
+            return given
         found = {format_of(file): file for file in files}
         if len(found) > 1:
             one, other = list(found.values())[:2]
@@ -217,20 +233,28 @@ class FileFlags:
         return next(iter(found))
 
     def options(self, settings: Settings) -> ReadOptions:
-        """Raises typer.BadParameter."""
+        """Those of the schema, if there is one, with the flags in their place. Raises typer.BadParameter."""
         from service.models.config.model import limits_of
         from service.parsing.files.rows import ReadOptions
 
-        return ReadOptions(
-            self.labels,
-            self.namespaces,
-            _parsed_columns(self.columns),
-            self.label_column,
-            self.weight_column,
-            frozenset(filter(None, self.ignored_columns.split(","))),
-            limits_of(settings),
-            self.null,
-        )
+        limits = limits_of(settings)
+        base = ReadOptions(limits=limits) if self.schema is None else _schema(self.schema).options(limits)
+        given: dict[str, Any] = {
+            "labels": self.labels,
+            "namespaces": self.namespaces,
+            "columns": _parsed_columns(self.columns),
+            "label_column": self.label_column,
+            "weight_column": self.weight_column,
+            "ignored_columns": _ignored(self.ignored_columns),
+            "nulls": None if self.null is None else frozenset({self.null}),
+        }
+        if self.labels is not None:
+            base = replace(base, positive=None, negative=None)
+        return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+    def contract(self) -> dict[str, Any]:
+        """What the schema says of the model's hash contract; empty without one. Raises typer.BadParameter."""
+        return {} if self.schema is None else _schema(self.schema).hashing
 
 
 def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -253,7 +277,7 @@ def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
 Files = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...",
+        metavar="FILE",
         help="Examples: files in the order in which they are read, quoted patterns such as 'part-*.csv', URLs"
         " such as s3://bucket/clicks.csv, or `-` for standard input. .gz, .xz, .lzma, .bz2 and .zst are"
         " decompressed.",
@@ -279,12 +303,31 @@ def format_of(file: str) -> Format:
     raise typer.BadParameter("the format is not clear from the file's name", param_hint="--format")
 
 
+def _schema(name: str) -> Schema:
+    """Raises typer.BadParameter."""
+    from service.parsing.files.schema import BadSchema, load_schema
+
+    try:
+        return load_schema(name)
+    except BadSchema as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--schema") from None
+
+
+def _ignored(text: str) -> frozenset[str] | None:
+    """The names and those that ranges stand for; None if there is none."""
+    if not text:
+        return None
+    from service.parsing.files.columns import expanded
+
+    return frozenset(expanded(list(filter(None, text.split(",")))))
+
+
 def _parsed_columns(text: str | None) -> tuple[str, ...] | None:
     """The names of a table's columns. Raises typer.BadParameter."""
     if text is None:
         return None
     from model_core.errors import InvalidInput
-    from service.parsing.files.tables import parse_columns
+    from service.parsing.files.columns import parse_columns
 
     try:
         return parse_columns(text)

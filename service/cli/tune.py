@@ -82,7 +82,7 @@ def tune(
     configure_logging(settings.log_level, settings.log_format)
     space = Space(
         json_or_file(hyper, "--hyper") or {},
-        tuple(json_or_file(text, "--hashing") or {} for text in hashing or ()) or ({},),
+        tuple(flags.contract() | (json_or_file(text, "--hashing") or {}) for text in hashing or ["{}"]),
         _words(families),
         _words(updates),
         _numbers(alphas, float, "--alphas"),

@@ -87,7 +87,8 @@ def replay(
     config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
     kind, options = flags.format_of(named), flags.options(settings)
     plan = ReplayPlan(
-        *(named, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions)
+        *(named, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions),
+        contract=flags.contract(),
     )
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)

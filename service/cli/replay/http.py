@@ -48,21 +48,22 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
 
 
 def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
-    described = _described(service, path, plan.config)
+    described = _described(service, path, plan)
     if "hashing" not in described:
         raise CommandFailure(f"the server at this address is not an ftrl service: {str(described)[:80]}")
+    plan.check_contract(described["hashing"])
     return HashContract.from_json(described["hashing"])
 
 
-def _described(service: ServiceClient, path: str, config: dict[str, Any]) -> dict[str, Any]:
+def _described(service: ServiceClient, path: str, plan: ReplayPlan) -> dict[str, Any]:
     """The model, which is created if it does not exist."""
-    if not config:
+    if not plan.config:
         try:
             return service.call("GET", path)
         except Refused as refused:
             if refused.status != 404:
                 raise
-    return service.call("PUT", path, config)
+    return service.call("PUT", path, plan.config_of_new())
 
 
 class _Sender:

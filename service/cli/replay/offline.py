@@ -165,10 +165,12 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
         if plan.config:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
         try:
-            return await load_replica(channel, plan.model)
+            base = await load_replica(channel, plan.model)
         except ModelGone:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
-            return await load_replica(channel, plan.model)
+            base = await load_replica(channel, plan.model)
+    plan.check_contract(base.config.hashing.to_json())
+    return base
 
 
 async def _check_server(settings: Settings) -> None:
@@ -188,8 +190,8 @@ async def _check_server(settings: Settings) -> None:
 def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
     """The configuration that the plan gives, or else the service's own default."""
     if plan.model == DEFAULT_MODEL and not plan.config:
-        return default_config(settings)
-    return ModelConfig.from_json(plan.config)
+        return ModelConfig.from_json(plan.config_of_new(default_config(settings).to_json()))
+    return ModelConfig.from_json(plan.config_of_new())
 
 
 async def _load(base: Replica, settings: Settings) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from service.cli.replay.parts import Part
 
 MAX_ERRORS_SHOWN = 20
+MAX_SHOWN = 200
 
 
 class Predicted(NamedTuple):
@@ -39,6 +42,8 @@ class Predicted(NamedTuple):
 class ReplayPlan:
     """`config` is as in the body of PUT /models/{name}; empty: that of the model, or the default.
 
+    contract: the part of the model's hash contract that a schema gives: a model that is created gets it, one
+    that exists has to have it.
     files: read in their order, as one log. passes: how often it is learned. holdout: the number of its last
     examples that are not learned. curve: figures of consecutive parts of the log. slices: names of features,
     with figures of each value. predictions: the file to which the prediction of each example is written.
@@ -55,6 +60,28 @@ class ReplayPlan:
     curve: bool = False
     slices: tuple[str, ...] = ()
     predictions: Path | None = None
+    contract: dict[str, Any] = field(default_factory=dict)
+
+    def config_of_new(self, default: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The body of a PUT that creates such a model: `default`, then the contract, then `config`."""
+        hashing = {**default.get("hashing", {}), **self.contract, **self.config.get("hashing", {})}
+        return {**default, **self.config} | ({"hashing": hashing} if hashing else {})
+
+    def check_contract(self, hashing: Mapping[str, Any]) -> None:
+        """Raise CommandFailure if a model with this contract would hash otherwise than the schema says."""
+        given = self.config.get("hashing", {})
+        for part in self.contract.keys() - given.keys():
+            if hashing[part] != self.contract[part]:
+                raise CommandFailure(
+                    f"model {self.model} has other {part} than the schema: {_shown(hashing[part])}, not"
+                    f" {_shown(self.contract[part])}; give the model that was created with it, or a new one"
+                    " (--model NAME)"
+                )
+
+
+def _shown(part: object) -> str:
+    text = json.dumps(part, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def read_examples(
 ) -> Generator[Chunk, None, None]:
     """Yield the examples of files, encoded; a thread prepares the next chunk while the last one is used.
 
-    vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` lines.
+    vw and libsvm come in chunks of about `chunk_bytes`, the others of at most `chunk_rows` rows.
     encoder: encodes every example, which takes longer; to observe the features. By default a kernel encodes
     where it can.
     Raises UnreadableFile.
@@ -162,6 +162,10 @@ def _encoded_rows(
 
         read_line = read_vw_line if file_format == "vw" else read_libsvm_line
         rows = _text_rows(source, read_line, contract, options.text_options(file_format))
+    elif file_format in ("parquet", "arrow"):
+        from service.parsing.files.arrow import arrow_rows
+
+        rows = arrow_rows(source, file_format, contract, options)
     else:
         from service.parsing.files.tables import table_rows
 

@@ -30,9 +30,11 @@ class Record(NamedTuple):
 class Records:
     """Iterates over the records of a table; blank lines are none."""
 
-    def __init__(self, source: TextSource, *, quoted: bool) -> None:
+    def __init__(self, source: TextSource, *, quoted: bool, separator: str | None = None) -> None:
+        """separator: by default a comma where values may be quoted, or else a tab."""
+        self.quoted = quoted
         self._lines = _Lines(source.lines())
-        self._quoted = quoted
+        self._separator = separator or ("," if quoted else "\t")
         self._skips_spaces = False
         self._reader = self._new_reader()
 
@@ -71,9 +73,11 @@ class Records:
 
     def _new_reader(self) -> Iterator[list[str]]:
         csv.field_size_limit(MAX_VALUE_CHARACTERS)
-        if self._quoted:
-            return csv.reader(self._lines, strict=True, skipinitialspace=self._skips_spaces)
-        return csv.reader(self._lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
+        if self.quoted:
+            return csv.reader(
+                self._lines, delimiter=self._separator, strict=True, skipinitialspace=self._skips_spaces
+            )
+        return csv.reader(self._lines, delimiter=self._separator, quoting=csv.QUOTE_NONE, strict=True)
 
     def _explained(self, error: csv.Error) -> str:
         text = str(error)

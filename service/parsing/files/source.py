@@ -50,7 +50,8 @@ _BEGINNINGS = {
     b"BZh91AY": ("bzip2 data", "pipe it, `bzip2 -dc {} | ftrl replay -`, or name it .bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd data", "pipe it, `zstd -dc {} | ftrl replay -`, or name it .zst"),
     b"PK\x03\x04": ("a zip archive", "pipe it, `unzip -p {} | ftrl replay -`"),
-    b"PAR1\x15": ("a Parquet file", "convert it to CSV or JSON lines"),
+    b"PAR1\x15": ("a Parquet file", "give --format parquet, or name it .parquet"),
+    b"ARROW1\0": ("an Arrow file", "give --format arrow, or name it .arrow"),
     b"\xff\xfe": ("UTF-16 text", "pipe it, `iconv -f utf-16 -t utf-8 {} | ftrl replay -`"),
     b"\xfe\xff": ("UTF-16 text", "pipe it, `iconv -f utf-16 -t utf-8 {} | ftrl replay -`"),
 }
@@ -96,6 +97,11 @@ class TextSource:
     ) -> None:
         for opened in reversed(self._opened):
             opened.close()
+
+    @property
+    def binary(self) -> IO[bytes]:
+        """The file, decompressed, for formats that are no text; not to be mixed with `read`."""
+        return self._text
 
     @property
     def bytes_read(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from itertools import count
@@ -18,6 +19,7 @@ from service.cli.replay.offline import replay_offline, replay_without_loading
 from service.cli.replay.summary import ReplayPlan, ReplaySummary
 from service.parsing.files.rows import Format, ReadOptions
 from service.settings import Settings
+from tests.support.arrow_files import write_arrow
 from tests.support.processes import ServiceProcess
 from tests.support.replays import assert_same_figures
 from tests.support.servers import ServerProcess
@@ -85,12 +87,26 @@ def table(separator: str) -> st.SearchStrategy[str]:
     return row.map(lambda line: line + "\n")
 
 
+TYPED = st.fixed_dictionaries(
+    {
+        "label": st.sampled_from([0, 1, 2]),
+        "a": st.none() | TEXTS,
+        "b": st.sampled_from([None, 0.0, -1.0, 2.5, 7.0, 1e7, math.nan]),
+        "7": st.sampled_from([None, 0, 7, -3]),
+        "c": st.none() | st.lists(TEXTS, max_size=3),
+    }
+).map(lambda row: json.dumps(row) + "\n")
+"""Rows of Parquet and Arrow, as lines until the file is written."""
+
+
 LINES: dict[Format, st.SearchStrategy[str]] = {
     "vw": VW,
     "libsvm": LIBSVM,
     "csv": table(","),
     "tsv": table("\t"),
     "jsonl": JSON_LINES,
+    "parquet": TYPED,
+    "arrow": TYPED,
 }
 HEADERS: dict[Format, str] = {"csv": "label,a,b,7\n", "tsv": "label\ta\tb\t7\n"}
 
@@ -125,7 +141,10 @@ class Ways:
         self._settings = Settings(redis_url=server.url)
 
     def assert_alike(self, file_format: Format, contract: str, text: str) -> None:
-        self._path.write_text(HEADERS.get(file_format, "") + text)
+        if file_format in ("parquet", "arrow"):
+            self._path = write_rows(self._path.with_suffix(f".{file_format}"), text)
+        else:
+            self._path.write_text(HEADERS.get(file_format, "") + text)
         config = {"hashing": {"bits": 10, **CONTRACTS[contract]}}
         number = next(numbers)
         names = [f"{way}{number}" for way in ("url", "offline")]
@@ -163,6 +182,21 @@ def ways(
     server: ServerProcess, service: ServiceProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Ways:
     return Ways(server, service, tmp_path / "file", capsys)
+
+
+def write_rows(path: Path, lines: str) -> Path:
+    pa = pytest.importorskip("pyarrow", reason="the extra `files` is not installed")
+    kinds = {
+        "label": pa.int64(),
+        "a": pa.string(),
+        "b": pa.float64(),
+        "7": pa.int32(),
+        "c": pa.list_(pa.string()),
+    }
+    rows = [json.loads(line) for line in lines.splitlines()]
+    return write_arrow(
+        path, {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+    )
 
 
 def complaints(errors: pytest.CaptureFixture[str]) -> list[str]:

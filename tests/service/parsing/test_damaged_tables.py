@@ -101,7 +101,7 @@ def test_what_stands_for_a_missing_value_is_missing(file_format: Format, comma: 
         Row(2, {"b": "x"}, 1),
         Row(3, {"a": "NULL", "n": 2}, 0),
     ]
-    assert rows_of(data, file_format, contract, null="NULL")[1] == Row(3, {"n": 2}, 0)
+    assert rows_of(data, file_format, contract, nulls=frozenset({"NULL"}))[1] == Row(3, {"n": 2}, 0)
 
 
 def hashes(data: str, file_format: Format, contract: HashContract) -> tuple[list[int], list[float]]:
@@ -192,7 +192,7 @@ def test_latin_1_in_a_table_or_json_is_named() -> None:
         (b"\x28\xb5\x2f\xfd\0\0\0", "zstd data.*zstd -dc"),
         (b"\xfd7zXZ\0\0\0", "xz data.*xz -dc"),
         (b"BZh91AY&SY", "bzip2 data.*bzip2 -dc"),
-        (b"PAR1\x15\0\0\0", "Parquet.*convert"),
+        (b"PAR1\x15\0\0\0", "Parquet.*--format parquet"),
         (b"\xff\xfel\0a\0", "UTF-16.*iconv"),
     ],
 )

@@ -25,9 +25,9 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract, Limits
 from model_core.hashing.encoder import Encoded, FeatureEncoder
 from model_core.text.problems import LineError
+from service.parsing.files.columns import parse_columns
 from service.parsing.files.reader import Chunk, EventIds, Format, ReadOptions, Row, read_examples, read_rows
 from service.parsing.files.source import InputFiles, TextSource, UnreadableFile, files_of
-from service.parsing.files.tables import parse_columns
 from tests.support.shared_data import shared_file
 from tests.support.waiting import wait_until
 

@@ -1,0 +1,103 @@
+"""`ftrl replay --schema`: the model that it makes hashes requests as the schema says; others are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.cli.replay.http import replay_over_http
+from service.cli.replay.offline import replay_offline, replay_without_loading
+from service.cli.replay.summary import ReplayPlan
+from service.errors import CommandFailure
+from service.models.config.model import limits_of
+from service.parsing.files.known_schemas import KNOWN_SCHEMAS
+from service.parsing.files.schema import load_schema
+from service.settings import Settings
+from tests.support.commands import run
+from tests.support.known_logs import KNOWN_LOGS
+from tests.support.processes import ServiceProcess
+from tests.support.replays import assert_same_figures
+from tests.support.servers import ServerProcess
+from tests.support.shared_data import shared_file
+from tests.support.system import stored_now
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
+    try:
+        service.wait_until_ready()
+        yield service
+    finally:
+        service.remove()
+
+
+def plan(path: Path, known: str, model: str) -> ReplayPlan:
+    schema = load_schema(known)
+    assert schema.format is not None
+    options = schema.options(limits_of(Settings()))
+    return ReplayPlan((str(path),), schema.format, options, model, {}, contract=schema.hashing)
+
+
+@pytest.mark.parametrize("known", KNOWN_SCHEMAS)
+def test_a_known_log_is_learned_alike_by_every_way_in(
+    server: ServerProcess, service: ServiceProcess, tmp_path: Path, known: str
+) -> None:
+    path = tmp_path / known
+    path.write_text(KNOWN_LOGS[known])
+    over_url = replay_over_http(plan(path, known, f"{known}-url"), service.url)
+    offline = replay_offline(plan(path, known, f"{known}-offline"), Settings(redis_url=server.url))
+    dry = replay_without_loading(plan(path, known, "dry"), Settings())
+    for summary in (offline, dry):
+        assert_same_figures(summary.to_json(), over_url.to_json())
+    wait_until(lambda: stored_now(server.url, f"{known}-url").state.t == 2)
+    states = [stored_now(server.url, f"{known}-{way}").state.digest() for way in ("url", "offline")]
+    assert states[0] == states[1]
+    hashing = service.get(f"/models/{known}-url")["hashing"]
+    assert hashing["types"] == load_schema(known).hashing["types"]
+
+
+def test_a_model_that_hashes_otherwise_than_the_schema_says_is_refused(
+    server: ServerProcess, service: ServiceProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "avazu"
+    path.write_text(KNOWN_LOGS["avazu"])
+    service.put("/models/plain", {})
+    for way in (
+        lambda: replay_over_http(plan(path, "avazu", "plain"), service.url),
+        lambda: replay_offline(plan(path, "avazu", "plain"), Settings(redis_url=server.url)),
+    ):
+        with pytest.raises(CommandFailure, match=r"model plain has other types than the schema: \{\}, not"):
+            way()
+    assert service.get("/models/plain")["t"] == 0
+
+
+def test_flags_win_over_the_schema(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.log"
+    path.write_text("y;site;n\n1;a;7\n0;b;x\n")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"format": "csv", "separator": ";", "label": "n", "types": {"n": "number"}}')
+    words = ("replay", str(path), "--dry-run", "--json", "--schema", str(schema))
+    done = run(*words, "--label-column", "y", "--ignored-columns", "n")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 2
+    wrong = run(*words, "--label-column", "z")
+    assert "no column 'z' among y, site, n: give that of the file with --label-column" in wrong.stderr
+    assert run(*words[:-1], "criteos").stderr.endswith("(did you mean 'criteo'?)\n")
+
+
+FIGURES = {
+    "avazu_first9999.csv.xz": ("avazu", 9_999, 0),
+    "criteo_1tb_day0_first10000.tsv.xz": ("criteo", 10_000, 0),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_real_log_is_read_by_its_schema(name: str) -> None:
+    known, rows, bad_lines = FIGURES[name]
+    summary = replay_without_loading(plan(shared_file(name), known, "dry"), Settings())
+    assert (summary.rows, summary.bad_lines) == (rows, bad_lines)
