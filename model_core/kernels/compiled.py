@@ -1,7 +1,7 @@
-"""Compilation of kernels that only work on their caller's arrays, and the one instruction that numba lacks.
+"""Compilation of kernels that only work on their caller's arrays, and the instructions that numba lacks.
 
 All that relies on parts of numba that its documentation does not promise stands here: the option `_nrt`, and
-`numba.core.cgutils` for the code of prefetch_row.
+`numba.core.cgutils` for the code of the instructions.
 """
 
 from collections.abc import Callable
@@ -73,6 +73,44 @@ def _prefetch_place(_typing_context: Any, rows: Any, row: Any, column: Any) -> A
 
     return types.void(rows, types.intp, types.intp), codegen
 
+
+BYTES_A_MASK = 64
+
+
+@intrinsic
+def _mask_of_ends(_typing_context: Any, text: Any, start: Any, first: Any, second: Any) -> Any:  # noqa: ARG001
+    vector, byte = ir.VectorType(ir.IntType(8), BYTES_A_MASK), ir.IntType(8)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = cgutils.get_item_pointer(context, builder, signature.args[0], array, [arguments[1]])
+        found = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=1)
+        ends = builder.icmp_unsigned("<=", found, ir.Constant(vector, [ord(" ")] * BYTES_A_MASK))
+        for one in (byte(127), arguments[2], arguments[3]):
+            ends = builder.or_(ends, builder.icmp_unsigned("==", found, repeated(builder, one)))
+        return builder.bitcast(ends, ir.IntType(BYTES_A_MASK))
+
+    def repeated(builder: Any, one: Any) -> Any:
+        undefined, place = ir.Constant(vector, ir.Undefined), ir.IntType(32)
+        places = ir.Constant(ir.VectorType(place, BYTES_A_MASK), [0] * BYTES_A_MASK)
+        return builder.shuffle_vector(builder.insert_element(undefined, one, place(0)), undefined, places)
+
+    return types.uint64(text, types.intp, types.uint8, types.uint8), codegen
+
+
+@intrinsic
+def _trailing_zeros(_typing_context: Any, bits: Any) -> Any:  # noqa: ARG001
+    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), codegen
+
+
+# mask_of_ends(text, start, first, second) looks at the BYTES_A_MASK bytes of uint8 text from `start` on: bit
+# i of the uint64 is set where byte i ends a word, as blanks and control characters of ASCII do, and `first`
+# and `second`.  trailing_zeros(bits) is the int64 place of the lowest bit of a uint64 that is set, or 64.
+mask_of_ends: Any = _mask_of_ends
+trailing_zeros: Any = _trailing_zeros
 
 # In kernels, prefetch_row(rows, row) starts loading rows[row] of a C-contiguous array [n, m] into the
 # first-level cache, prefetch_item(items, item) the line that holds items[item] of an array [n], and

@@ -20,7 +20,7 @@ from model_core.hashing.columns import (
     number_feature,
 )
 from model_core.hashing.contract import LARGEST_NUMBER
-from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.compiled import BYTES_A_MASK, inlined_kernel, kernel, mask_of_ends, trailing_zeros
 from model_core.kernels.murmur import begun, extended
 from model_core.kernels.number_text import EXACT, HARD, scan_number
 from model_core.text.problems import (
@@ -58,7 +58,8 @@ class KernelOptions(NamedTuple):
 class Columns(NamedTuple):
     """The text, and room for the worst case of what it may hold; only pages that are touched cost memory.
 
-    text uint8: whole lines, then padding.  state int64: the cells above.  scratch uint8: to build names in.
+    text uint8: whole lines, then padding.  ends uint64: a bit for each byte, set where it ends a word.
+    state int64: the cells above.  scratch uint8: to build names in.
     hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels uint8[r], weights
     float64[r], problems int64[lines, 4] (line, code, start and stop of the fault).
     hard_numbers int64[h, 2]: start and stop of numbers that only float() can read, and that it has not read
@@ -66,6 +67,7 @@ class Columns(NamedTuple):
     """
 
     text: Bytes
+    ends: NDArray[np.uint64]
     state: Integers
     scratch: Bytes
     hashes: NDArray[np.uint32]
@@ -85,6 +87,31 @@ def fail(state: Integers, code: int, start: int, stop: int) -> int:
     state[FAULT_START] = start
     state[FAULT_STOP] = stop
     return code
+
+
+_MASK_BITS, _IN_MASK, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
+
+
+@kernel
+def mark_ends(columns: Columns, size: int, first: np.uint8, second: np.uint8) -> None:
+    """Fill `ends` for text[:size] and until its last mask is full; `first` and `second` end words, too."""
+    for start in range(0, size, BYTES_A_MASK):
+        columns.ends[start // BYTES_A_MASK] = mask_of_ends(columns.text, start, first, second)
+
+
+@inlined_kernel
+def word_end(ends: NDArray[np.uint64], i: int) -> int:
+    """Return where the word at i ends; the padding of the text ends the last one."""
+    at = np.uint64(i) >> _MASK_BITS
+    bits = ends[at] >> (np.uint64(i) & _IN_MASK)
+    if not bits:
+        i += BYTES_A_MASK - i % BYTES_A_MASK
+        at += _ONE
+        while not ends[at]:
+            i += BYTES_A_MASK
+            at += _ONE
+        bits = ends[at]
+    return i + trailing_zeros(bits)
 
 
 @inlined_kernel

@@ -34,8 +34,10 @@ from model_core.text.columns import (
     check_characters,
     end_line,
     fail,
+    mark_ends,
     read_label,
     read_number,
+    word_end,
 )
 from model_core.text.problems import (
     BAD_INDEX,
@@ -56,10 +58,12 @@ from model_core.text.problems import (
 )
 
 # Classes of bytes.  A word of Vowpal Wabbit text ends where the class is above _COLON, one of libsvm text
-# where it is not _WORD.
+# where it is not _WORD; `ends` has a bit wherever it is not _WORD.
 _WORD, _COLON, _BLANK, _BAR, _COMMENT, _CONTROL = range(6)
 _QUERY = np.frombuffer(b"qid:", np.uint8)
-_EQUALS, _QUOTE, _CARET = ord("="), ord("'"), ord("^")
+_EQUALS, _QUOTE, _CARET, _COLON_SIGN = ord("="), ord("'"), ord("^"), ord(":")
+_VW_ENDS = np.uint8(ord(":")), np.uint8(ord("|"))
+_LIBSVM_ENDS = np.uint8(ord("#")), np.uint8(ord("#"))
 
 
 def _classes(special: dict[str, int]) -> Bytes:
@@ -75,10 +79,13 @@ _LIBSVM_CLASSES = _classes({"#": _COMMENT})
 
 
 @kernel
-def parse_vw_lines(
-    columns: Columns, options: KernelOptions, i: int, stop: int, line: int, is_ascii: bool
-) -> None:
-    """Parse text[i:stop], whole lines that count from `line`; bad ones leave nothing but a problem."""
+def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: int, is_ascii: bool) -> int:
+    """Parse text[:stop], whole lines that count from `line`; bad ones leave nothing but a problem.
+
+    Returns the number of the line after the last.
+    """
+    i = 0
+    mark_ends(columns, stop + 1, _VW_ENDS[0], _VW_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
         code = OK if is_ascii else check_characters(columns.text, i, columns.state)
@@ -86,13 +93,14 @@ def parse_vw_lines(
             code, i = _vw_line(columns, options, i)
         i = end_line(columns, i, code, line, first_feature)
         line += 1
+    return line
 
 
 @kernel
-def parse_libsvm_lines(
-    columns: Columns, options: KernelOptions, i: int, stop: int, line: int, is_ascii: bool
-) -> None:
-    """Parse text[i:stop] likewise; a kernel of its own, so that each format compiles without the other."""
+def parse_libsvm_lines(columns: Columns, options: KernelOptions, stop: int, line: int, is_ascii: bool) -> int:
+    """Parse text[:stop] likewise; a kernel of its own, so that each format compiles without the other."""
+    i = 0
+    mark_ends(columns, stop + 1, _LIBSVM_ENDS[0], _LIBSVM_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
         code = OK if is_ascii else check_characters(columns.text, i, columns.state)
@@ -100,6 +108,7 @@ def parse_libsvm_lines(
             code, i = _libsvm_line(columns, options, i)
         i = end_line(columns, i, code, line, first_feature)
         line += 1
+    return line
 
 
 @kernel
@@ -170,8 +179,7 @@ def _namespace(columns: Columns, options: KernelOptions, i: int) -> tuple[int, i
     """Return (code, i, factor) of the text after a bar; the prefix of its names goes to scratch."""
     text, state = columns.text, columns.state
     start, code, factor = i, OK, 1.0
-    while _VW_CLASSES[text[i]] == _WORD:
-        i += 1
+    i = word_end(columns.ends, i)
     state[PREFIX] = 0
     if options.prefix_names and i > start:
         code = _prefix(columns, options, start, i)
@@ -199,18 +207,19 @@ def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
     return OK
 
 
-@kernel
+@inlined_kernel
 def _word_end(columns: Columns, i: int) -> int:
-    while _VW_CLASSES[columns.text[i]] <= _COLON:
-        i += 1
+    """Return where a word with its colons ends."""
+    i = word_end(columns.ends, i)
+    while columns.text[i] == _COLON_SIGN:
+        i = word_end(columns.ends, i + 1)
     return i
 
 
 @inlined_kernel
 def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
     text, start = columns.text, i
-    while _VW_CLASSES[text[i]] == _WORD:
-        i += 1
+    i = word_end(columns.ends, i)
     if i - start + columns.state[PREFIX] > options.name_limit or text[start] == _EQUALS or i == start:
         code = _check_name(columns, options, start, i)
         if code != OK:
@@ -256,7 +265,7 @@ def _valued_feature(
     return (OK if code == OK else fail(columns.state, code, start, i)), i
 
 
-@kernel
+@inlined_kernel
 def _full_name(columns: Columns, start: int, stop: int) -> tuple[Bytes, int, int]:
     """Return (buffer, start, stop) of the name text[start:stop] with its prefix."""
     prefix = columns.state[PREFIX]
@@ -283,8 +292,7 @@ def _libsvm_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int,
             return fail(state, CONTROL_CHARACTER, i, i + 1), i
         else:
             start = i
-            while _LIBSVM_CLASSES[text[i]] == _WORD:
-                i += 1
+            i = word_end(columns.ends, i)
             if words != 1 or not _is_query(text, start, i):
                 code = _libsvm_word(columns, options, start, i, words)
                 words += 1

@@ -16,6 +16,7 @@ from model_core.errors import InvalidInput
 from model_core.examples.batch import NO_FLOATS, ExampleBatch
 from model_core.hashing.columns import FEATURES, HAS_VALUES, HAS_WEIGHTS, ROWS, is_plain, number_kind
 from model_core.hashing.contract import HashContract, scale_of
+from model_core.kernels.compiled import BYTES_A_MASK
 from model_core.text.columns import HARD_NUMBERS, PROBLEMS, STATE_CELLS, Columns, KernelOptions
 from model_core.text.problems import LineError, LineProblem, TextOptions, explain
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from model_core.hashing.encoder import Encoded, FeatureEncoder
     from model_core.text.lines import TextRow
 
-_PADDING = 8
+_PADDING = 2 * BYTES_A_MASK
 _DEFAULT_OPTIONS = TextOptions()
 
 TextFormat = Literal["vw", "libsvm"]
@@ -58,6 +59,7 @@ class TextParser:
         self._options = options
         self._format = text_format
         self._encoder = encoder
+        self._columns = _columns(0)
         if encoder is None and not is_plain(contract):
             from model_core.hashing.encoder import FeatureEncoder
 
@@ -69,29 +71,33 @@ class TextParser:
         first_line: the number of the first line, for errors.
         """
         stop = len(data) if final else data.rfind(b"\n") + 1
-        lines = data.count(b"\n", 0, stop)
-        unterminated = stop > 0 and data[stop - 1] != ord("\n")
-        count = lines + unterminated
         if self._encoder is None:
-            batch, errors = self._parse_in_kernel(data, stop, count, first_line)
-        else:
-            batch, errors = self._parse_line_by_line(data[:stop], count, first_line, self._encoder)
-        return Parsed(batch, stop, count, errors)
+            return self._parse_in_kernel(data, stop, first_line)
+        unterminated = stop > 0 and data[stop - 1] != ord("\n")
+        lines = data.count(b"\n", 0, stop) + unterminated
+        batch, errors = self._parse_line_by_line(data[:stop], lines, first_line, self._encoder)
+        return Parsed(batch, stop, lines, errors)
 
-    def _parse_in_kernel(
-        self, data: bytes, stop: int, lines: int, first_line: int
-    ) -> tuple[ExampleBatch, list[LineError]]:
-        columns = _columns(data, stop, lines)
-        end = stop if stop == 0 or data[stop - 1] == ord("\n") else stop + 1
-        options = _kernel_options(self._contract, self._options)
+    def _parse_in_kernel(self, data: bytes, stop: int, first_line: int) -> Parsed:
+        columns = self._columns_with(data, stop)
+        options, is_ascii = _kernel_options(self._contract, self._options), data.isascii()
         parse_lines = _kernel_of(self._format)
         while True:
             columns.state[:] = 0
-            parse_lines(columns, options, 0, end, first_line, data.isascii())
+            line = parse_lines(columns, options, stop, first_line, is_ascii)
             if columns.state[HARD_NUMBERS] == 0:
                 break
             columns = _with_hard_numbers(columns)
-        return _batch(columns), self._errors(columns)
+        return Parsed(_batch(columns), stop, line - first_line, self._errors(columns))
+
+    def _columns_with(self, data: bytes, size: int) -> Columns:
+        """Put data[:size] into the columns, which the next call uses again: fresh memory costs time."""
+        if size > self._columns.text.size - _PADDING:
+            self._columns = _columns(size)
+        text = self._columns.text
+        text[:size] = np.frombuffer(data, np.uint8, size)
+        text[size : size + _PADDING] = ord("\n")
+        return self._columns
 
     def _errors(self, columns: Columns) -> list[LineError]:
         errors = []
@@ -135,7 +141,7 @@ def libsvm_parser(
     return TextParser(contract, options, "libsvm", encoder)
 
 
-def _kernel_of(text_format: TextFormat) -> Callable[..., None]:
+def _kernel_of(text_format: TextFormat) -> Callable[..., int]:
     from model_core.text.grammars import parse_libsvm_lines, parse_vw_lines
 
     return parse_vw_lines if text_format == "vw" else parse_libsvm_lines
@@ -192,20 +198,19 @@ def _kernel_options(contract: HashContract, options: TextOptions) -> KernelOptio
     )
 
 
-def _columns(data: bytes, size: int, lines: int) -> Columns:
-    """Allocate columns for a text: a feature takes at least two bytes, and a hard number four."""
-    text = np.empty(size + _PADDING, np.uint8)
-    text[:size] = np.frombuffer(data, np.uint8, size)
-    text[size:] = ord("\n")
+def _columns(size: int) -> Columns:
+    """Allocate columns for a text: a line and a feature take at least two bytes, and a hard number four."""
+    lines = size // 2 + 1
     return Columns(
-        text=text,
+        text=np.empty(size + _PADDING, np.uint8),
+        ends=np.empty((size + _PADDING) // BYTES_A_MASK, np.uint64),
         state=np.zeros(STATE_CELLS, np.int64),
         scratch=np.empty(size + 1024, np.uint8),
         hashes=np.empty(size // 2 + 1, np.uint32),
         values=np.empty(size // 2 + 1, np.float64),
-        row_ends=np.empty(lines + 1, np.int64),
-        labels=np.empty(lines + 1, np.uint8),
-        weights=np.empty(lines + 1, np.float64),
+        row_ends=np.empty(lines, np.int64),
+        labels=np.empty(lines, np.uint8),
+        weights=np.empty(lines, np.float64),
         problems=np.empty((lines, 4), np.int64),
         hard_numbers=np.empty((size // 4 + 1, 2), np.int64),
         known_starts=np.empty(0, np.int64),
@@ -224,12 +229,13 @@ def _with_hard_numbers(columns: Columns) -> Columns:
 
 
 def _batch(columns: Columns) -> ExampleBatch:
+    """Copy the examples out of the columns."""
     state = columns.state
     rows, features = state[ROWS], state[FEATURES]
     return ExampleBatch(
         row_ptr=np.concatenate([np.zeros(1, np.int64), columns.row_ends[:rows]]),
-        hashes=columns.hashes[:features],
-        values=columns.values[:features] if state[HAS_VALUES] else NO_FLOATS,
-        labels=columns.labels[:rows],
-        weights=columns.weights[:rows] if state[HAS_WEIGHTS] else NO_FLOATS,
+        hashes=columns.hashes[:features].copy(),
+        values=columns.values[:features].copy() if state[HAS_VALUES] else NO_FLOATS,
+        labels=columns.labels[:rows].copy(),
+        weights=columns.weights[:rows].copy() if state[HAS_WEIGHTS] else NO_FLOATS,
     )

@@ -85,7 +85,8 @@ def test_the_batching_changes_no_bit(rows, hyper, bias, data):
 
 def learned_one_by_one(rows, hyper, bias, offset):
     """Margins and {slot: (z, n)} by the equations of `update`, one coordinate after the other."""
-    c, state, margins = coefficients(hyper, bias, offset), {}, []
+    c, margins = coefficients(hyper, bias, offset), []
+    state: dict[int, tuple[float, float]] = {}
     for t, (row, label, weight) in enumerate(rows, 1):
         theta = {2**BITS: 1.0} if bias else {}
         for h, v in row:
