@@ -15,7 +15,7 @@ from service.storage.topology import Topology, connect
 
 FEATURES = 1_000_000
 SETTINGS = Settings(
-    redis_timeout_seconds=10, lease_seconds=60
+    redis_timeout_seconds=10, lease_seconds=60, checkpoint_seconds=0.1
 )  # a loaded machine's disk must not end a benchmark
 MODEL = "bench"
 CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}})

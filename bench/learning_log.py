@@ -15,6 +15,7 @@ from service.models.replica import read_meta
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import Channel
 from service.storage.health import ServerHealth
+from service.storage.records import Meta
 from service.storage.topology import Topology
 from service.telemetry.metrics import Metrics
 
@@ -33,7 +34,7 @@ async def append(topology: Topology, examples: Sequence[NewExample], batch_size:
 
 
 async def learn(topology: Topology) -> float:
-    """Seconds from the moment a learner leads until it has committed everything in the log."""
+    """Seconds from the moment a learner leads until the state in Redis has everything in the log."""
     health, store = ServerHealth(topology, SETTINGS), SnapshotStore(SETTINGS)
     learner = await Learner.open(topology, MODEL, SETTINGS, health, Metrics(), store, new_holder())
     learning = asyncio.create_task(learner.run())
@@ -48,9 +49,13 @@ async def learn(topology: Topology) -> float:
         await asyncio.gather(learning, return_exceptions=True)
 
 
+def _is_checkpointed(meta: Meta) -> bool:
+    return not meta.backlog and (meta.checkpoint is None or meta.checkpoint.token == meta.token)
+
+
 async def _wait_until_learned(topology: Topology, learning: asyncio.Task[None]) -> None:
     channel = Channel(topology)
-    while (await read_meta(channel, MODEL)).backlog:
+    while not _is_checkpointed(await read_meta(channel, MODEL)):
         if learning.done():
             learning.result()
         await asyncio.sleep(0.005)

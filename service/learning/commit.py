@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
+import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +19,21 @@ from model_core.learning.rounds import Learned
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
-from service.models.replica import Replica, read_commits
+from service.models.replica import FellBehind, Replica, commits_since, read_commits, read_meta
 from service.settings.groups import LearnerSettings
 from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.health import ServerHealth
-from service.storage.records import LOG_START, Commit, LearnedEntry, LogEntry, LogId, changed_records
+from service.storage.records import (
+    LOG_START,
+    Checkpoint,
+    Commit,
+    LearnedEntry,
+    LogEntry,
+    LogId,
+    changed_records,
+)
 from service.storage.scripts.commit import FOREVER_MS, CommitStatus, Trims, commit_learned
 
 log = logging.getLogger(__name__)
@@ -61,6 +72,75 @@ class Work:
         self.log_bytes.append(sum(map(len, entry.records)))
 
 
+class Prepared(NamedTuple):
+    """A commit that is to be sent until its outcome is known."""
+
+    work: Work
+    commit: Commit
+    evaluation: EvaluationChanges
+    trims: Trims
+
+
+class Behind:
+    """The slots that commits have changed and whose rows in Redis may be older. `through`: the last of these
+    commits.
+
+    It is known as long as the channel keeps its connection: after that the server may have lost rows that
+    were written, while it still has the commits.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._changed = np.zeros(mirror.replica.state.size + 1, np.bool_)
+        self._opened = -1
+        self.through = Checkpoint(LOG_START, NO_TOKEN)
+        self.since: float | None = None
+        """When the first of these commits came (time.monotonic()); None where there is none."""
+        self.bytes = 0
+
+    @property
+    def is_known(self) -> bool:
+        return (
+            self._opened == self._mirror.channel.opened and self.through.token == self._mirror.replica.token
+        )
+
+    def add(self, position: LogId, commit: Commit) -> None:
+        """Add a commit if it is the next."""
+        if commit.previous_token != self.through.token:
+            return
+        self.through = Checkpoint(position, commit.token)
+        self._changed[commit.changed["slot"]] = True
+        self.bytes += commit.changed.nbytes
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def take(self) -> npt.NDArray[np.uint32]:
+        """All of them, uint32[k], ascending; none is left."""
+        slots = np.flatnonzero(self._changed).astype(np.uint32)
+        self._changed[slots] = False
+        self.since, self.bytes = None, 0
+        return slots
+
+    def forget(self) -> None:
+        """The server may not have what was written: read again."""
+        self._opened = -1
+
+    async def read(self) -> None:
+        """Find them in the commits since the last checkpoint.
+
+        Raises ModelGone, and what Channel.call raises; is not known after that if the model moved meanwhile.
+        """
+        replica, channel = self._mirror.replica, self._mirror.channel
+        self.take()
+        opened = channel.opened
+        checkpoint = (await read_meta(channel, self._mirror.model)).checkpoint
+        self.through = checkpoint or Checkpoint(replica.position, replica.token)
+        with contextlib.suppress(FellBehind):
+            for position, commit in await commits_since(channel, replica, checkpoint):
+                self.add(position, commit)
+            self._opened = opened
+
+
 class Committer:
     """Commits the work of the leading learner; one is made at each takeover."""
 
@@ -81,6 +161,7 @@ class Committer:
         self._health = health
         self._retained_log = retained_log
         self._retained_commits = retained_commits
+        self.behind = Behind(mirror)
 
     @classmethod
     async def start(
@@ -103,15 +184,18 @@ class Committer:
             await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
         )
 
-    async def commit(self, work: Work) -> bool:
-        """Commit, and return once the outcome is known: False if it was refused and the state was reloaded.
+    def prepare(self, work: Work) -> Prepared:
+        """The commit of what the arrays have learned since the last one, which must have been concluded."""
+        commit = _commit_of(work, self._mirror.replica)
+        work.changed_slots = len(commit.changed)
+        return Prepared(work, commit, self._evaluation.take(), self._trims(commit))
+
+    async def conclude(self, prepared: Prepared, position: LogId | None) -> bool:
+        """Take over the outcome of a commit: False if it was refused and the state was reloaded.
 
         Raises what Mirror.load raises.
         """
-        replica = self._mirror.replica
-        commit = _commit_of(work, replica)
-        work.changed_slots = len(commit.changed)
-        position = await self._until_known(commit, work, self._evaluation.take(), replica)
+        replica, (work, commit, *_) = self._mirror.replica, prepared
         if position is None:
             log.warning("commit %d of %s was refused: reloading the state", commit.number, self._mirror.model)
             self._evaluation.moved_to(None)
@@ -121,6 +205,7 @@ class Committer:
         replica.moved_to(position, commit)
         self._evaluation.moved_to(commit.token)
         self._mirror.heard()
+        self.behind.add(position, commit)
         for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
             self._retained_log.add(entry, size)
         self._retained_commits.add(
@@ -129,15 +214,13 @@ class Committer:
         )
         return True
 
-    async def _until_known(
-        self, commit: Commit, work: Work, changes: EvaluationChanges, replica: Replica
-    ) -> LogId | None:
+    async def send(self, prepared: Prepared) -> LogId | None:
         """Return the commit's position, or None if it was refused.
 
         Retries until the server answers; compare-and-set applies it at most once.
         """
-        trims = self._trims(commit)
-        written, deleted = changes
+        work, commit, (written, deleted), trims = prepared
+        replica = self._mirror.replica
         backoff = Backoff()
         while True:
             try:

@@ -21,7 +21,8 @@ from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
 from service.feedback.store import PendingStore, Swept
 from service.feedback.sweeper import sweep_pending
-from service.learning.commit import Committer, Work
+from service.learning.checkpoint import Checkpointer, Chunk
+from service.learning.commit import Committer, Prepared, Work
 from service.learning.history import HistoryWriter
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
@@ -37,7 +38,7 @@ from service.snapshots.take.snapshotter import Snapshotter
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
 from service.storage.health import ServerHealth
-from service.storage.records import LogEntry, lease_key
+from service.storage.records import LogEntry, LogId, lease_key
 from service.storage.scripts.log import Lag
 from service.storage.streams import Streams
 from service.storage.topology import Topology
@@ -245,7 +246,7 @@ class Learner:
 
 
 class LearningLoop:
-    """Changes the mirror's arrays ahead of each commit; a refused commit reloads them.
+    """Changes the mirror's arrays ahead of the commits; a refused commit reloads them.
 
     `settled`: whether the arrays are exactly those of the replica's commit.
     """
@@ -274,6 +275,7 @@ class LearningLoop:
         self._evaluation = evaluation
         self._gate = gate
         self._trimmed = 0.0
+        self._checkpoints = Checkpointer(mirror, settings)
 
     async def step(self, committer: Committer) -> None:
         """Learn and commit the next entries of the log; wait briefly if there are none.
@@ -281,28 +283,49 @@ class LearningLoop:
         Raises LogBlocked if the next entry cannot be learned, and what Channel.call raises.
         """
         await self._settle()
-        entries = await self._read_log()
+        await self._checkpoints.follow(committer.behind)
+        entries = await self._read_log(committer)
         if not entries:
             await self._idle(committer)
             await self._evaluation.publish(self._mirror)
+            await self._checkpoints.write_all(committer.behind)
         await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
         while entries and self._leads():
-            try:
-                self.settled = False
-                work = self._work_on(entries)
-            except LogBlocked:  # nothing was learned
-                self.settled = True
-                raise
-            started = time.monotonic()
-            committed = await committer.commit(work)
+            work: Work | None = self._work_on(entries, self._mirror.replica.applied_number)
+            while work is not None:
+                work = await self._commit(committer, work, entries)
+
+    async def _commit(self, committer: Committer, work: Work, entries: deque[LogEntry]) -> Work | None:
+        """Commit what was learned. What follows is learned meanwhile, and returned, unless there is nothing
+        or something is to be published, which must not be ahead of the commits.
+        """
+        started = time.monotonic()
+        prepared = committer.prepare(work)
+        chunks = self._checkpoints.take(committer.behind, work.changed_slots)
+        following = None
+        async with asyncio.TaskGroup() as group:
+            sending = group.create_task(self._send(committer, prepared, chunks))
+            if entries and self._leads() and self._evaluation.seconds_until_due() > 0:
+                following = await asyncio.to_thread(self._work_ahead, entries, prepared.commit.applied_number)
+        if not await committer.conclude(prepared, sending.result()):
+            self.settled = self._was_refused = True
+            self._gate.reset()
+            entries.clear()  # the state was reloaded, and these do not follow it
+            return None
+        seconds, state = time.monotonic() - started, self._mirror.replica.state
+        self._metrics.committed(self._mirror.model, work, seconds, state.t, state.features_seen)
+        if following is None:
             self.settled = True
-            if not committed:
-                self._was_refused = True
-                self._gate.reset()
-                return  # the state was reloaded, and these entries do not follow it
-            seconds, state = time.monotonic() - started, self._mirror.replica.state
-            self._metrics.committed(self._mirror.model, work, seconds, state.t, state.features_seen)
             await self._evaluation.publish(self._mirror)
+        return following
+
+    async def _send(self, committer: Committer, prepared: Prepared, chunks: list[Chunk]) -> LogId | None:
+        position = await committer.send(prepared)
+        if position is None:
+            committer.behind.forget()
+        else:
+            await self._checkpoints.write(chunks, prepared.commit.token, committer.behind)
+        return position
 
     async def _settle(self) -> None:
         """Follow the state with evaluation and gate, also after a refused commit and a failed reload."""
@@ -327,26 +350,33 @@ class LearningLoop:
             self._log.pause()
         self._was_refused = False
 
-    async def _read_log(self) -> deque[LogEntry]:
-        """Wait until there is something to publish at most."""
-        seconds = min(self._mirror.idle_seconds, self._evaluation.seconds_until_due())
+    async def _read_log(self, committer: Committer) -> deque[LogEntry]:
+        """Wait until there is something to publish or to write behind at most."""
+        due = self._evaluation.seconds_until_due(), self._checkpoints.seconds_until_due(committer.behind)
+        seconds = min(self._mirror.idle_seconds, *due)
         entries = await self._log.read(self._channel, self._mirror.replica.applied, seconds)
         return deque(LogEntry.parse(entry, fields) for entry, fields in entries)
 
     async def _idle(self, committer: Committer) -> None:
         await self._mirror.advance()
         if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
-            await committer.commit(Work())  # without any entry, since only commits trim
+            await self._commit(committer, Work(), deque())  # without any entry, since only commits trim
             self._trimmed = time.monotonic()
 
-    def _work_on(self, entries: deque[LogEntry]) -> Work:
-        """Learn from the front of `entries` as much as one commit may hold.
+    def _work_ahead(self, entries: deque[LogEntry], number: int) -> Work | None:
+        """None if the first cannot be learned."""
+        try:
+            return self._work_on(entries, number)
+        except LogBlocked:
+            return None
 
-        Raises LogBlocked if the first cannot be learned.
+    def _work_on(self, entries: deque[LogEntry], number: int) -> Work:
+        """Learn from the front of `entries` as much as one commit may hold. `number`: of their first example.
+
+        Raises LogBlocked if the first cannot be learned; nothing was learned then.
         """
         replica = self._mirror.replica
         work = Work()
-        number = replica.applied_number
         while entries and not self._is_full(work, replica, entries[0]):
             try:
                 batch = decode(entries[0], number)
@@ -355,6 +385,7 @@ class LearningLoop:
                     break
                 raise
             entry = entries.popleft()
+            self.settled = False
             learned = replica.config.learn(replica.state, batch, entry.id.milliseconds)
             if entry.id > replica.evaluated:
                 self._evaluation.add(entry, batch, learned)

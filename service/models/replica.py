@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model_core.learning.state import ModelState
-from service.errors import UnknownModel
+from service.errors import ContractMismatch, UnknownModel
 from service.models.config.model import ModelConfig, checked_config
 from service.storage.channel import Channel
 from service.storage.records import (
     LOG_START,
+    Checkpoint,
     Commit,
     LogId,
     Meta,
     ModelKeys,
+    folded_rows,
     mapping_of,
     mark_of,
     meta_key,
@@ -84,11 +86,11 @@ class Replica:
             raise FellBehind
         self.state.forget_until(commit.discount)
         self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
+        self.state.t = commit.t
         self.moved_to(position, commit)
 
     def moved_to(self, position: LogId, commit: Commit) -> None:
-        """Applies a commit except for its rows: for the learner, whose arrays have them already."""
-        self.state.t = commit.t
+        """Applies a commit except for its state: for the learner, whose arrays have it already, or more."""
         self.token, self.commit, self.skipped = commit.token, commit.number, commit.skipped_total
         self.applied, self.applied_number = commit.applied, commit.applied_number
         self.position = position
@@ -99,16 +101,18 @@ Shortcut = Callable[[Replica, Channel], Awaitable[bool]]
 
 
 async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None = None) -> Replica:
-    """Copies the whole state: reads the position, scans, then applies the commits since that position.
+    """Copies the whole state: reads the position, scans the rows, lays the commits since the last checkpoint
+    over them, then applies the commits since that position.
 
     Raises ModelGone, ContractMismatch, and what Channel.call raises.
     """
     while True:
-        replica = await _start(channel, model)
-        if shortcut is None or not await shortcut(replica, channel):
-            await _scan_into(replica, channel)
-        target = await token_now(channel, replica.keys)
+        replica, checkpoint = await _start(channel, model)
         try:
+            if shortcut is None or not await shortcut(replica, channel):
+                await _scan_into(replica, channel)
+                await _lay_over(replica, channel, checkpoint)
+            target = await token_now(channel, replica.keys)
             while replica.token != target:
                 commits = await read_commits(channel, replica)
                 if not commits:
@@ -120,6 +124,48 @@ async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None =
         except FellBehind:  # trimmed meanwhile, restored or rolled back: from the start
             continue
         return replica
+
+
+async def _lay_over(replica: Replica, channel: Channel, checkpoint: Checkpoint | None) -> None:
+    """The rows that commits have changed since the checkpoint. Raises FellBehind, ContractMismatch."""
+    try:
+        commits = await commits_since(channel, replica, checkpoint)
+    except FellBehind:
+        if (await read_meta(channel, replica.keys.model)).checkpoint != checkpoint:
+            raise
+        raise ContractMismatch(
+            f"Commits of model {replica.keys.model!r} since its last checkpoint are missing in Redis: its"
+            " state is not complete. Restore a snapshot, and learn the log again from there."
+        ) from None
+    for _, commit in commits:
+        replica.state.apply_rows(commit.changed["slot"], folded_rows(commit.changed, replica.state.discount))
+
+
+async def commits_since(
+    channel: Channel, replica: Replica, checkpoint: Checkpoint | None
+) -> list[tuple[LogId, Commit]]:
+    """The commits that lead from a checkpoint to the replica, in order; none from None.
+
+    Raises FellBehind if some are not there any more, since another checkpoint was completed, or the model was
+    restored.
+    """
+    token, position = replica.token, checkpoint.position if checkpoint else replica.position
+    found: list[tuple[LogId, Commit]] = []
+    while position < replica.position:
+        commits = parsed(await read_stream(channel, replica.keys.commits, position, COMMITS_A_READ))
+        if not commits:
+            break
+        found += commits
+        position = commits[-1][0]
+    # Backwards: a commit that none follows was run by half, and is not part of the model (commit.lua).
+    leading: list[tuple[LogId, Commit]] = []
+    for place, commit in reversed(found):
+        if commit.token == token and not commit.reset:
+            leading.append((place, commit))
+            token = commit.previous_token
+    if checkpoint and token != checkpoint.token:
+        raise FellBehind
+    return leading[::-1]
 
 
 async def read_commits(channel: Channel, replica: Replica) -> list[tuple[LogId, Commit]]:
@@ -164,7 +210,8 @@ async def read_meta(channel: Channel, model: str) -> Meta:
     return _meta(model, await channel.call("HGETALL", meta_key(model)))
 
 
-async def _start(channel: Channel, model: str) -> Replica:
+async def _start(channel: Channel, model: str) -> tuple[Replica, Checkpoint | None]:
+    """A replica without rows, and the checkpoint of the state that it is to have."""
     incarnation = (await read_meta(channel, model)).incarnation
     keys = ModelKeys(model, incarnation)
     fields, position = await read_head(channel, keys)
@@ -174,7 +221,7 @@ async def _start(channel: Channel, model: str) -> Replica:
     config = checked_config(model, meta)
     state = config.empty_state()
     state.t, state.discount = meta.t, meta.discount
-    return Replica(
+    replica = Replica(
         keys,
         config,
         state,
@@ -188,6 +235,7 @@ async def _start(channel: Channel, model: str) -> Replica:
         meta.evaluated,
         feedback=meta.feedback,
     )
+    return replica, meta.checkpoint
 
 
 async def _scan_into(replica: Replica, channel: Channel) -> None:

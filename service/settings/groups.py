@@ -267,6 +267,12 @@ class LearnerSettings(SettingsGroup):
         ge=MIB,
         description="Size of the commits stream; a mirror further behind reloads.",
     )
+    checkpoint_seconds: float = Field(
+        1.0,
+        ge=0,
+        le=3600,
+        description="The rows that commits changed are written into the state this much later, each once.",
+    )
     log_retention_seconds: float = Field(
         3600.0, ge=0, allow_inf_nan=False, description="Keep learned examples in the log for this long."
     )

@@ -179,7 +179,9 @@ class ModelKeys:
         return f"ftrl:{{{self.model}}}:{self.incarnation}:{part}"
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE_FORMATS = (1, FORMAT_VERSION)
+"""In format 1 each commit wrote the state, so that there was no ``checkpoint``; the rest is the same."""
 
 _SLOT_TAG = 0xA4  # MessagePack's string of 4 bytes
 _SHORT_TAG, _LONG_TAG, _LONGEST_SHORT = 0xA0, 0xD9, 31  # of up to 31 bytes, and of more, whose length follows
@@ -263,12 +265,20 @@ class LogId(NamedTuple):
 LOG_START = LogId(0, 0)
 
 
+class Checkpoint(NamedTuple):
+    """A commit, by its place in the commits stream and its token: no row in ``state`` is older."""
+
+    position: LogId
+    token: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
-    ``discount``: of a model that has forgotten something, or is a mixture; else not stored.
+    ``discount``: of a model that has forgotten something, or is a mixture; else not stored. ``checkpoint``:
+    None where ``state`` is that of the last commit.
     """
 
     incarnation: str
@@ -286,6 +296,7 @@ class Meta:
     evaluated: LogId
     feedback: bytes
     discount: Evidence = NOTHING_FORGOTTEN
+    checkpoint: Checkpoint | None = None
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -305,6 +316,7 @@ class Meta:
             evaluated=LogId.parse(fields.get(b"evaluated", b"0-0")),
             feedback=fields.get(b"feedback", b""),
             discount=parse_evidence(fields.get(b"discount", b"").decode()),
+            checkpoint=_checkpoint_of(fields),
         )
 
     @property
@@ -315,6 +327,11 @@ class Meta:
     def backlog(self) -> int:
         """Examples appended and not yet learned."""
         return self.appended - self.applied_number
+
+
+def _checkpoint_of(fields: dict[bytes, bytes]) -> Checkpoint | None:
+    position = fields.get(b"checkpoint")
+    return Checkpoint(LogId.parse(position), fields[b"checkpoint_token"]) if position else None
 
 
 def revision(incarnation: str, generation: int, commit: int, mark: str) -> str:
@@ -436,11 +453,21 @@ def stored_rows(values: Sequence[bytes], discount: Evidence = NOTHING_FORGOTTEN)
     if not discount.folded and len(joined) == plain.itemsize * len(values):
         return np.frombuffer(joined, "<f8").reshape(-1, 2 * experts)
     records = np.frombuffer(b"".join(value.ljust(folded.itemsize, b"\0") for value in values), folded)
-    rows = rows_of(records)
-    fold_stored(rows, np.atleast_1d(discount.folds) - records["folds"].astype(np.int64))
-    return rows
+    return folded_rows(records, discount)
 
 
 def rows_of(changed: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     """float64[k, 2 K] of records of changed_type."""
     return np.array(changed["row"])
+
+
+def folded_rows(changed: npt.NDArray[np.void], discount: Evidence) -> npt.NDArray[np.float64]:
+    """float64[k, 2 K] of records of changed_type, as they are after the folds of a later discount."""
+    rows = rows_of(changed)
+    if discount.folded:
+        folds = np.zeros((len(rows), discount.experts), np.int64)
+        folds += discount.folds
+        if "folds" in (changed.dtype.names or ()):
+            folds -= changed["folds"]
+        fold_stored(rows, folds)
+    return rows

@@ -31,8 +31,8 @@ class ServerProcess:
 
     `kind` chooses the bundled Valkey or the system's redis-server; the test is skipped where that is missing.
     Further keywords are configuration, with underscores for hyphens. Data that was acknowledged survives
-    `kill9()` and `stop()` with `appendonly`, and is there after `start()`: the kernel has it before the reply,
-    except with `appendfsync` everysec, where the server keeps it back for up to two seconds on a slow disk.
+    `kill9()` and `stop()` with `appendonly`, and is there after `start()`: the kernel has it before the
+    reply; not so with `appendfsync` everysec, where the server may keep it back while the disk is slow.
     """
 
     def __init__(

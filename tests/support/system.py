@@ -30,7 +30,7 @@ from service.models.config.model import ModelConfig
 from service.models.evaluation.slices import unpack_names
 from service.models.evaluation.state import Evaluations
 from service.models.registry import Models, OpenModel
-from service.models.replica import Replica, load_replica
+from service.models.replica import Replica, load_replica, read_meta
 from service.runtime.tasks import cancel_all
 from service.settings import Settings
 from service.snapshots.restore.shortcut import shortcut_of
@@ -41,6 +41,7 @@ from service.storage.records import LogEntry
 from service.storage.scripts.commit import read_evaluation
 from service.storage.topology import Topology, connect
 from service.telemetry.metrics import Metrics
+from tests.support.waiting import until
 
 
 class Result(NamedTuple):
@@ -139,6 +140,17 @@ async def read_log(topology: Topology, replica: Replica) -> list[LogEntry]:
     async with _OneErrand(topology) as channel:
         found = await channel.call("XRANGE", replica.keys.log, "-", "+")
     return [LogEntry.parse(entry, fields) for entry, fields in found]
+
+
+async def checkpointed(topology: Topology, model: str = "clicks") -> None:
+    """Waits until the rows in Redis are those of the last commit."""
+    async with _OneErrand(topology) as channel:
+
+        async def is_complete() -> bool:
+            meta = await read_meta(channel, model)
+            return meta.checkpoint is None or meta.checkpoint.token == meta.token
+
+        await until(is_complete)
 
 
 async def stored(topology: Topology, model: str = "clicks") -> Replica:

@@ -139,6 +139,7 @@ def is_compiled(path: str, function: str) -> bool:
 def periodic_code() -> set[CodeType]:
     """The functions of traced tasks that do what is due, whatever the request."""
     from service.api.server.uvicorn_server import DrainingServer
+    from service.learning.checkpoint import Checkpointer
     from service.learning.live_evaluation import LiveEvaluation
     from service.snapshots.rollback.gate import RollbackGate
     from service.snapshots.take.archiver import LogArchiver
@@ -146,6 +147,7 @@ def periodic_code() -> set[CodeType]:
 
     functions: list[Callable[..., Any]] = [
         DrainingServer.on_tick,
+        Checkpointer.write,
         LiveEvaluation.publish,
         LiveEvaluation.seconds_until_due,
         Snapshotter.poll,

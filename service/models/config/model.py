@@ -34,7 +34,7 @@ from model_core.learning.update import BY_SECONDS, Terms, coefficients
 from service.errors import CommandFailure, ContractMismatch, ServiceError
 from service.models.config.sections import EvaluationConfig, FeedbackConfig, SnapshotsConfig
 from service.settings.groups import LimitSettings, ModelSettings
-from service.storage.records import FORMAT_VERSION, Meta
+from service.storage.records import FORMAT_VERSION, READABLE_FORMATS, Meta
 
 
 def checked_config(model: str, meta: Meta) -> ModelConfig:
@@ -60,10 +60,10 @@ def feedback_in_force(model: str, config: bytes, feedback: bytes) -> FeedbackCon
 
 def config_at_creation(model: str, meta: Meta) -> ModelConfig:
     """The configuration before any change in place. Raises ContractMismatch."""
-    if meta.format_version != FORMAT_VERSION:
+    if meta.format_version not in READABLE_FORMATS:
         raise ContractMismatch(
-            f"Model {model!r} is stored in format {meta.format_version}, this version reads {FORMAT_VERSION}:"
-            " use the version that wrote it."
+            f"Model {model!r} is stored in format {meta.format_version}, this version reads up to"
+            f" {FORMAT_VERSION}: use the version that wrote it."
         )
     return read_config(json.loads(meta.config), meta.fingerprint, f"Model {model!r}", ContractMismatch)
 

@@ -1,13 +1,15 @@
--- Commits what the learner learned, if the model is still what the learner started from.
+-- Commits what the learner learned, if the model is still what the learner started from. The changed slots go into the
+-- commits stream only; checkpoint.lua writes them into the state, behind the commits.
 --
--- After: clock, backlog, log_ids, set_slots
--- KEYS: 1 meta, 2 state, 3 commits, 4 log, 5 evaluation
+-- After: clock, backlog, log_ids
+-- KEYS: 1 meta, 2 commits, 3 log, 4 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (changed_type in records.py), 11 learned entries,
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
---       20 how many fields of the evaluation go, then their names,
+--       20 format of a model whose state is behind its commits,
+--       21 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
@@ -16,10 +18,10 @@ local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], A
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local digest, discount, learned_bytes = ARGV[17], ARGV[18], tonumber(ARGV[19])
-local deleted, first_argument, CHUNK = tonumber(ARGV[20]), 21, 3000
+local format, deleted, first_argument, CHUNK = ARGV[20], tonumber(ARGV[21]), 22, 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
-  'backlog_bytes')
+  'backlog_bytes', 'checkpoint')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -27,7 +29,7 @@ end
 -- or has an entry of an append of which it ran only half (torn_tail.py), whose number the next append has as well. What
 -- is refused here is what repeated_entries.lua finds: refusing more, the learner would try one entry permanently.
 local function holds_what_was_learned()
-  local found = redis.call('XRANGE', KEYS[4], applied, '+', 'COUNT', 2)
+  local found = redis.call('XRANGE', KEYS[3], applied, '+', 'COUNT', 2)
   local last, following = found[1], found[2]
   if not last or last[1] ~= applied then return false end
   local fields, records = last[2], {}
@@ -45,28 +47,36 @@ local clock = clock_of(meta[5], meta[6])
 local expired = string.format('%.0f-0', math.max(0, math.floor(clock.time / 1000) - log_milliseconds))
 if before(log_from, expired) then log_from = expired end
 if before(applied, log_from) then log_from = applied end
+local checkpoint = meta[8]
+if not checkpoint then -- the state is that of the last commit
+  local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+  checkpoint = last and last[1] or '0-0'
+end
+if before(checkpoint, commits_from) then commits_from = checkpoint end
 -- Trims come first: on a full server they make room, and a script that has written is not refused memory.
-redis.call('XTRIM', KEYS[3], 'MINID', '~', commits_from)
-redis.call('XTRIM', KEYS[4], 'MINID', '~', log_from)
+redis.call('XTRIM', KEYS[2], 'MINID', '~', commits_from)
+redis.call('XTRIM', KEYS[3], 'MINID', '~', log_from)
 
-set_slots(KEYS[2], changed)
 for start = first_argument, first_argument + deleted - 1, CHUNK do
   local stop = math.min(start + CHUNK, first_argument + deleted) - 1
-  redis.call('HDEL', KEYS[5], unpack(ARGV, start, stop))
+  redis.call('HDEL', KEYS[4], unpack(ARGV, start, stop))
 end
 for start = first_argument + deleted, #ARGV, CHUNK do
-  redis.call('HSET', KEYS[5], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
+  redis.call('HSET', KEYS[4], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
 end
-local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
-redis.call('HSET', KEYS[1], 'token', token, 'applied', applied, 'applied_number', applied_number, 't', t,
-  'commit', number, 'skipped', skipped, 'backlog_bytes', backlog_bytes, clock_fields(clock))
-local forgotten = {}
-if discount ~= '' then
-  forgotten = {'discount', discount}
-  redis.call('HSET', KEYS[1], 'discount', discount)
-end
-local id = redis.call('XADD', KEYS[3], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
+local forgotten = discount ~= '' and {'discount', discount} or {}
+local id = redis.call('XADD', KEYS[2], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', skipped,
   'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags,
   unpack(forgotten))
+-- Meta comes last: a server that runs only half of this at a restart (torn_tail.py) then has a commit that no other
+-- follows, which readers pass over, and not a token that no commit has.
+if not meta[8] then
+  redis.call('HSET', KEYS[1], 'checkpoint', checkpoint, 'checkpoint_token', previous, 'format', format)
+end
+local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
+local fields = {'token', token, 'applied', applied, 'applied_number', applied_number, 't', t, 'commit', number,
+  'skipped', skipped, 'backlog_bytes', backlog_bytes, clock_fields(clock)}
+for _, part in ipairs(forgotten) do fields[#fields + 1] = part end
+redis.call('HSET', KEYS[1], unpack(fields))
 return {'COMMITTED', id}

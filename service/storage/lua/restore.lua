@@ -55,6 +55,7 @@ if discount == '' then
 else
   redis.call('HSET', KEYS[1], 'discount', discount)
 end
+redis.call('HDEL', KEYS[1], 'checkpoint', 'checkpoint_token') -- the filled state is complete
 if by_itself then redis.call('HSET', KEYS[1], 'rolled_back', base) end
 redis.call('XADD', KEYS[4], '*', 'previous', meta[3], 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', meta[7],

@@ -28,6 +28,7 @@ if discount == '' then
 else
   redis.call('HSET', KEYS[1], 'discount', discount)
 end
+redis.call('HDEL', KEYS[1], 'checkpoint', 'checkpoint_token') -- the filled state is complete
 redis.call('XADD', KEYS[4], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', meta[4], 'applied_number', meta[5], 'skipped_total', meta[7],
   'changed', '', 'entries', '', 'margins', '', 'skipped', '', 'reset', new_generation)

@@ -1,4 +1,4 @@
-"""Commits what was learned, and reads what belongs to a commit."""
+"""Commits what was learned, writes it into the state behind, and reads what belongs to a commit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from itertools import chain
 from typing import NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import LOG_START, Commit, LogId, ModelKeys, mapping_of, pack_entries
+from service.storage.records import (
+    FORMAT_VERSION,
+    LOG_START,
+    Checkpoint,
+    Commit,
+    LogId,
+    ModelKeys,
+    mapping_of,
+    pack_entries,
+)
 
 FOREVER_MS = 2**52
 
-_COMMIT = Script("commit", after=("clock", "backlog", "log_ids", "set_slots"))
+_COMMIT = Script("commit", after=("clock", "backlog", "log_ids"))
+_CHECKPOINT = Script("checkpoint", after=("set_slots",))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")
 
 
 class Trims(NamedTuple):
     """Limits of what a commit removes: commits and log entries before these ids, and applied log entries that
-    are older than that.
+    are older than that. Commits since the last checkpoint stay in any case.
     """
 
     commits_from: LogId = LOG_START
@@ -68,13 +78,13 @@ async def commit_learned(
     """
     status, *rest = await _COMMIT(
         channel,
-        (keys.meta, keys.state(generation), keys.commits, keys.log, keys.evaluation),
+        (keys.meta, keys.commits, keys.log, keys.evaluation),
         *(keys.incarnation, generation, commit.previous_token, commit.token),
         *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
         *(commit.changed.tobytes(), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
-        *(digest, commit.discount.text(), learned_bytes, len(deleted)),
+        *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION, len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )
@@ -82,6 +92,27 @@ async def commit_learned(
     if outcome is CommitStatus.COMMITTED:
         return CommitReply(outcome, position=LogId.parse(rest[0]))
     return CommitReply(outcome, token=rest[0] if outcome is CommitStatus.CONFLICT else b"")
+
+
+async def write_behind(
+    channel: Channel,
+    keys: ModelKeys,
+    generation: int,
+    token: bytes,
+    slots: bytes,
+    complete: Checkpoint | None = None,
+) -> bool:
+    """Writes slots (changed_type), as of the commit that `token` names, into the state; False if the model
+    has moved on. `complete`: the commit through which the state then has all that changed.
+    """
+    position, through = (str(complete.position), complete.token) if complete else ("", b"")
+    return bool(
+        await _CHECKPOINT(
+            channel,
+            (keys.meta, keys.state(generation)),
+            *(keys.incarnation, generation, token, slots, position, through),
+        )
+    )
 
 
 async def read_evaluation(channel: Channel, keys: ModelKeys, token: bytes) -> StoredEvaluation | None:

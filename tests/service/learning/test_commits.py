@@ -34,7 +34,8 @@ async def committed(system: System, mirror: Mirror, entry: LogEntry) -> bool:
     evaluation.add(entry, batch, learned)
     work.add(entry, batch, learned)
     try:
-        return await committer.commit(work)
+        prepared = committer.prepare(work)
+        return await committer.conclude(prepared, await committer.send(prepared))
     finally:
         await archiver.close()
 

@@ -30,6 +30,7 @@ from tests.support.snapshot_systems import catalogue, learned_from, restored, ta
 from tests.support.system import (
     System,
     assert_state_is_a_pass_over_the_log,
+    checkpointed,
     examples,
     stored,
 )
@@ -129,7 +130,10 @@ async def test_an_example_without_a_time_is_of_its_log_entry(system: System) -> 
 
 
 async def test_rows_stored_before_a_fold_are_folded_when_read(system: System, model: OpenModel) -> None:
-    await learn_beyond_a_fold(system, model)
+    await update(system, model, 0)
+    await checkpointed(system.topology)
+    await learn_beyond_a_fold(system, model, 40)
+    await checkpointed(system.topology)
     replica = await stored(system.topology)
     values = [value for _, value in sorted((await system.client.hgetall(replica.keys.state(0))).items())]
     experts = replica.config.hyper.number_of_experts

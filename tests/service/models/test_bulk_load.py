@@ -19,7 +19,7 @@ from service.storage.channel import open_channel
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Fault, Proxy, Request
 from tests.support.servers import ServerProcess
-from tests.support.system import System, examples, pass_over, read_log, stored
+from tests.support.system import System, checkpointed, examples, pass_over, read_log, stored
 from tests.support.waiting import until
 
 CONFIG = ModelConfig.from_json({"hashing": {"bits": 18}})
@@ -145,6 +145,7 @@ async def test_a_model_that_learned_meanwhile_stays(system: System, model: OpenM
         await load(system.settings, base)
     await assert_unharmed(system, before)
     assert before.state.digest() == pass_over(await read_log(system.topology, before), CONFIG).digest()
+    await checkpointed(system.topology)
     assert await state_keys(system.client) == {"0": -1}
 
 
@@ -158,6 +159,7 @@ async def test_a_model_that_learned_during_the_filling_stays(
     await hold.reached.wait()
     await system.update(model, 5)
     before = await stored(system.topology)
+    await checkpointed(system.topology)
     hold.release()
     with pytest.raises(ModelMoved):
         await loading

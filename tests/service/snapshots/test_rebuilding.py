@@ -21,7 +21,7 @@ from tests.support.commands import run
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, restored, take
-from tests.support.system import System, stored
+from tests.support.system import System, checkpointed, stored
 from tests.support.waiting import until
 
 
@@ -136,6 +136,7 @@ async def test_a_state_of_which_nothing_is_kept_cannot_be_proved(system: System,
 
 @pytest.mark.parametrize("slot", [5, CONFIG.hashing.size])
 async def test_the_first_difference_is_named(system: System, model: OpenModel, slot: int) -> None:
+    await checkpointed(system.topology)
     replica = await stored(system.topology)
     row = np.zeros(1, changed_type())
     row["slot"], row["row"] = slot, (1.5, 2.5)

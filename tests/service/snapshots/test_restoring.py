@@ -31,7 +31,7 @@ from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, learned_from, restored, take
-from tests.support.system import System, assert_state_is_a_pass_over_the_log, examples, stored
+from tests.support.system import System, assert_state_is_a_pass_over_the_log, checkpointed, examples, stored
 from tests.support.waiting import until
 
 
@@ -260,6 +260,7 @@ async def test_a_log_that_is_trimmed_while_it_is_replayed_is_noticed(
     with pytest.raises(LogIncomplete, match="trimmed meanwhile"):
         await restoring
     assert await digest(system) == before.state.digest()
+    await checkpointed(system.topology)
     await assert_one_state_is_left(system.client)
 
 
@@ -352,6 +353,7 @@ async def test_a_server_without_room_is_named_before_anything_is_done(
         model = await system.model(CONFIG)
         await system.update(model, 2000)
         taken = await take(system, model)
+        await checkpointed(system.topology)
         learning.cancel()
         await asyncio.wait([learning])
         used = (await system.client.info("memory"))["used_memory"]

@@ -1,0 +1,111 @@
+"""Writes what commits have changed into the state in Redis, behind them: each slot once, however many commits
+changed it, and in chunks, so that the server answers others meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from redis.exceptions import ResponseError
+
+from service.learning.commit import Behind
+from service.models.mirror import Mirror
+from service.settings.groups import LearnerSettings
+from service.storage.errors import CONNECTION_FAILURES
+from service.storage.records import Checkpoint, changed_records
+from service.storage.scripts.commit import write_behind
+
+log = logging.getLogger(__name__)
+
+SLOTS_A_CHUNK = 4_000
+SHARE_OF_COMMITS = 8
+"""A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
+
+
+class Chunk(NamedTuple):
+    """Slots (changed_type) that are written at a time. `complete`: after the last chunk of a checkpoint."""
+
+    slots: bytes
+    complete: Checkpoint | None
+
+
+class Checkpointer:
+    """Writes one checkpoint after the other: the rows of the slots that changed until it began, as they are
+    when they are written. What changes meanwhile is in later commits, which readers lay over the rows.
+    """
+
+    def __init__(self, mirror: Mirror, settings: LearnerSettings) -> None:
+        self._mirror = mirror
+        self._settings = settings
+        self._rest: npt.NDArray[np.uint32] = np.empty(0, np.uint32)  # of the checkpoint that is being written
+        self._through: Checkpoint | None = None  # it; None between two
+
+    async def follow(self, behind: Behind) -> None:
+        """Find out what is behind, unless it is known. Raises ModelGone, and what Channel.call raises."""
+        if not behind.is_known:
+            self._through = None
+            await behind.read()
+
+    async def write_all(self, behind: Behind) -> None:
+        """Write a whole checkpoint, if one is due. The mirror's arrays are those of its commit."""
+        for chunk in self._due(behind):
+            if not await self.write([chunk], self._mirror.replica.token, behind):
+                return
+
+    def take(self, behind: Behind, slots: int) -> list[Chunk]:
+        """Chunks with at least so many slots, if as many are due, and the rows that the arrays have now. They
+        are to be written once these rows are committed, before others are taken.
+        """
+        chunks = []
+        for chunk in self._due(behind):
+            chunks.append(chunk)
+            slots -= SLOTS_A_CHUNK
+            if slots <= 0:
+                break
+        return chunks
+
+    async def write(self, chunks: Iterable[Chunk], token: bytes, behind: Behind) -> bool:
+        """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
+        replica = self._mirror.replica
+        for slots, complete in chunks:
+            try:
+                written = await write_behind(
+                    self._mirror.channel, replica.keys, replica.generation, token, slots, complete
+                )
+            except (*CONNECTION_FAILURES, ResponseError) as failure:
+                log.warning("a checkpoint of %s begins again: %s", self._mirror.model, failure)
+                written = False
+            if not written:
+                self._through = None
+                behind.forget()
+                return False
+        return True
+
+    def _due(self, behind: Behind) -> Iterator[Chunk]:
+        if self._through is not None and not behind.is_known:  # the server may not have what was written
+            self._through = None
+        if self._through is None:
+            if not behind.is_known or self.seconds_until_due(behind) > 0:
+                return
+            self._through, self._rest = behind.through, behind.take()
+        while self._through is not None:
+            taken, self._rest = self._rest[:SLOTS_A_CHUNK], self._rest[SLOTS_A_CHUNK:]
+            complete = None if self._rest.size else self._through
+            if complete:
+                self._through = None
+            state = self._mirror.replica.state
+            yield Chunk(changed_records(taken, state.rows_at(taken), state.discount).tobytes(), complete)
+
+    def seconds_until_due(self, behind: Behind) -> float:
+        """Until there is something to write, if no further commit comes; infinite if nothing is behind."""
+        if self._through is not None or behind.bytes * SHARE_OF_COMMITS > self._settings.commits_bytes:
+            return 0.0
+        if behind.since is None:
+            return math.inf
+        return max(0.0, behind.since + self._settings.checkpoint_seconds - time.monotonic())
