@@ -302,12 +302,15 @@ class LearningLoop:
         started = time.monotonic()
         prepared = committer.prepare(work)
         chunks = self._checkpoints.take(committer.behind, work.changed_slots)
-        following = None
-        async with asyncio.TaskGroup() as group:
-            sending = group.create_task(self._send(committer, prepared, chunks))
-            if entries and self._leads() and self._evaluation.seconds_until_due() > 0:
+        send, following = self._send(committer, prepared, chunks), None
+        if entries and self._leads() and self._evaluation.seconds_until_due() > 0:
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(send)
                 following = await asyncio.to_thread(self._work_ahead, entries, prepared.commit.applied_number)
-        if not await committer.conclude(prepared, sending.result()):
+            position = sending.result()
+        else:
+            position = await send
+        if not await committer.conclude(prepared, position):
             self.settled = self._was_refused = True
             self._gate.reset()
             entries.clear()  # the state was reloaded, and these do not follow it

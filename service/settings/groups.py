@@ -257,7 +257,7 @@ class LearnerSettings(SettingsGroup):
         2048, description="Examples that the learner reads and commits together."
     )
     commit_slots: int = Field(
-        10_000,
+        40_000,
         ge=100,
         le=1_000_000,
         description="Max slots that one commit changes; more block Redis longer.",

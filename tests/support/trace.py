@@ -147,7 +147,10 @@ def periodic_code() -> set[CodeType]:
 
     functions: list[Callable[..., Any]] = [
         DrainingServer.on_tick,
+        Checkpointer.follow,
+        Checkpointer.take,
         Checkpointer.write,
+        Checkpointer.seconds_until_due,
         LiveEvaluation.publish,
         LiveEvaluation.seconds_until_due,
         Snapshotter.poll,
