@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_ERRORS_SHOWN = 20
 MAX_SHOWN = 200
+SHOWN_EVERY_SECONDS = 0.1
 
 
 class Predicted(NamedTuple):
@@ -154,10 +155,11 @@ class Tally:
         self._weights: list[npt.NDArray[np.float64]] = []
         self._passes: list[PassFigures] = []
         self._held: Predicted | None = None
+        self._unsummed: list[tuple[npt.NDArray[Any], ...]] = []
         self._loss = self._weight = 0.0
         self._bad_lines = 0
         self._errors = 0
-        self._started = time.perf_counter()
+        self._started = self._next_shown = time.perf_counter()
         self._seconds = 0.0
         self._size = source.size
         self._progress = _progress_bar()
@@ -192,11 +194,16 @@ class Tally:
             self._labels.append(labels)
             self._weights.append(weights)
             self.rows += len(margins)
-        finite = np.isfinite(margins)
-        w = weights[finite] if weights.size else np.ones(np.count_nonzero(finite))
-        self._loss += float(w @ log_losses(margins[finite], labels[finite]))
-        self._weight += float(w.sum())
-        rate = self.rows * (len(self._passes) + 1) / max(time.perf_counter() - self._started, 1e-9)
+        self._unsummed.append((margins, labels, weights))
+        if not self.in_first_pass:
+            self._sum_up()  # the predictions of the first pass alone are stored in any case
+        if not self._progress.disable and time.perf_counter() >= self._next_shown:
+            self._show(bytes_read)
+
+    def _show(self, bytes_read: int) -> None:
+        now = time.perf_counter()
+        self._next_shown = now + SHOWN_EVERY_SECONDS
+        rate = self.rows * (len(self._passes) + 1) / max(now - self._started, 1e-9)
         loss = self._log_loss() or 0.0
         done = bytes_read + len(self._passes) * (self._size or 0)
         self._progress.update(self._task, completed=done, rows=self.rows, rate=rate, loss=loss)
@@ -209,14 +216,30 @@ class Tally:
         return f"{self.rows:,} rows of {self._file} were learned{figure}{passes}"
 
     def _log_loss(self) -> float | None:
+        """Return the log loss of the pass so far."""
+        self._sum_up()
         return self._loss / self._weight if self._weight > 0.0 else None
+
+    def _sum_up(self) -> None:
+        """Add the losses of the predictions that came since the last call."""
+        for margins, labels, weights in self._unsummed:
+            finite = np.isfinite(margins)
+            w = weights[finite] if weights.size else np.ones(np.count_nonzero(finite))
+            self._loss += float(w @ log_losses(margins[finite], labels[finite]))
+            self._weight += float(w.sum())
+        self._unsummed.clear()
 
     def end_pass(self, held: Predicted | None) -> None:
         """End a pass; `held` are the held-out examples, predicted after it."""
         measures = None if held is None else summarize(*held).weighted
-        self._passes.append(PassFigures(self._log_loss(), measures))
+        log_loss = self._log_loss() if self._reports_passes(held) else None
+        self._passes.append(PassFigures(log_loss, measures))
         self._held = held
+        self._unsummed.clear()
         self._loss = self._weight = 0.0
+
+    def _reports_passes(self, held: Predicted | None) -> bool:
+        return self._plan.passes > 1 or held is not None
 
     def bad_line(self, error: LineError) -> None:
         """Report a bad line. Raises CommandFailure if the plan is to stop at one."""
@@ -238,6 +261,7 @@ class Tally:
         weights = self._all_weights()
         margins = np.concatenate([np.empty(0), *self._margins])
         self._margins.clear()
+        self._unsummed.clear()
         labels = np.concatenate([np.empty(0, np.uint8), *self._labels])
         curve = self._details(margins, labels, weights)
         found = summarize(margins, labels, weights)
@@ -257,7 +281,7 @@ class Tally:
             weighted=found.weighted,
             weighted_click_rate=_weighted_click_rate(labels, weights),
             held_out=0 if self._held is None else self._held.labels.size,
-            passes=tuple(self._passes) if self._plan.passes > 1 or self._held is not None else (),
+            passes=tuple(self._passes) if self._reports_passes(self._held) else (),
             curve=curve,
             slices=slices,
         )

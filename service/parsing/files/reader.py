@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from model_core.errors import InvalidInput
@@ -27,11 +27,18 @@ __all__ = ["Chunk", "Format", "ReadOptions", "Row", "read_examples", "read_rows"
 
 CHUNK_BYTES = 2**20
 CHUNK_ROWS = 8192
+ITEMS_AHEAD = 2
 LONGEST_END_SECONDS = 1.0
 
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
 
 Item = TypeVar("Item")
+
+
+class _End(NamedTuple):
+    """There are no more items; `failure` is raised, if there is one."""
+
+    failure: BaseException | None
 
 
 class Chunk(NamedTuple):
@@ -116,8 +123,9 @@ def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> 
     rest, line, data = b"", 1, source.read(chunk_bytes)
     while data:
         following = source.read(chunk_bytes)
-        parsed = parser.parse(rest + data, line, final=not following)
-        rest = (rest + data)[parsed.consumed_bytes :]
+        whole = rest + data
+        parsed = parser.parse(whole, line, final=not following)
+        rest = whole[parsed.consumed_bytes :]
         source.check_length(rest)
         line += parsed.lines
         data = following
@@ -200,28 +208,41 @@ def _text_rows(
 
 
 def _prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the same items; a thread makes the next one while the last one is used."""
-    following = _being_made(items)
-    try:
-        while (item := following.result()) is not None:
-            following = _being_made(items)
-            yield item
-    finally:
-        wait([following], timeout=LONGEST_END_SECONDS)
+    """Yield the same items, and raise what making them raises, in its place.
 
-
-def _being_made(items: Iterator[Item]) -> Future[Item | None]:
-    """Make the next item in a daemon thread: it may read an endless pipe, and must not delay the exit."""
-    made: Future[Item | None] = Future()
+    A thread makes up to ITEMS_AHEAD items while the last one is used. It is a daemon, since it may read an
+    endless pipe and must not delay the exit.
+    """
+    wanted: SimpleQueue[None] = SimpleQueue()
+    made: SimpleQueue[Item | _End] = SimpleQueue()
+    closed = Event()
 
     def make() -> None:
-        try:
-            made.set_result(next(items, None))
-        except BaseException as failure:  # noqa: BLE001  raised where the result is used
-            made.set_exception(failure)
+        while True:
+            wanted.get()
+            if closed.is_set():
+                return None
+            try:
+                made.put(next(items))
+            except StopIteration:
+                return made.put(_End(None))
+            except BaseException as failure:  # noqa: BLE001  raised where the item is used
+                return made.put(_End(failure))
 
-    Thread(target=make, name="reader", daemon=True).start()
-    return made
+    for _ in range(ITEMS_AHEAD):
+        wanted.put(None)
+    thread = Thread(target=make, name="reader", daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := made.get(), _End):
+            wanted.put(None)
+            yield item
+        if item.failure is not None:
+            raise item.failure
+    finally:
+        closed.set()
+        wanted.put(None)
+        thread.join(LONGEST_END_SECONDS)
 
 
 MAX_EVENT_IDS = 1_000_000

@@ -236,7 +236,8 @@ def test_the_memory_for_an_example_is_as_stated(weighted: bool) -> None:
     margins, labels = np.linspace(-3, 3, chunk), np.arange(chunk, dtype=np.uint8) % 2
     weights = np.full(chunk, 2.0) if weighted else np.empty(0)
     with Tally(plan("-", "m", "vw"), TextSource(io.BytesIO())) as tally:
-        tally.learned(margins[:2], labels[:2], weights[:2], 0)  # compiles what is to be compiled
+        tally.learned(margins[:2], labels[:2], weights[:2], 0)
+        tally.so_far()  # compiles what is to be compiled
         tracemalloc.start()
         for _ in range(rows // chunk):
             tally.learned(margins.copy(), labels.copy(), weights.copy(), 0)
