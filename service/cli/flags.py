@@ -219,7 +219,8 @@ class FileFlags:
 
     def format_of(self, files: Sequence[str]) -> Format:
         """Return the format that all files have. Raises typer.BadParameter."""
-        given = self.file_format or (None if self.schema is None else _schema(self.schema).format)
+        schema = self.schema_document()
+        given = self.file_format or (None if schema is None else schema.format)
         if given is not None:
             return given
         found = {format_of(file): file for file in files}
@@ -238,7 +239,8 @@ class FileFlags:
         from service.parsing.files.rows import ReadOptions
 
         limits = limits_of(settings)
-        base = ReadOptions(limits=limits) if self.schema is None else _schema(self.schema).options(limits)
+        schema = self.schema_document()
+        base = ReadOptions(limits=limits) if schema is None else schema.options(limits)
         given: dict[str, Any] = {
             "labels": self.labels,
             "namespaces": self.namespaces,
@@ -252,9 +254,21 @@ class FileFlags:
             base = replace(base, positive=None, negative=None)
         return replace(base, **{name: value for name, value in given.items() if value is not None})
 
+    def schema_document(self) -> Schema | None:
+        """The schema, if there is one. Raises typer.BadParameter."""
+        if self.schema is None:
+            return None
+        from service.parsing.files.schema import BadSchema, load_schema
+
+        try:
+            return load_schema(self.schema)
+        except BadSchema as wrong:
+            raise typer.BadParameter(str(wrong), param_hint="--schema") from None
+
     def contract(self) -> dict[str, Any]:
         """What the schema says of the model's hash contract; empty without one. Raises typer.BadParameter."""
-        return {} if self.schema is None else _schema(self.schema).hashing
+        schema = self.schema_document()
+        return {} if schema is None else schema.hashing
 
 
 def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -301,16 +315,6 @@ def format_of(file: str) -> Format:
         if suffix.lower() in _FORMATS:
             return _FORMATS[suffix.lower()]
     raise typer.BadParameter("the format is not clear from the file's name", param_hint="--format")
-
-
-def _schema(name: str) -> Schema:
-    """Raises typer.BadParameter."""
-    from service.parsing.files.schema import BadSchema, load_schema
-
-    try:
-        return load_schema(name)
-    except BadSchema as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--schema") from None
 
 
 def _ignored(text: str) -> frozenset[str] | None:

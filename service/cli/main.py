@@ -69,6 +69,7 @@ GROUPS = {
             "replay",
             "Learn from a file of examples, and report how good its predictions were.",
         ),
+        "inspect": Command("inspect", "inspect", "Look at the first rows of a log, and draft its schema."),
         "simulate": Command(
             "simulate", "simulate", "Send impressions and delayed clicks from a world whose truth is known."
         ),

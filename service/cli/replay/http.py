@@ -104,7 +104,7 @@ class _Sender:
         if not rows:
             return
         try:
-            reply = self._service.call("POST", self._path, {"examples": [_example(row) for row in rows]})
+            reply = self._service.call("POST", self._path, {"examples": [row.to_request() for row in rows]})
         except Refused as refused:
             for part in self._acceptable(rows, refused):
                 self._send(part)
@@ -128,17 +128,6 @@ class _Sender:
         for position, reason in sorted(wrong.items()):
             self._tally.bad_line(LineError(rows[position].line_number, reason))
         yield [row for position, row in enumerate(rows) if position > first and position not in wrong]
-
-
-def _example(row: Row) -> dict[str, Any]:
-    example: dict[str, Any] = {"features": row.features, "label": row.label}
-    if row.weight != 1.0:
-        example["weight"] = row.weight
-    if row.event_id is not None:
-        example["event_id"] = row.event_id
-    if row.event_time_ms is not None:
-        example["event_time"] = row.event_time_ms / 1000
-    return example
 
 
 def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_read: int) -> None:

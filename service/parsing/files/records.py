@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from service.parsing.files.source import TextSource
-
 MAX_VALUE_CHARACTERS = 131_072
 """Max length of a quoted value; the quote that opens a longer one counts as a stray one."""
 
@@ -30,10 +28,10 @@ class Record(NamedTuple):
 class Records:
     """Iterates over the records of a table; blank lines are none."""
 
-    def __init__(self, source: TextSource, *, quoted: bool, separator: str | None = None) -> None:
+    def __init__(self, lines: Iterator[bytes], *, quoted: bool, separator: str | None = None) -> None:
         """separator: by default a comma where values may be quoted, or else a tab."""
         self.quoted = quoted
-        self._lines = _Lines(source.lines())
+        self._lines = _Lines(lines)
         self._separator = separator or ("," if quoted else "\t")
         self._skips_spaces = False
         self._reader = self._new_reader()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from model_core.hashing.contract import Limits
 from model_core.hashing.encoder import Features
@@ -28,6 +28,17 @@ class Row(NamedTuple):
     weight: float = 1.0
     event_id: str | None = None
     event_time_ms: int | None = None
+
+    def to_request(self) -> dict[str, Any]:
+        """Return the body of the update request."""
+        example: dict[str, Any] = {"features": self.features, "label": self.label}
+        if self.weight != 1.0:
+            example["weight"] = self.weight
+        if self.event_id is not None:
+            example["event_id"] = self.event_id
+        if self.event_time_ms is not None:
+            example["event_time"] = self.event_time_ms / 1000
+        return example
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ def _with_column(given: Any) -> Any:
     return {"column": given} if isinstance(given, str) else given
 
 
+def _without_column(value: Any) -> Any:
+    """The reverse of it."""
+    return value["column"] if isinstance(value, dict) and value.keys() == {"column"} else value
+
+
 class LabelColumn(_Part):
     """The column of the label; each text is a click or none, and one list may be left out: any other text."""
 
@@ -166,7 +171,8 @@ class Schema(_Part):
 
     def to_json(self) -> dict[str, Any]:
         """The document, without what is as by default."""
-        return self.model_dump(exclude_unset=True)
+        document = self.model_dump(exclude_unset=True)
+        return {name: _without_column(value) for name, value in document.items()}
 
     def _mentioned(self) -> dict[str, str]:
         """The columns that there have to be, and the field that names each."""

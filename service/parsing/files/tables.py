@@ -16,7 +16,7 @@ def table_rows(
     source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
 ) -> Iterator[Row | LineError]:
     """Yield a row, or the error, for each record. Raises UnreadableFile if the columns cannot be used."""
-    records = Records(source, quoted=file_format == "csv", separator=options.separator)
+    records = Records(source.lines(), quoted=file_format == "csv", separator=options.separator)
     names = header_of(source.name, records, options)
     if names is None:
         return

@@ -36,14 +36,6 @@ def schema(**document: Any) -> Schema:
     return schema_of(document, "it")
 
 
-def example_of(row: Row) -> dict[str, Any]:
-    """The update request that has the same meaning."""
-    example: dict[str, Any] = {"features": row.features, "label": row.label, "weight": row.weight}
-    if row.event_time_ms is not None:
-        example["event_time"] = row.event_time_ms / 1000
-    return example
-
-
 @pytest.mark.parametrize("name", KNOWN_SCHEMAS)
 def test_a_row_of_a_file_and_the_request_of_the_same_event_have_the_same_hashes(name: str) -> None:
     known, data = load_schema(name), KNOWN_LOGS[name]
@@ -54,7 +46,7 @@ def test_a_row_of_a_file_and_the_request_of_the_same_event_have_the_same_hashes(
     assert [error for chunk in chunks for error in chunk.errors] == []
     of_file = ExampleBatch.concatenate([chunk.batch for chunk in chunks])
     rows = rows_of(data, known)
-    body = json.dumps({"examples": [example_of(row) for row in rows]}).encode()
+    body = json.dumps({"examples": [row._replace(event_id=None).to_request() for row in rows]}).encode()
     way = UpdateWay(contract, LIMITS, len(rows))
     assert way.fast(body) in (None, way.slow(body))
     read = way.slow(body)

@@ -1,0 +1,1 @@
+"""Looks at the first rows of a log, and drafts its schema."""

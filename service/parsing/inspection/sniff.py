@@ -1,0 +1,103 @@
+"""Recognises the format of a text by its first lines: separator, and whether the first line has names."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.parsing.files.rows import Format
+
+SNIFFED_LINES = 200
+
+_SEPARATORS = ("\t", ",", ";", "|", "\x01")
+_CONSISTENT = 0.9  # share of the lines that have to fit
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_VW = re.compile(r"[+-]?\d[\d.]*(?: +[\d.]+)?(?: *'\S*)? *\|[^|\s]* ")
+_LIBSVM = re.compile(r"[+-]?\d[\d.]*(?: qid:\d+)?(?: +\d+:\S+)+\s*(?:#.*)?")
+
+
+class Sniffed(NamedTuple):
+    """What the first lines say; separator: None where it is that of the format. header: of tables only."""
+
+    file_format: Format
+    separator: str | None = None
+    header: bool = True
+
+
+def sniff(lines: Sequence[bytes]) -> Sniffed | None:
+    """Return the format that the lines have; None if it is not clear."""
+    texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in lines if line.strip()]
+    if not texts:
+        return None
+    if _share(texts, _is_json_object) >= _CONSISTENT:
+        return Sniffed("jsonl")
+    if _share(texts, lambda text: _LIBSVM.fullmatch(text) is not None) >= _CONSISTENT:
+        return Sniffed("libsvm")
+    if _share(texts, lambda text: _VW.match(text) is not None) >= _CONSISTENT:
+        return Sniffed("vw")
+    return _sniffed_table(texts)
+
+
+def has_header(records: Sequence[Sequence[str]]) -> bool:
+    """Test whether the first record names the columns: with distinct words that no other record has there."""
+    first, *others = records
+    names = [name.strip() for name in first if name.strip()]
+    if len(set(names)) < len(names) or len(names) < max(len(first) - 1, 1):
+        return False
+    if any(is_number(name) for name in names):
+        return False
+    if not others:
+        return True
+    if any(
+        all(is_number(other[i]) or not other[i] for other in others) for i in range(len(first)) if first[i]
+    ):
+        return True
+    return not any(other[i] == first[i] for other in others for i in range(len(first)) if first[i])
+
+
+def is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _share(texts: Sequence[str], fits: object) -> float:
+    assert callable(fits)
+    return sum(bool(fits(text)) for text in texts) / len(texts)
+
+
+def _is_json_object(text: str) -> bool:
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _sniffed_table(texts: Sequence[str]) -> Sniffed | None:
+    """Take the separator that divides most lines into the same number of values, and into most of them."""
+    best: tuple[int, str, list[list[str]]] | None = None
+    for separator in _SEPARATORS:
+        records = _split(texts, separator)
+        width, fitting = Counter(map(len, records)).most_common(1)[0] if records else (0, 0)
+        if width > 1 and fitting >= _CONSISTENT * len(records) and (best is None or width > best[0]):
+            best = width, separator, [record for record in records if len(record) == width]
+    if best is None:
+        return None
+    _, separator, records = best
+    usual: dict[str, Format] = {"\t": "tsv", ",": "csv"}
+    return Sniffed(
+        usual.get(separator, "csv"), None if separator in usual else separator, has_header(records)
+    )
+
+
+def _split(texts: Sequence[str], separator: str) -> list[list[str]]:
+    if separator == "\t":
+        return [text.split("\t") for text in texts]
+    try:
+        return [record for record in csv.reader(texts, delimiter=separator) if record]
+    except csv.Error:
+        return []
