@@ -1,4 +1,4 @@
-"""Measures how long the Redis server answers no client while it applies a commit of full size."""
+"""Measures how long the Redis server answers no client while commits of full size and a checkpoint come."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from redis import Redis
 from bench.filled_model import MODEL, created_model, fill
 from bench.learning_log import append, learn
 from bench.processes import beside, redis_server
-from bench.result import Options, Result
+from bench.result import Options, Result, Target
 from model_core.hashing.encoder import Encoded
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.storage.embedded_binary import binary_path
 from service.storage.records import ModelKeys, changed_type, meta_key
 
-EXAMPLES = 4000
+EXAMPLES = 25_000
 FEATURES_PER_EXAMPLE = 40  # all different, so that a commit changes as many slots as it may
 
 START_SECONDS = 0.5  # for the pinging process
@@ -28,19 +28,34 @@ START_SECONDS = 0.5  # for the pinging process
 def measure(options: Options) -> list[Result]:
     warm_up()
     with redis_server(str(binary_path())) as url, Redis.from_url(url) as server:
+        server.config_set("slowlog-log-slower-than", 1000)
+        server.config_set("slowlog-max-len", 10_000)
         stalls, idle = asyncio.run(_rounds(url, options.rounds))
+        scripts = [
+            entry["duration"] / 1000
+            for entry in server.slowlog_get(10_000)
+            if entry["command"].startswith(b"EVALSHA")
+        ]
         sizes = _commit_sizes(server)
+    what = f"commits of up to {max(sizes):,} slots, and checkpoints of {EXAMPLES * FEATURES_PER_EXAMPLE:,}"
     return [
         Result(
             "commit-stall",
-            f"longest wait of another client during commits of up to {max(sizes):,} slots",
+            f"longest wait of another client during {what}",
             "ms",
             tuple(stalls),
             notes=(
                 f"commits of {np.median(sizes):,.0f} slots (median) into 1,000,000 features",
                 f"longest wait on the idle server {max(idle):.2f} ms",
             ),
-        )
+        ),
+        Result(
+            "commit-stall",
+            f"longest script, by the server's own slow log, during {what}",
+            "ms",
+            (max(scripts),),
+            target=Target("<=", 10.0),
+        ),
     ]
 
 

@@ -46,5 +46,7 @@ def random_state(bits: int, features: int = FEATURES, experts: int = 1) -> Model
     random = np.random.default_rng(1)
     state = ModelState.empty(bits, experts)
     slots = random.choice(state.size, features, replace=False).astype(np.uint32)
-    state.apply_rows(slots, random.standard_normal((features, 2 * experts)))
+    rows = random.standard_normal((features, 2 * experts))
+    np.abs(rows, out=rows)  # n is a sum of squares; with one below 0 no example could be learned
+    state.apply_rows(slots, rows)
     return state

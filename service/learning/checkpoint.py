@@ -23,7 +23,7 @@ from service.storage.scripts.commit import write_behind
 
 log = logging.getLogger(__name__)
 
-SLOTS_A_CHUNK = 4_000
+SLOTS_A_CHUNK = 2_000
 SHARE_OF_COMMITS = 8
 """A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
 
