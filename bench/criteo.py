@@ -59,15 +59,19 @@ def write_bodies(options: Options, name: str, bodies: Iterable[object]) -> Path:
     return path
 
 
-def write_vw(path: Path, limit: int | None = None) -> int:
-    """The rows as Vowpal Wabbit text, integers as categories of their bit length; the number of rows."""
-    count = 0
+def write_vw(path: Path, limit: int | None = None, times: int = 1) -> int:
+    """The rows as Vowpal Wabbit text, so many times over, integers as categories of their bit length.
+
+    Returns how many rows the file has.
+    """
+    lines = []
+    for row in rows(limit):
+        features = " ".join(f"{n}={_bucket(v)}" for n, v in row.features.items())
+        lines.append(f"{1 if row.label else -1} |f {features}\n")
     with path.open("w") as out:
-        for row in rows(limit):
-            features = " ".join(f"{n}={_bucket(v)}" for n, v in row.features.items())
-            out.write(f"{1 if row.label else -1} |f {features}\n")
-            count += 1
-    return count
+        for _ in range(times):
+            out.writelines(lines)
+    return times * len(lines)
 
 
 def _bucket(value: int | str) -> str:

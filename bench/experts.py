@@ -76,6 +76,6 @@ def _prediction(rows: list[ExampleBatch], hyper: Hyperparameters) -> float:
 
 def _empty(hyper: Hyperparameters) -> ModelState:
     state = ModelState.empty(BITS, len(hyper.experts))
-    state.use_large_pages()
+    state.prepare_for(state.rows.nbytes)
     state.rows.fill(0.0)
     return state

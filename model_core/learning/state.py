@@ -32,6 +32,9 @@ FULL_FROM = 1024
 Rows of more lanes need as many times more features.
 """
 
+TEXT_FOR_LARGE_PAGES = 2
+"""Bytes of rows for each byte of text, up to which large pages pay while it is learned."""
+
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1, for which Python has no name
 
 
@@ -229,9 +232,9 @@ class ModelState:
         """The state before the first round."""
         return cls(bits, experts, prior)
 
-    def use_large_pages(self) -> None:
-        """Prepare for much learning: memory is touched in fewer, larger pieces."""
-        self._memory.use_large_pages()
+    def prepare_for(self, text_bytes: int) -> None:
+        """Prepare for learning so much text at once: more makes up for the first touch of large pages."""
+        self._memory.decide(large=TEXT_FOR_LARGE_PAGES * text_bytes >= self.rows.nbytes)
 
     @property
     def size(self) -> int:
@@ -356,7 +359,7 @@ class TableMemory:
 
     def __init__(self, slots: int, lanes: int = 1) -> None:
         self._slots, self._lanes = slots, lanes
-        self._large = False
+        self._decided = False
         length, row = slots + 1, 2 * lanes
         self._memory = mmap.mmap(-1, (8 * row + 1) * length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if sys.platform == "linux":
@@ -365,16 +368,16 @@ class TableMemory:
         self.rows: NDArray[np.float64] = numbers.reshape(-1, row)
         self.marks: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, length, 8 * row * length)
 
-    def use_large_pages(self) -> None:
-        """Use large pages for memory that is touched from now on, before it is filled."""
-        self._large = True
-        if sys.platform == "linux":
+    def decide(self, large: bool) -> None:
+        """Let memory that is touched from now on have large pages or small ones, permanently."""
+        self._decided = True
+        if large and sys.platform == "linux":
             self._advise(mmap.MADV_HUGEPAGE)
 
     def settle(self, features_seen: int) -> None:
         """Change to large pages once there are enough features, which copies the memory in use."""
-        if not self._large and features_seen * FULL_FROM >= self._slots * self._lanes:
-            self.use_large_pages()
+        if not self._decided and features_seen * FULL_FROM >= self._slots * self._lanes:
+            self.decide(large=True)
             if sys.platform == "linux":
                 self._advise(_COLLAPSE)
 

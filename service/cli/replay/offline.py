@@ -68,7 +68,8 @@ def _learn(plan: ReplayPlan, source: InputFiles, config: ModelConfig, state: Mod
 
     Raises CommandFailure, UnreadableFile.
     """
-    state.use_large_pages()
+    if source.size is not None:
+        state.prepare_for(plan.passes * source.size)
     with interrupts_held():
         _warm_up(plan, config)  # the figures are those of the pass, not of loading the kernels
     slices = _slices(plan, config)

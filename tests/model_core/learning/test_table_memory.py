@@ -17,6 +17,8 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def resident_bytes() -> int:
+    """Of this process, once the kernel that takes over rows is loaded."""
+    ModelState.empty(1).apply_rows(np.zeros(1, np.uint32), np.ones((1, 2)))
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
@@ -38,6 +40,16 @@ def test_a_model_of_few_features_takes_little_memory() -> None:
     state = ModelState.empty(BITS)
     state.apply_rows(scattered(200), np.ones((200, 2)))
     assert resident_bytes() - before < FULL_BYTES / 10
+
+
+@on_linux
+def test_a_model_that_learns_a_small_file_keeps_small_pages() -> None:
+    before = resident_bytes()
+    state = ModelState.empty(BITS)
+    state.prepare_for(2**20)
+    slots = scattered(2**BITS // FULL_FROM + 100)
+    state.apply_rows(slots, np.ones((slots.size, 2)))
+    assert resident_bytes() - before < FULL_BYTES / 2
 
 
 def test_the_state_survives_the_change_to_large_pages() -> None:
