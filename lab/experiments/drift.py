@@ -115,11 +115,15 @@ def _excess(stream: Stream, config: ModelConfig) -> tuple[Floats, Floats]:
     excess, weights = [], []
     for first, last in pairwise(bounds):
         margins = config.learn(state, batch.slice(first, last)).margins
-        q = stream.truth[first:last]
-        excess.append(float((_cross_entropy(q, margins) - _entropy(q)).mean()))
+        excess.append(excess_of(stream.truth[first:last], margins))
         if isinstance(state.discount, Mixture):
             weights.append(state.discount.weights.tolist())
     return np.array(excess), np.array(weights)
+
+
+def excess_of(truth: Floats, margins: Floats) -> float:
+    """The mean expected log loss of predictions beyond that of the true probabilities, both float64[rows]."""
+    return float((_cross_entropy(truth, margins) - _entropy(truth)).mean())
 
 
 def _cross_entropy(q: Floats, margins: Floats) -> Floats:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.experiments import drift, experts, logs, pareto, plots, table1, untuned, weights
+from lab.experiments import churn, drift, experts, logs, pareto, plots, table1, untuned, weights
 from lab.experiments.data_files import file_of, load, names, present
 from lab.experiments.datasets import Dataset
 from lab.experiments.protocol import Cell
@@ -131,6 +131,12 @@ def reproduce_drift(plan: ReproductionPlan) -> Report:
     return _written(plan, "drift", drift.report_markdown(found), drift.report_json(found))
 
 
+def reproduce_churn(plan: ReproductionPlan) -> Report:
+    """Writes churn.md and churn.json. Raises OSError."""
+    found = churn.run(quick=plan.quick)
+    return _written(plan, "churn", churn.report_markdown(found), churn.report_json(found, quick=plan.quick))
+
+
 def _logs(
     plan: ReproductionPlan, suitable: Sequence[logs.Log]
 ) -> tuple[Iterator[tuple[logs.Log, Dataset]], list[str]]:
@@ -212,4 +218,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "untuned": reproduce_untuned,
     "experts": reproduce_experts,
     "drift": reproduce_drift,
+    "churn": reproduce_churn,
 }

@@ -21,6 +21,7 @@ LARGEST_T = 10**15
 LONGEST_HALF_LIFE = 1e12
 MOST_EXPERTS = 8
 LARGEST_SHARE = 0.5
+SMALLEST_TRACE = 1e-30
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,9 @@ class Hyperparameters:
     caller.
 
     With a mixture, l1 and forgetting here are without effect: each expert has its own.
+
+    drop_below: a feature is dropped once all that forgets has weight 0 for it and an n below this; None: it
+    stays (rows.drop_faded).
     """
 
     family: Family = "ftrl"
@@ -116,6 +120,7 @@ class Hyperparameters:
     psi_l2: float = 0.0
     box: float | None = None
     forgetting: HalfLife | None = None
+    drop_below: float | None = None
 
     @classmethod
     def from_json(cls, obj: object) -> "Hyperparameters":
@@ -124,12 +129,14 @@ class Hyperparameters:
         InvalidInput names the path of the first thing that is wrong, and says what is allowed and why.
         """
         fields = _object(
-            obj, (), {"family", "update", "rate", "schedule", "l1", "l2", "psi_l2", "box", "forgetting"}
+            obj,
+            (),
+            {"family", "update", "rate", "schedule", "l1", "l2", "psi_l2", "box", "forgetting", "drop_below"},
         )
         default = cls()
         family = _choice(fields.get("family", default.family), ("family",), get_args(Family))
         update = _choice(fields.get("update", default.update), ("update",), get_args(Update))
-        box = fields.get("box")
+        box, drop_below = fields.get("box"), fields.get("drop_below")
         hyper = cls(
             family,
             update,
@@ -142,11 +149,14 @@ class Hyperparameters:
             if box is None
             else _number(box, ("box",), SMALLEST, "weights stay in [-box, box]; null: no box"),
             _half_life(fields.get("forgetting")),
+            None if drop_below is None else _number(drop_below, ("drop_below",), SMALLEST_TRACE, _DROPPED),
         )
         if isinstance(hyper.rate, MixtureRate):
-            return _mixture(hyper, hyper.rate, fields)
-        if hyper.forgetting is not None and (why := _cannot_forget(hyper)) is not None:
+            hyper = _mixture(hyper, hyper.rate, fields)
+        elif hyper.forgetting is not None and (why := _cannot_forget(hyper)) is not None:
             raise InvalidInput(("forgetting",), why)
+        if hyper.drop_below is not None and (why := _cannot_drop(hyper)) is not None:
+            raise InvalidInput(("drop_below",), why)
         return hyper
 
     @property
@@ -161,7 +171,7 @@ class Hyperparameters:
         return len(self.rate.experts) if isinstance(self.rate, MixtureRate) else 1
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, every field written out but `forgetting` where the model does not forget.
+        """The JSON object, every field written out but `forgetting` and `drop_below` where there is none.
 
         That of a mixture has no l1 beside those of its experts.
         """
@@ -176,6 +186,7 @@ class Hyperparameters:
             "psi_l2": self.psi_l2,
             "box": self.box,
             **({} if self.forgetting is None else {"forgetting": _half_life_json(self.forgetting)}),
+            **({} if self.drop_below is None else {"drop_below": self.drop_below}),
         }
 
 
@@ -361,6 +372,18 @@ def _cannot_forget(hyper: Hyperparameters) -> str | None:
     if not isinstance(hyper.schedule, Once):
         kind = _SCHEDULES[type(hyper.schedule)]
         return f"is not defined for schedule {kind}, whose penalties grow with the rounds; use schedule once"
+    return None
+
+
+_DROPPED = "features of weight 0 with less evidence than this (the sum n of squared gradients) are dropped"
+
+
+def _cannot_drop(hyper: Hyperparameters) -> str | None:
+    that_forget = [expert for expert in hyper.experts if expert.forgetting is not None]
+    if not that_forget:
+        return "needs a half-life (`forgetting`, or of an expert of a mixture): without one no evidence fades"
+    if any(expert.l1 == 0.0 for expert in that_forget):
+        return "needs an l1 above 0 wherever there is a half-life: without it no weight becomes 0"
     return None
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_place
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, sigmoid
-from model_core.learning.rows import CHANGED, SEEN, fold_rows
+from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, drop_faded_of_mixture, fold_rows
 from model_core.learning.step import (
     FIRST_EXAMPLES,
     Features,
@@ -111,6 +111,7 @@ def learn_mixture(
     changes: int,
     features_seen: int,
     m: MixtureTerms,
+    t: int,
     scales: NDArray[np.float64],
     folds: NDArray[np.int64],
     weights_of_experts: NDArray[np.float64],
@@ -118,6 +119,7 @@ def learn_mixture(
     largest: float,
     time: int,
     prior: Prior,
+    dropped: int,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
@@ -126,9 +128,9 @@ def learn_mixture(
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
     skipped: NDArray[np.uint8],
-) -> tuple[int, int, float, int, Prior]:
+) -> tuple[int, int, float, int, Prior, int]:
     """Changes scales, folds and both forms of the weights in place; returns changes, features_seen, largest,
-    time and prior.
+    time, prior and dropped.
     """
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
@@ -154,9 +156,14 @@ def learn_mixture(
                 offset = offset_from(prior)
         else:
             skipped[i] = 1
+        t += 1
+        if m.drop_below > 0.0 and t % ROUNDS_A_SEARCH == 0:
+            changes, faded = drop_faded_of_mixture(rows, marks, changed, changes, m, t, scales)
+            features_seen -= faded
+            dropped += faded
     if m.share > 0.0:
         _set_logs(log_weights, weights_of_experts)
-    return changes, features_seen, largest, time, prior
+    return changes, features_seen, largest, time, prior, dropped
 
 
 @njit(cache=True)

@@ -8,6 +8,8 @@
 A model that forgets discounts z and n of all features first, so the margin is read from what is left.  One
 whose prior probability is taken from its log counts the first examples, each after it was predicted.
 
+A model that drops features looks, at the end of each round, at a few slots for those that have faded.
+
 A mixture plays the rounds of all its experts, and predicts their mean (mixture.py).
 
 The result of a batch is, bit for bit, that of its examples one by one: nothing is carried between them but
@@ -24,7 +26,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.kernels.compiled import inlined_kernel
 from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
 from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
-from model_core.learning.rows import CHANGED, SEEN, fold_rows, fold_stored
+from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, clear, drop_faded, fold_rows, fold_stored
 from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import (
     FIRST_EXAMPLES,
@@ -104,7 +106,8 @@ def learn_batch(
     learned = Learned(np.empty(len(batch)), np.zeros(len(batch), np.uint8))
     mixture = state.discount if isinstance(state.discount, Mixture) else None
     untouched = state.features_seen if mixture is None and c.dense else 0
-    state.make_room_for_changes(batch.hashes.size + 1 + untouched)
+    drops = len(batch) if c.drop_below > 0.0 else 0
+    state.make_room_for_changes(batch.hashes.size + 1 + untouched, drops)
     tables: tuple[Any, ...] = (
         *(state.rows, state.marks, state.changed, state.changes, state.features_seen),
         c,
@@ -117,8 +120,8 @@ def learn_batch(
         features_seen = _learn_as_mixture(state, mixture, tables, examples)
     else:
         evidence: tuple[Any, ...] = (state.t, state.discount)
-        state.changes, features_seen, scale, folds, time, prior = _learn(*tables, *evidence, *examples)
-        state.discount = Discount(scale, folds, time, prior)
+        state.changes, features_seen, *discount = _learn(*tables, *evidence, *examples)
+        state.discount = Discount(*discount)
     state.now_seen(features_seen)
     state.t += len(batch)
     return learned
@@ -132,11 +135,10 @@ def _learn_as_mixture(
 
     scales, folds = before.scales.copy(), before.folds.copy()
     weights, log_weights = before.weights.copy(), before.log_weights.copy()
-    shared = (before.largest, before.time, before.prior)
-    evidence: tuple[Any, ...] = (scales, folds, weights, log_weights, *shared)
-    learned = learn_mixture(*tables, *evidence, *examples)
-    state.changes, features_seen, largest, time, prior = learned
-    state.discount = Mixture(scales, folds, weights, log_weights, largest, time, prior)
+    shared = (before.largest, before.time, before.prior, before.dropped)
+    evidence: tuple[Any, ...] = (state.t, scales, folds, weights, log_weights, *shared)
+    state.changes, features_seen, *shared_after = learn_mixture(*tables, *evidence, *examples)
+    state.discount = Mixture(scales, folds, weights, log_weights, *shared_after)
     return features_seen
 
 
@@ -163,6 +165,7 @@ def _warm_up(hyper: Hyperparameters) -> None:
     state.weights(state.take_changed()[0], hyper)
     state.nonzero(hyper)
     fold_rows(state.rows, state.marks, 0, 1)
+    clear(state.rows, state.marks, state.changed[:0])
     sigmoids(margins)
     log_losses(margins, batch.labels)
 
@@ -209,12 +212,13 @@ def _learn(
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
     skipped: NDArray[np.uint8],
-) -> tuple[int, int, float, int, int, Prior]:
+) -> tuple[int, int, float, int, int, Prior, int]:
     """Returns changes and features_seen, then the fields of the discount."""
     features = Features(row_ptr, hashes, values)
     size = rows.shape[0] - 1
     s = scratch_for(row_ptr, size if c.dense else 0)
     scale, folds, time, prior = discount.scale, discount.folds, discount.time, discount.prior
+    dropped = 0
     offset, psi, units = offset_from(prior), psi_in_force(c, t), units_of(scale)
     for i in range(margins.size):
         t += 1
@@ -239,8 +243,11 @@ def _learn(
                 offset = offset_from(prior)
         else:
             skipped[i] = 1
+        if c.drop_below > 0.0 and t % ROUNDS_A_SEARCH == 0:
+            changes, faded = drop_faded(rows, marks, changed, changes, c, t, units)
+            dropped += faded
         psi = psi_next
-    return changes, features_seen, scale, folds, time, prior
+    return changes, features_seen - dropped, scale, folds, time, prior, discount.dropped + dropped
 
 
 @inlined_kernel

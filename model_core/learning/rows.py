@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from model_core.kernels.compiled import kernel, prefetch_row
 from model_core.learning.update import (
     BETA,
+    DISCOUNT,
     FOLD,
+    HALF_LIVES,
     INVERSE_ALPHA,
     L1,
     Coefficients,
@@ -27,6 +29,13 @@ from model_core.learning.update import (
 )
 
 SEEN, CHANGED = 1, 2
+SLOTS_A_ROUND = 8
+"""Slots that are searched for features to drop, for each round: few beside those of an example.  By the time
+all are searched, a new feature in every round has filled no more than an eighth of them.
+"""
+ROUNDS_A_SEARCH = 16
+"""One round in so many searches for all of these: neighbours in memory take less time together."""
+
 AHEAD = 16
 """Slots between a row that is prefetched and the row in use: access in random order waits for memory."""
 
@@ -66,19 +75,115 @@ def take_out(
     marks: NDArray[np.uint8],
     slots: NDArray[np.uint32],
     taken: NDArray[np.float64],
-) -> None:
-    """Put the rows of slots uint32[k] into taken float64[k, 2 K]; their marks forget that they changed."""
+) -> int:
+    """Put the rows of changed slots uint32[k] into taken float64[k, 2 K]; their marks forget the change.
+
+    Those that were dropped have no row: they are moved behind the others.  Returns how many are before them.
+    """
     lanes, experts = rows.shape[1] // 2, taken.shape[1] // 2
+    kept = 0
     for j in range(slots.size):
         if j + AHEAD < slots.size:
             prefetch_row(rows, slots[j + AHEAD])
         slot = slots[j]
-        taken[j, 0] = rows[slot, 0]
-        taken[j, experts] = rows[slot, lanes]
-        for e in range(1, experts):
-            taken[j, e] = rows[slot, e]
-            taken[j, experts + e] = rows[slot, lanes + e]
         marks[slot] &= SEEN
+        if not marks[slot]:
+            continue
+        taken[kept, 0] = rows[slot, 0]
+        taken[kept, experts] = rows[slot, lanes]
+        for e in range(1, experts):
+            taken[kept, e] = rows[slot, e]
+            taken[kept, experts + e] = rows[slot, lanes + e]
+        slots[j], slots[kept] = slots[kept], slot
+        kept += 1
+    return kept
+
+
+@kernel
+def clear(rows: NDArray[np.float64], marks: NDArray[np.uint8], slots: NDArray[np.uint32]) -> int:
+    """Drop slots uint32[k] that were dropped elsewhere; returns how many features there were in them."""
+    there = 0
+    for j in range(slots.size):
+        slot = slots[j]
+        there += marks[slot] & SEEN
+        for column in range(rows.shape[1]):
+            rows[slot, column] = 0.0
+        marks[slot] &= CHANGED
+    return there
+
+
+@njit(cache=True)
+def drop_faded(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    changed: NDArray[np.uint32],
+    changes: int,
+    c: Coefficients,
+    t: int,
+    units: Units,
+) -> tuple[int, int]:
+    """Drop what has faded from the slots that round t searches; returns changes, and how many were dropped.
+
+    Faded is a feature of weight 0 with n below drop_below.  It leaves as if it had never been seen, but for
+    CHANGED.
+    """
+    dropped = 0
+    for slot in _searched(marks, t):
+        if rows[slot, 1] * units.n < c.drop_below and abs(rows[slot, 0] * units.z) <= c.l1:
+            changes = _drop(rows, marks, changed, changes, slot)
+            dropped += 1
+    return changes, dropped
+
+
+@njit(cache=True)
+def drop_faded_of_mixture(
+    rows: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    changed: NDArray[np.uint32],
+    changes: int,
+    m: MixtureTerms,
+    t: int,
+    scales: NDArray[np.float64],
+) -> tuple[int, int]:
+    """The same for a mixture: what has faded for every expert that forgets, from all of them."""
+    dropped, lanes = 0, rows.shape[1] // 2
+    for slot in _searched(marks, t):
+        faded = True
+        for e in range(m.experts):
+            if m.table[DISCOUNT, e] < 1.0 or m.table[HALF_LIVES, e] > 0.0:
+                n = rows[slot, lanes + e] * (scales[e] * scales[e])
+                if not (n < m.drop_below and abs(rows[slot, e] * scales[e]) <= m.table[L1, e]):
+                    faded = False
+                    break
+        if faded:
+            changes = _drop(rows, marks, changed, changes, slot)
+            dropped += 1
+    return changes, dropped
+
+
+@njit(cache=True)
+def _searched(marks: NDArray[np.uint8], t: int) -> NDArray[np.int64]:
+    """The features, int64[k], in the slots that round t searches; the bias is never among them."""
+    size = marks.size - 1
+    slots = min(ROUNDS_A_SEARCH * SLOTS_A_ROUND, size)
+    start = (t // ROUNDS_A_SEARCH - 1) * slots & (size - 1)
+    found, k = np.empty(slots, np.int64), 0
+    for slot in range(start, start + slots):  # without branches: half of them would be mispredicted
+        found[k] = slot
+        k += marks[slot] & SEEN
+    return found[:k]
+
+
+@njit(cache=True)
+def _drop(
+    rows: NDArray[np.float64], marks: NDArray[np.uint8], changed: NDArray[np.uint32], changes: int, slot: int
+) -> int:
+    rows[slot] = 0.0
+    if not marks[slot] & CHANGED:
+        changed[changes] = slot
+        changes += 1
+    marks[slot] = CHANGED
+    return changes
 
 
 @njit(cache=True)

@@ -16,6 +16,8 @@ from model_core.kernels.numerics import log1p
 from model_core.learning.hyperparameters import MOST_EXPERTS, Hyperparameters
 from model_core.learning.rows import (
     SEEN,
+    SLOTS_A_ROUND,
+    clear,
     count_nonzero,
     count_nonzero_in_any,
     fold_rows,
@@ -44,19 +46,20 @@ class Discount(NamedTuple):
     scale: E, the product of all discounts: a row (z', n') means z = E z', n = E^2 n'.  folds: how many times
     2^-FOLD of that product was moved into the rows.  time: of the newest example, in milliseconds since the
     epoch; NO_TIME before the first, and where the model does not forget by seconds.
-    prior: the examples from which its offset is taken.
+    prior: the examples from which its offset is taken.  dropped: how many features were dropped so far.
     """
 
     scale: float = 1.0
     folds: int = 0
     time: int = NO_TIME
     prior: Prior = FIXED
+    dropped: int = 0
 
     def text(self) -> str:
         """The form that is stored, exact to the last bit; empty where it is NOTHING_FORGOTTEN."""
         if self == NOTHING_FORGOTTEN:
             return ""
-        return f"{self.scale.hex()} {self.folds} {self.time}{_prior_text(self.prior)}"
+        return f"{self.scale.hex()} {self.folds} {self.time}" + _end_of_text(self)
 
     @property
     def experts(self) -> int:
@@ -78,7 +81,7 @@ class Mixture:
     weights, log_weights float64[K]: the weights of the experts, whose sum is 1, and their logarithms.  With a
         share the former determine the latter; without one it is the other way round.
     largest: the largest importance weight of an example so far, at least 1.
-    prior: as in Discount.
+    prior, dropped: as in Discount.
     """
 
     scales: NDArray[np.float64]
@@ -88,6 +91,7 @@ class Mixture:
     largest: float = 1.0
     time: int = NO_TIME
     prior: Prior = FIXED
+    dropped: int = 0
 
     @classmethod
     def initial(cls, experts: int, prior: Prior = FIXED) -> "Mixture":
@@ -107,12 +111,12 @@ class Mixture:
 
     def text(self) -> str:
         """The form that is stored, exact to the last bit: `time largest`, then of each expert `scale folds
-        weight log-weight`, then the prior unless it is fixed.
+        weight log-weight`, then the prior unless it is fixed, and what was dropped if anything was.
         """
         columns = (self.scales, self.folds, self.weights, self.log_weights)
         each = zip(*(column.tolist() for column in columns), strict=True)
         experts = (f"{scale.hex()} {folds} {weight.hex()} {log.hex()}" for scale, folds, weight, log in each)
-        return " ".join([f"{self.time} {self.largest.hex()}", *experts]) + _prior_text(self.prior)
+        return " ".join([f"{self.time} {self.largest.hex()}", *experts]) + _end_of_text(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mixture) and self.text() == other.text()
@@ -128,6 +132,19 @@ Evidence = Discount | Mixture
 def evidence_before_learning(experts: int, prior: Prior = FIXED) -> Evidence:
     """That of a model that has learned nothing."""
     return Discount(prior=prior) if experts == 1 else Mixture.initial(experts, prior)
+
+
+class Changes(NamedTuple):
+    """What changed in a state: slots uint32[k] with their rows float64[k, 2 K], and slots uint32[d] whose
+    features were dropped.  No slot is in both.
+    """
+
+    slots: NDArray[np.uint32]
+    rows: NDArray[np.float64]
+    dropped: NDArray[np.uint32]
+
+
+NO_SLOTS = np.empty(0, np.uint32)
 
 
 def lanes_of(experts: int) -> int:
@@ -150,23 +167,26 @@ def parse_evidence(text: str) -> Evidence:
     """The opposite of Discount.text and Mixture.text.  Raises FormatError."""
     if not text:
         return NOTHING_FORGOTTEN
-    discount, with_prior, prior_text = text.partition(_PRIOR)
+    with_prior, _, dropped_text = text.partition(_DROPPED)
+    discount, has_prior, prior_text = with_prior.partition(_PRIOR)
     words = discount.split(" ")
     try:
-        prior = _prior_of(prior_text.split(" ")) if with_prior else FIXED
+        prior = _prior_of(prior_text.split(" ")) if has_prior else FIXED
+        dropped = int(dropped_text or 0)
         if len(words) == 3:
-            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]), prior)
+            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]), prior, dropped)
         else:
-            found = _mixture_of(words, prior)
+            found = _mixture_of(words, prior, dropped)
     except (ValueError, OverflowError) as wrong:
         raise FormatError(f"{text!r} is not the discount of a model") from wrong
     scales, folds = (found.scale, found.folds) if isinstance(found, Discount) else (found.scales, found.folds)
-    if not (np.greater(scales, 0.0).all() and np.less_equal(scales, 1.0).all() and np.min(folds) >= 0):
+    sound = np.greater(scales, 0.0).all() and np.less_equal(scales, 1.0).all()
+    if not (sound and np.min(folds) >= 0 and dropped >= 0):
         raise FormatError(f"{text!r} is not the discount of a model")
     return found
 
 
-def _mixture_of(words: list[str], prior: Prior) -> Mixture:
+def _mixture_of(words: list[str], prior: Prior, dropped: int) -> Mixture:
     """Raises ValueError."""
     experts, more = divmod(len(words) - 2, 4)
     if more or not 2 <= experts <= MOST_EXPERTS:
@@ -176,10 +196,15 @@ def _mixture_of(words: list[str], prior: Prior) -> Mixture:
     if not (abs(weights.sum() - 1.0) < 1e-9 and np.all(logs < 1e-9) and 1.0 <= largest < np.inf):
         raise ValueError("not the weights of experts")
     folds = np.array([int(word) for word in words[3::4]], np.int64)
-    return Mixture(scales, folds, weights, logs, largest, int(words[0]), prior)
+    return Mixture(scales, folds, weights, logs, largest, int(words[0]), prior, dropped)
 
 
-_PRIOR = " prior "
+_PRIOR, _DROPPED = " prior ", " dropped "
+
+
+def _end_of_text(evidence: Evidence) -> str:
+    dropped = f"{_DROPPED}{evidence.dropped}" if evidence.dropped else ""
+    return _prior_text(evidence.prior) + dropped
 
 
 def _prior_text(prior: Prior) -> str:
@@ -208,7 +233,8 @@ class ModelState:
         z: the linear coefficient that a weight is read from, x = prox(z, Q(n), A_t Psi).
         n: the sum of squared gradients, which sets the learning rate.
         Both are in the units of `discount`.
-    marks uint8[2**bits + 1]: SEEN, the feature occurred, with a value; CHANGED since take_changed.
+    marks uint8[2**bits + 1]: SEEN, the feature occurred, with a value, and was not dropped since; CHANGED
+        since take_changed.
     t: completed rounds.
     features_seen: slots marked SEEN, without the bias.
     changed uint32[], changes: the slots marked CHANGED, each once, in the order of change, and their number.
@@ -250,11 +276,16 @@ class ModelState:
         """What the log adds to the margins of all examples; 0 where the prior probability is fixed."""
         return float(offset_from(self.discount.prior))
 
-    def apply_rows(self, slots: NDArray[np.uint32], rows: NDArray[np.float64]) -> None:
-        """Take over rows float64[k, 2 K] of slots uint32[k] that were stored elsewhere; marks them SEEN."""
-        self.now_seen(
-            self.features_seen + take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
-        )
+    def apply_rows(
+        self, slots: NDArray[np.uint32], rows: NDArray[np.float64], dropped: NDArray[np.uint32] = NO_SLOTS
+    ) -> None:
+        """Take over rows float64[k, 2 K] of slots uint32[k] that were stored elsewhere, which marks them
+        SEEN, and drop the features of other slots uint32[d].
+        """
+        fresh = take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+        if dropped.size:
+            fresh -= clear(self.rows, self.marks, dropped)
+        self.now_seen(self.features_seen + fresh)
 
     def rows_at(self, slots: NDArray[np.uint32]) -> NDArray[np.float64]:
         """Copies the rows float64[k, 2 K] of these slots."""
@@ -279,21 +310,23 @@ class ModelState:
         self.features_seen = features
         self._memory.settle(features)
 
-    def make_room_for_changes(self, more: int) -> None:
-        """Let `changed` take this many more slots: it grows by doubling, to the size of the model at most."""
-        needed = min(self.changes + more, self.marks.size)
+    def make_room_for_changes(self, more: int, rounds_that_drop: int = 0) -> None:
+        """Let `changed` take this many more slots, and what so many rounds may drop: it grows by doubling, to
+        the size of the model at most.
+        """
+        needed = min(self.changes + more + SLOTS_A_ROUND * rounds_that_drop, self.marks.size)
         if needed > self.changed.size:
             grown = np.empty(min(max(needed, 2 * self.changed.size), self.marks.size), np.uint32)
             grown[: self.changes] = self.changed[: self.changes]
             self.changed = grown
 
-    def take_changed(self) -> tuple[NDArray[np.uint32], NDArray[np.float64]]:
-        """slots uint32[k] changed since the last call, each once, and their rows float64[k, 2 K]."""
+    def take_changed(self) -> Changes:
+        """Return what changed since the last call, each slot once."""
         slots = self.changed[: self.changes].copy()
         rows = np.empty((slots.size, 2 * self.experts))
-        take_out(self.rows, self.marks, slots, rows)
+        kept = take_out(self.rows, self.marks, slots, rows)
         self.changes = 0
-        return slots, rows
+        return Changes(slots[:kept], rows[:kept], slots[kept:])
 
     def seen_slots(self) -> NDArray[np.uint32]:
         """uint32[k]: all slots marked SEEN, ascending; the bias's comes last."""

@@ -57,6 +57,7 @@ class Coefficients(NamedTuple):
     offset: a constant of the margin.  dense: every coordinate takes part in every round.
     forgets: NEVER, BY_EXAMPLES or BY_SECONDS.  discount: of one round, if by examples; half_lives: in one
     millisecond, if by seconds.
+    drop_below: the n below which a feature of weight 0 is dropped; 0: none is.
     """
 
     family: int
@@ -75,6 +76,7 @@ class Coefficients(NamedTuple):
     forgets: int
     discount: float
     half_lives: float
+    drop_below: float
     schedule: ScheduleTerms
 
 
@@ -87,13 +89,15 @@ class MixtureTerms(NamedTuple):
 
     experts: how many there are.  first: the coefficients of the first, for all that they have in common.
     table float64[5, 8]: what is each expert's own, then what leaves a lane that no expert uses at 0.
-    forgets: as in Coefficients.  share: what is spread evenly among the experts after each example.
+    forgets, drop_below: as in Coefficients.  share: what is spread evenly among the experts after each
+        example.
     """
 
     experts: int
     first: Coefficients
     table: NDArray[np.float64]
     forgets: int
+    drop_below: float
     share: float
 
 
@@ -122,6 +126,7 @@ def _coefficients(hyper: Hyperparameters, bias: bool, offset: float) -> Coeffici
         float(offset),
         moves_untouched_weights(hyper),
         *_forgetting_terms(hyper.forgetting),
+        0.0 if hyper.drop_below is None else float(hyper.drop_below),
         hyper.schedule.terms(),
     )
 
@@ -137,7 +142,8 @@ def _mixture_terms(hyper: Hyperparameters, rate: MixtureRate, bias: bool, offset
         [c.half_lives for c in experts],
     ]
     forgets = max(c.forgets for c in experts)  # those that forget do so in the same unit
-    return MixtureTerms(len(experts), experts[0], table, forgets, float(rate.share))
+    first = experts[0]
+    return MixtureTerms(len(experts), first, table, forgets, first.drop_below, float(rate.share))
 
 
 def _forgetting_terms(half_life: HalfLife | None) -> tuple[int, float, float]:

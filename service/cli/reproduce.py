@@ -1,4 +1,4 @@
-"""The commands `ftrl reproduce table1`, `pareto`, `weights`, `untuned`, `experts` and `drift`."""
+"""The commands `ftrl reproduce table1`, `pareto`, `weights`, `untuned`, `experts`, `drift` and `churn`."""
 
 from __future__ import annotations
 
@@ -108,6 +108,12 @@ def drift(
     _run("drift", Path(), out, "", jobs, quick, as_json)
 
 
+@app.command()
+def churn(out: Out = Path("reproduction"), quick: Quick = False, as_json: AsJson = False) -> None:
+    """Thirty simulated days of new ads and users: slots in use and log loss, with and without dropping."""
+    _run("churn", Path(), out, "", None, quick, as_json)
+
+
 def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, quick: bool, as_json: bool) -> None:
     from lab.experiments.reproduction import EXPERIMENTS, ReproductionPlan
 
@@ -115,5 +121,6 @@ def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, quick: b
     if jobs is not None and jobs < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--jobs")
     plan = ReproductionPlan(data, out, chosen, -1 if jobs is None else jobs, quick=quick)
+    out.mkdir(parents=True, exist_ok=True)
     report = EXPERIMENTS[name](plan)
     sys.stdout.write(json.dumps(report.figures) + "\n" if as_json else report.markdown)

@@ -27,7 +27,6 @@ from model_core.learning.hyperparameters import (
     refusal,
 )
 from model_core.learning.rounds import Learned, learn_batch, margins_with, probabilities_with
-from model_core.learning.schedules import Once
 from model_core.learning.state import Evidence, ModelState, evidence_before_learning
 from model_core.learning.step import FIXED, NOTHING_LEARNED, Prior
 from model_core.learning.update import BY_SECONDS, Terms, coefficients
@@ -106,11 +105,14 @@ def hyper_from_json(body: object) -> Hyperparameters:
     """Parses the hyperparameters of a model: without a rate it is the mixture of EXPERTS, unless something is
     given that only a model without a mixture has. Raises InvalidInput.
     """
-    hyper = Hyperparameters.from_json(body)
-    assert isinstance(body, Mapping)
-    is_single = not {"rate", "l1", "forgetting"}.isdisjoint(body)
-    others = (hyper.family, hyper.update, hyper.schedule) != ("ftrl", "first_order", Once())
-    return hyper if is_single or others else replace(hyper, rate=NEW_MODEL.rate)
+    if isinstance(body, Mapping) and _SINGLE.isdisjoint(body):
+        default = NEW_MODEL.to_json()
+        if all(body.get(name, default[name]) == default[name] for name in ("family", "update", "schedule")):
+            body = {**body, "rate": default["rate"]}
+    return Hyperparameters.from_json(body)
+
+
+_SINGLE = {"rate", "l1", "forgetting"}
 
 
 @dataclass(frozen=True)

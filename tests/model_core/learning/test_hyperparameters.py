@@ -67,8 +67,8 @@ def test_the_factor_of_the_scalar_rate_depends_on_the_family(family, factor):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "must be an object with box, family"),
-        ({"lambda": 1}, "lambda: unknown; allowed: box, family, forgetting, l1"),
+        ([], "must be an object with box, drop_below, family"),
+        ({"lambda": 1}, "lambda: unknown; allowed: box, drop_below, family, forgetting, l1"),
         ({"family": "adam"}, "family: must be one of ftrl, rda, comid, aogd"),
         ({"family": ["ftrl"]}, "family: must be one of"),
         ({"update": "exact"}, "update: must be one of first_order, implicit"),

@@ -30,7 +30,7 @@ def test_changed_slots_come_once_each_and_only_until_taken(first, second):
     state = ModelState.empty(BITS)
     for rows in (first, second):
         learn(state, rows)
-        slots, values = state.take_changed()
+        slots, values, _ = state.take_changed()
         assert sorted(slots.tolist()) == sorted({h % 2**BITS for row in rows for h in row} | {2**BITS})
         assert np.array_equal(values, state.rows[slots])
         assert not (state.marks & CHANGED).any()
