@@ -158,9 +158,9 @@ def learn_mixture(
             skipped[i] = 1
         t += 1
         if m.drop_below > 0.0 and t % ROUNDS_A_SEARCH == 0:
-            changes, faded = drop_faded_of_mixture(rows, marks, changed, changes, m, t, scales)
-            features_seen -= faded
-            dropped += faded
+            changes, gone = drop_faded_of_mixture(rows, marks, changed, changes, m, t, scales)
+            features_seen -= gone
+            dropped += gone
     if m.share > 0.0:
         _set_logs(log_weights, weights_of_experts)
     return changes, features_seen, largest, time, prior, dropped

@@ -244,8 +244,8 @@ def _learn(
         else:
             skipped[i] = 1
         if c.drop_below > 0.0 and t % ROUNDS_A_SEARCH == 0:
-            changes, faded = drop_faded(rows, marks, changed, changes, c, t, units)
-            dropped += faded
+            changes, gone = drop_faded(rows, marks, changed, changes, c, t, units)
+            dropped += gone
         psi = psi_next
     return changes, features_seen - dropped, scale, folds, time, prior, discount.dropped + dropped
 

@@ -29,9 +29,9 @@ from model_core.learning.update import (
 )
 
 SEEN, CHANGED = 1, 2
-SLOTS_A_ROUND = 8
+SLOTS_A_ROUND = 4
 """Slots that are searched for features to drop, for each round: few beside those of an example.  By the time
-all are searched, a new feature in every round has filled no more than an eighth of them.
+all are searched, a new feature in every round has filled no more than a quarter of them.
 """
 ROUNDS_A_SEARCH = 16
 """One round in so many searches for all of these: neighbours in memory take less time together."""
