@@ -1,6 +1,7 @@
 """What a mixture of experts costs: processor time for a row of Criteo, beside that of one model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import thread_time
 
@@ -12,6 +13,7 @@ from model_core.learning.hyperparameters import AdaptiveRate, Expert, HalfLife, 
 from model_core.learning.rounds import learn_batch, predict_batch
 from model_core.learning.state import ModelState
 from model_core.warm_up import warm_up
+from service.models.config.model import NEW_MODEL
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0)
 HALF_LIFE = HalfLife("examples", 50_000)
@@ -42,7 +44,14 @@ def measure(options: Options) -> list[Result]:
             results.append(
                 Result("experts", shown, "us/row", ours, theirs, "one model", TARGETS.get(experts))
             )
-    return results
+    dropping = replace(NEW_MODEL, drop_below=1e-6)
+    ours, theirs = alternate(
+        options.rounds,
+        partial(_a_row, _learning, rows, dropping),
+        partial(_a_row, _learning, rows, NEW_MODEL),
+    )
+    what = "learning, the default, with a search for features to drop"
+    return [*results, Result("experts", what, "us/row", ours, theirs, "without", Target("<=", 1.05))]
 
 
 def _a_row(

@@ -35,6 +35,7 @@ _MODEL = {
     "t": 2000,
     "revision": _NEXT_REVISION,
     "features_seen": 3000,
+    "features_dropped": 0,
     "nonzero": 1000,
     "density": 0.3333,
     "mixed_names": [],

@@ -176,7 +176,8 @@ class ModelDescription(Reply):
     snapshots: dict[str, Any] = Field(description="When the model returns to a good snapshot automatically.")
     t: int = Field(description="Completed rounds.")
     revision: str = Field(description="The state: incarnation, generation, commit number, mark.")
-    features_seen: int = Field(description="Hashed features that the model has met.")
+    features_seen: int = Field(description="Hashed features that the model has met, and has not dropped.")
+    features_dropped: int = Field(description="How many it has dropped so far: see hyper.drop_below.")
     nonzero: int = Field(description="Weights other than zero.")
     density: float = Field(description="Share of the features seen whose weight is not zero.")
     expert_weights: list[float] | None = Field(

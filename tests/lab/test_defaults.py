@@ -1,4 +1,4 @@
-"""`ftrl reproduce untuned`, `experts` and `drift`: defaults against what was tuned."""
+"""`ftrl reproduce untuned`, `experts`, `drift` and `churn`: defaults against what was tuned; dropping."""
 
 from __future__ import annotations
 
@@ -154,6 +154,20 @@ def test_the_choice_of_experts_is_reported_beside_the_default(data: Path, tmp_pa
         *("simulated, 0.2 % clicks", "simulated, drift"),
     ]
     assert "half-life" in report.markdown
+
+
+def test_dropping_bounds_the_slots_in_use_at_an_equal_log_loss(tmp_path: Path) -> None:
+    found = run("reproduce", "churn", "--out", str(tmp_path / "new"), "--quick", "--json")
+    report = json.loads(found.stdout)
+    never, *others = report["traces"]
+    assert [one["drop_below"] for one in report["traces"]] == [None, 1e-6, 1e-4, 1e-2]
+    for one in others:
+        assert max(one["in_use"]) < 1.2 * one["in_use"][14] < never["in_use"][-1] / 1.5
+        assert one["dropped"][-1] > never["in_use"][-1] / 2
+        assert np.mean(one["log_loss"]) == pytest.approx(np.mean(never["log_loss"]), rel=1e-3)
+    assert never["dropped"][-1] == 0
+    written = (tmp_path / "new" / "churn-quick.md").read_text()
+    assert f"{never['in_use'][-1]:,}" in written
 
 
 @pytest.mark.slow

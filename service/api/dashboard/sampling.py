@@ -168,6 +168,7 @@ class Sampler:
             "incarnation": replica.keys.incarnation,
             "t": now.rounds,
             "features_seen": replica.state.features_seen,
+            "features_dropped": replica.state.discount.dropped,
             "verdict": found._asdict() | {"checks": [check._asdict() for check in found.checks]},
             "predict": now.predict,
             "update": now.update,

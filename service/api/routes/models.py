@@ -145,6 +145,7 @@ async def described(model: OpenModel) -> ModelDescription:
         t=t,
         revision=revision,
         features_seen=features_seen,
+        features_dropped=discount.dropped,
         nonzero=nonzero,
         density=min(nonzero / features_seen, 1.0) if features_seen else 0.0,
         expert_weights=discount.weights.tolist() if isinstance(discount, Mixture) else None,

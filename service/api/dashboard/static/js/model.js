@@ -197,6 +197,7 @@ function renderState(live, measures) {
   const facts = [
     ["Examples learned", live && count(live.t)],
     ["Features seen", live && count(live.features_seen)],
+    ["Features dropped", live && live.features_dropped > 0 && count(live.features_dropped)],
     ["Weights other than 0", measures && count(measures.nonzero)],
     ["Slots in use", measures && percent(measures.slot_load)],
     ["Features that share a slot", measures && percent(measures.expected_collision_rate)],
