@@ -328,6 +328,12 @@ class ModelState:
         self.changes = 0
         return Changes(slots[:kept], rows[:kept], slots[kept:])
 
+    def changes_at(self, slots: NDArray[np.uint32]) -> Changes:
+        """Return these slots as they are now, whether they changed or not: those without a feature as dropped."""
+        seen = self.marks[slots] & SEEN != 0
+        there = slots[seen]
+        return Changes(there, self.rows_at(there), slots[~seen])
+
     def seen_slots(self) -> NDArray[np.uint32]:
         """uint32[k]: all slots marked SEEN, ascending; the bias's comes last."""
         return np.flatnonzero(self.marks & SEEN).astype(np.uint32)

@@ -29,9 +29,12 @@ SHARE_OF_COMMITS = 8
 
 
 class Chunk(NamedTuple):
-    """Slots (changed_type) that are written at a time. `complete`: after the last chunk of a checkpoint."""
+    """Slots (changed_type) that are written at a time, and those whose features were dropped (uint32).
+    `complete`: after the last chunk of a checkpoint.
+    """
 
     slots: bytes
+    dropped: bytes
     complete: Checkpoint | None
 
 
@@ -73,10 +76,10 @@ class Checkpointer:
     async def write(self, chunks: Iterable[Chunk], token: bytes, behind: Behind) -> bool:
         """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
         replica = self._mirror.replica
-        for slots, complete in chunks:
+        for chunk in chunks:
             try:
                 written = await write_behind(
-                    self._mirror.channel, replica.keys, replica.generation, token, slots, complete
+                    self._mirror.channel, replica.keys, replica.generation, token, *chunk
                 )
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.warning("a checkpoint of %s begins again: %s", self._mirror.model, failure)
@@ -100,7 +103,9 @@ class Checkpointer:
             if complete:
                 self._through = None
             state = self._mirror.replica.state
-            yield Chunk(changed_records(taken, state.rows_at(taken), state.discount).tobytes(), complete)
+            slots, rows, dropped = state.changes_at(taken)
+            written = changed_records(slots, rows, state.discount).tobytes()
+            yield Chunk(written, dropped.astype("<u4").tobytes(), complete)
 
     def seconds_until_due(self, behind: Behind) -> float:
         """Until there is something to write, if no further commit comes; infinite if nothing is behind."""

@@ -109,8 +109,8 @@ class Behind:
         if commit.previous_token != self.through.token:
             return
         self.through = Checkpoint(position, commit.token)
-        self._changed[commit.changed["slot"]] = True
-        self.bytes += commit.changed.nbytes
+        self._changed[commit.changed["slot"]] = self._changed[commit.dropped] = True
+        self.bytes += commit.slots_bytes
         if self.since is None:
             self.since = time.monotonic()
 
@@ -187,7 +187,7 @@ class Committer:
     def prepare(self, work: Work) -> Prepared:
         """The commit of what the arrays have learned since the last one, which must have been concluded."""
         commit = _commit_of(work, self._mirror.replica)
-        work.changed_slots = len(commit.changed)
+        work.changed_slots = len(commit.changed) + len(commit.dropped)
         return Prepared(work, commit, self._evaluation.take(), self._trims(commit))
 
     async def conclude(self, prepared: Prepared, position: LogId | None) -> bool:
@@ -210,7 +210,7 @@ class Committer:
             self._retained_log.add(entry, size)
         self._retained_commits.add(
             position,
-            commit.changed.nbytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
+            commit.slots_bytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
         )
         return True
 
@@ -269,7 +269,7 @@ class Committer:
 
 
 def _commit_of(work: Work, replica: Replica) -> Commit:
-    slots, rows = replica.state.take_changed()
+    slots, rows, dropped = replica.state.take_changed()
     return Commit(
         previous_token=replica.token,
         token=secrets.token_bytes(8),
@@ -283,6 +283,7 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
         margins=np.concatenate([np.empty(0), *work.margins]),
         skipped=np.concatenate([np.empty(0, np.uint8), *work.skipped]),
         discount=replica.state.discount,
+        dropped=dropped,
     )
 
 

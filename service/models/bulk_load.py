@@ -85,14 +85,20 @@ async def bulk_load(
 
 
 async def fill(server: PatientChannel, filled: str, state: ModelState, slots: npt.NDArray[np.uint32]) -> int:
-    """Puts the rows of these slots into a key that is not read yet; any chunk may be sent twice. Returns the
-    number of slots in it.
+    """Puts the rows of these slots into a key that is not read yet, without those that have no feature any
+    more; any chunk may be sent twice. Returns the number of slots in it; 0 where none was given.
     """
     held = 0
     for start in range(0, len(slots), SLOTS_A_CHUNK):
         chunk = slots[start : start + SLOTS_A_CHUNK]
-        packed = changed_records(chunk, state.rows_at(chunk), state.discount).tobytes()
-        put = partial(fill_state, filled=filled, expires_seconds=UNFINISHED_EXPIRES_SECONDS, changed=packed)
+        there, rows, dropped = state.changes_at(chunk)
+        put = partial(
+            fill_state,
+            filled=filled,
+            expires_seconds=UNFINISHED_EXPIRES_SECONDS,
+            changed=changed_records(there, rows, state.discount).tobytes(),
+            dropped=dropped.astype("<u4").tobytes(),
+        )
         held = await server.run(put)
     return held
 

@@ -85,7 +85,7 @@ class Replica:
         if commit.previous_token != self.token or commit.reset:
             raise FellBehind
         self.state.forget_until(commit.discount)
-        self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed))
+        self.state.apply_rows(commit.changed["slot"], rows_of(commit.changed), commit.dropped)
         self.state.t = commit.t
         self.moved_to(position, commit)
 
@@ -138,7 +138,8 @@ async def _lay_over(replica: Replica, channel: Channel, checkpoint: Checkpoint |
             " state is not complete. Restore a snapshot, and learn the log again from there."
         ) from None
     for _, commit in commits:
-        replica.state.apply_rows(commit.changed["slot"], folded_rows(commit.changed, replica.state.discount))
+        rows = folded_rows(commit.changed, replica.state.discount)
+        replica.state.apply_rows(commit.changed["slot"], rows, commit.dropped)
 
 
 async def commits_since(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_core.learning.rows import fold_stored
-from model_core.learning.state import NOTHING_FORGOTTEN, Evidence, parse_evidence
+from model_core.learning.state import NO_SLOTS, NOTHING_FORGOTTEN, Evidence, parse_evidence
 from service.errors import InvalidModelName
 
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -383,6 +383,7 @@ class Commit:
 
     ``changed``: the slots that changed with their absolute rows (dtype changed_type); ``entries``: the log
     entries it learned, in order; ``margins`` float64 and ``skipped`` uint8: per example of these, in order.
+    ``dropped`` uint32: the slots whose features were dropped; left out where there are none.
     A reset names a new generation and carries nothing else: readers load again.
     """
 
@@ -399,6 +400,12 @@ class Commit:
     skipped: npt.NDArray[np.uint8]
     reset: bool = False
     discount: Evidence = NOTHING_FORGOTTEN
+    dropped: npt.NDArray[np.uint32] = NO_SLOTS
+
+    @property
+    def slots_bytes(self) -> int:
+        """What it says of slots."""
+        return self.changed.nbytes + self.dropped.nbytes
 
     @classmethod
     def parse(cls, fields: list[bytes]) -> Commit:
@@ -418,6 +425,7 @@ class Commit:
             skipped=np.frombuffer(value[b"skipped"], dtype=np.uint8),
             reset=b"reset" in value,
             discount=discount,
+            dropped=np.frombuffer(value.get(b"dropped", b""), "<u4").astype(np.uint32),
         )
 
 

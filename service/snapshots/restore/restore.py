@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
 from service.errors import LogIncomplete, RestoreConflict, ServiceError, StateUnavailable, UnknownModel
@@ -238,18 +240,19 @@ class Restoration:
         await replay.catch_up()
         replay.state.take_changed()
         slots = await fill(server, filled, replay.state, replay.state.seen_slots())
-        return await _follow(server, replay, filled) or slots
+        return await _follow(server, replay, filled, slots)
 
 
-async def _follow(server: PatientChannel, replay: Replay, filled: str) -> int:
+async def _follow(server: PatientChannel, replay: Replay, filled: str, slots: int) -> int:
     """Fill with what was learned meanwhile, until that is little; the learner learns the rest after the
-    switch. Return the number of slots, or 0 if none has changed.
+    switch. `slots`: how many there are; return how many there are then.
     """
-    slots = 0
     for _ in range(MAX_ROUNDS):
         few = await replay.catch_up() < FEW_EXAMPLES
-        changed, _rows = replay.state.take_changed()
-        slots = await fill(server, filled, replay.state, changed) or slots
+        changes = replay.state.take_changed()
+        changed = np.concatenate([changes.slots, changes.dropped])
+        if changed.size:
+            slots = await fill(server, filled, replay.state, changed)
         if few:
             break
     return slots

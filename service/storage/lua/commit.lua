@@ -8,8 +8,8 @@
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
---       20 format of a model whose state is behind its commits,
---       21 how many fields of the evaluation go, then their names,
+--       20 format of a model whose state is behind its commits, 21 slots that were dropped (4 bytes each),
+--       22 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
@@ -18,7 +18,7 @@ local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], A
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local digest, discount, learned_bytes = ARGV[17], ARGV[18], tonumber(ARGV[19])
-local format, deleted, first_argument, CHUNK = ARGV[20], tonumber(ARGV[21]), 22, 3000
+local format, dropped, deleted, first_argument, CHUNK = ARGV[20], ARGV[21], tonumber(ARGV[22]), 23, 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
   'backlog_bytes', 'checkpoint')
@@ -65,10 +65,14 @@ for start = first_argument + deleted, #ARGV, CHUNK do
   redis.call('HSET', KEYS[4], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
 end
 local forgotten = discount ~= '' and {'discount', discount} or {}
+local optional = {unpack(forgotten)}
+if dropped ~= '' then
+  optional[#optional + 1], optional[#optional + 2] = 'dropped', dropped
+end
 local id = redis.call('XADD', KEYS[2], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', skipped,
   'changed', changed, 'entries', entries, 'margins', margins, 'skipped', skipped_flags,
-  unpack(forgotten))
+  unpack(optional))
 -- Meta comes last: a server that runs only half of this at a restart (torn_tail.py) then has a commit that no other
 -- follows, which readers pass over, and not a token that no commit has.
 if not meta[8] then

@@ -22,7 +22,7 @@ from service.storage.records import (
 FOREVER_MS = 2**52
 
 _COMMIT = Script("commit", after=("clock", "backlog", "log_ids"))
-_CHECKPOINT = Script("checkpoint", after=("set_slots",))
+_CHECKPOINT = Script("checkpoint", after=("set_slots", "drop_slots"))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")
 
@@ -84,7 +84,8 @@ async def commit_learned(
         *(commit.changed.tobytes(), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
-        *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION, len(deleted)),
+        *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION),
+        *(commit.dropped.astype("<u4").tobytes(), len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )
@@ -100,17 +101,19 @@ async def write_behind(
     generation: int,
     token: bytes,
     slots: bytes,
+    dropped: bytes = b"",
     complete: Checkpoint | None = None,
 ) -> bool:
-    """Writes slots (changed_type), as of the commit that `token` names, into the state; False if the model
-    has moved on. `complete`: the commit through which the state then has all that changed.
+    """Writes slots (changed_type), as of the commit that `token` names, into the state, and removes those that
+    were dropped (uint32); False if the model has moved on. `complete`: the commit through which the state
+    then has all that changed.
     """
     position, through = (str(complete.position), complete.token) if complete else ("", b"")
     return bool(
         await _CHECKPOINT(
             channel,
             (keys.meta, keys.state(generation)),
-            *(keys.incarnation, generation, token, slots, position, through),
+            *(keys.incarnation, generation, token, slots, dropped, position, through),
         )
     )
 

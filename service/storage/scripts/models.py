@@ -23,7 +23,7 @@ _CREATE = Script("create_model")
 _CREATE_FILLED = Script("create_filled")
 _DELETE = Script("delete_model")
 _NUMBER = Script("new_generation")
-_FILL = Script("fill_state", after=("set_slots",))
+_FILL = Script("fill_state", after=("set_slots", "drop_slots"))
 _SWITCH = Script("switch_generation")
 _RESTORE = Script("restore", after=("log_ids",))
 
@@ -126,9 +126,13 @@ async def new_generation(channel: Channel, keys: ModelKeys, token: bytes = b"") 
     return int(await _NUMBER(channel, (keys.meta,), keys.incarnation, token))
 
 
-async def fill_state(channel: Channel, filled: str, expires_seconds: int, changed: bytes) -> int:
-    """Puts slots (changed_type) into a key that no process reads yet; returns how many it holds."""
-    return int(await _FILL(channel, (filled,), expires_seconds, changed))
+async def fill_state(
+    channel: Channel, filled: str, expires_seconds: int, changed: bytes, dropped: bytes = b""
+) -> int:
+    """Puts slots (changed_type) into a key that no process reads yet, and removes others (uint32) from it;
+    returns how many it holds.
+    """
+    return int(await _FILL(channel, (filled,), expires_seconds, changed, dropped))
 
 
 async def switch_generation(
