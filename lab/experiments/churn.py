@@ -86,8 +86,9 @@ def days(rows: int, seed: int = SEED) -> Iterator[Day]:
         site = np.minimum(random.zipf(1.5, rows) - 1, SITES - 1)
         device, hour = random.integers(DEVICES, size=rows), np.sort(random.integers(HOURS, size=rows))
         columns = np.stack([ad, of_advertiser[ad], site, user, device, hour], axis=1)
-        logit = BASE + sum(logits[name].of(columns[:, COLUMNS.index(name)]) for name in logits)
-        truth = sigmoids(logit)
+        truth = sigmoids(
+            BASE + np.sum([one.of(columns[:, COLUMNS.index(name)]) for name, one in logits.items()], axis=0)
+        )
         yield Day(columns, (random.random(rows) < truth).astype(np.uint8), truth)
 
 
@@ -127,9 +128,9 @@ def config_of(drop_below: float | None, rows_a_day: int, bits: int) -> ModelConf
 def batch_of(day: Day) -> ExampleBatch:
     """Hash the values of each column."""
     # splitmix64's finalizer, of column and number together: as good as random
-    mixed = day.columns.astype(np.uint64) * np.uint64(8) + np.arange(len(COLUMNS), dtype=np.uint64)
+    mixed: npt.NDArray[np.uint64] = (day.columns * len(COLUMNS) + np.arange(len(COLUMNS))).astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed = (mixed ^ np.right_shift(mixed, np.uint64(shift))) * np.uint64(factor)
     row_ptr = len(COLUMNS) * np.arange(day.labels.size + 1)
     return ExampleBatch(row_ptr, mixed.astype(np.uint32).ravel(), np.empty(0), day.labels)
 

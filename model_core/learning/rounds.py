@@ -120,8 +120,9 @@ def learn_batch(
         features_seen = _learn_as_mixture(state, mixture, tables, examples)
     else:
         evidence: tuple[Any, ...] = (state.t, state.discount)
-        state.changes, features_seen, *discount = _learn(*tables, *evidence, *examples)
-        state.discount = Discount(*discount)
+        learned_rounds = _learn(*tables, *evidence, *examples)
+        state.changes, features_seen = learned_rounds[:2]
+        state.discount = Discount(*learned_rounds[2:])
     state.now_seen(features_seen)
     state.t += len(batch)
     return learned
@@ -135,10 +136,10 @@ def _learn_as_mixture(
 
     scales, folds = before.scales.copy(), before.folds.copy()
     weights, log_weights = before.weights.copy(), before.log_weights.copy()
-    shared = (before.largest, before.time, before.prior, before.dropped)
+    shared: Any = (before.largest, before.time, before.prior, before.dropped)
     evidence: tuple[Any, ...] = (state.t, scales, folds, weights, log_weights, *shared)
-    state.changes, features_seen, *shared_after = learn_mixture(*tables, *evidence, *examples)
-    state.discount = Mixture(scales, folds, weights, log_weights, *shared_after)
+    state.changes, features_seen, *shared = learn_mixture(*tables, *evidence, *examples)
+    state.discount = Mixture(scales, folds, weights, log_weights, *shared)
     return features_seen
 
 

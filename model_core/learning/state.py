@@ -329,7 +329,7 @@ class ModelState:
         return Changes(slots[:kept], rows[:kept], slots[kept:])
 
     def changes_at(self, slots: NDArray[np.uint32]) -> Changes:
-        """Return these slots as they are now, whether they changed or not: those without a feature as dropped."""
+        """Return these slots as they are now, changed or not; those without a feature count as dropped."""
         seen = self.marks[slots] & SEEN != 0
         there = slots[seen]
         return Changes(there, self.rows_at(there), slots[~seen])

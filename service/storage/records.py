@@ -11,7 +11,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -400,7 +400,7 @@ class Commit:
     skipped: npt.NDArray[np.uint8]
     reset: bool = False
     discount: Evidence = NOTHING_FORGOTTEN
-    dropped: npt.NDArray[np.uint32] = NO_SLOTS
+    dropped: npt.NDArray[np.uint32] = field(default_factory=lambda: NO_SLOTS)
 
     @property
     def slots_bytes(self) -> int:

@@ -104,9 +104,9 @@ async def write_behind(
     dropped: bytes = b"",
     complete: Checkpoint | None = None,
 ) -> bool:
-    """Writes slots (changed_type), as of the commit that `token` names, into the state, and removes those that
-    were dropped (uint32); False if the model has moved on. `complete`: the commit through which the state
-    then has all that changed.
+    """Writes slots (changed_type), as of the commit that `token` names, into the state, and removes those
+    that were dropped (uint32); False if the model has moved on. `complete`: the commit through which the
+    state then has all that changed.
     """
     position, through = (str(complete.position), complete.token) if complete else ("", b"")
     return bool(

@@ -13,7 +13,7 @@ from model_core.learning.census import take_census
 from model_core.learning.hyperparameters import AdaptiveRate, Expert, HalfLife, Hyperparameters, MixtureRate
 from model_core.learning.rounds import learn_batch, predict_batch
 from model_core.learning.rows import ROUNDS_A_SEARCH, SLOTS_A_ROUND
-from model_core.learning.state import ModelState, parse_evidence
+from model_core.learning.state import Mixture, ModelState, parse_evidence
 
 BITS = 8
 SIZE = 2**BITS
@@ -65,7 +65,8 @@ def faded(state, hyper, slot) -> bool:
     """Whether a slot has faded, by the readings of its experts."""
     at = np.array([slot], np.uint32)
     weights = state.readings_of_experts(at, hyper)[0, :, 0]
-    scales = np.atleast_1d(getattr(state.discount, "scales", getattr(state.discount, "scale", None)))
+    discount = state.discount
+    scales = discount.scales if isinstance(discount, Mixture) else np.array([discount.scale])
     n = state.rows_at(at)[0, hyper.number_of_experts :] * (scales * scales)
     forgets = [expert.forgetting is not None for expert in hyper.experts]
     return not weights[forgets].any() and bool(np.all(n[forgets] < hyper.drop_below))

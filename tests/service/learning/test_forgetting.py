@@ -16,6 +16,7 @@ from service.example_log.incoming import NewExamples
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
+from service.models.replica import Replica
 from service.settings import Settings
 from service.snapshots.export import export
 from service.snapshots.restore.create import clone
@@ -23,6 +24,7 @@ from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
 from service.storage.records import LOG_START, stored_rows
+from service.storage.streams import read_stream
 from tests.conftest import SettingsFactory
 from tests.support.commands import run
 from tests.support.servers import ServerProcess
@@ -47,11 +49,10 @@ def with_half_life(config: ModelConfig, examples: float | None) -> dict[str, Any
     """Changes to `hyper`: another half-life, for the first expert of a mixture."""
     half_life = {} if examples is None else {"half_life_examples": examples}
     count = config.hyper.number_of_experts
-    return (
-        {"forgetting": half_life or None}
-        if count == 1
-        else mixture([SLOW | half_life, *[SLOW] * (count - 1)])
-    )
+    if count == 1:
+        return {"forgetting": half_life or None}
+    drops = config.hyper.drop_below if half_life else None
+    return mixture([SLOW | half_life, *[SLOW] * (count - 1)]) | {"drop_below": drops}
 
 
 SLOW = {"alpha": 0.1, "l1": 0.01}
@@ -59,12 +60,13 @@ HYPERS: dict[str, dict[str, Any]] = {
     "seconds": {"l1": 0.01, "forgetting": {"half_life_seconds": 10.0}},
     "examples": {"l1": 0.01, "forgetting": {"half_life_examples": 2.0}},
     "mixture-of-3": mixture([SLOW | {"half_life_seconds": 10.0}, SLOW, {"half_life_seconds": 500.0}]),
+    "dropping": mixture([SLOW, SLOW | {"half_life_seconds": 50.0}]) | {"drop_below": 1e-3},
     "mixture-of-8": mixture([{"alpha": 0.3, "half_life_examples": 2.0}] * 3 + [SLOW] * 5),
 }
 
 
 def config_of(hyper: dict[str, Any]) -> ModelConfig:
-    return ModelConfig.from_json({"hyper": hyper, "hashing": {"bits": 14}})
+    return ModelConfig.from_json({"hyper": hyper, "hashing": {"bits": 10 if "drop_below" in hyper else 14}})
 
 
 @pytest.fixture(params=HYPERS)
@@ -137,8 +139,37 @@ async def test_rows_stored_before_a_fold_are_folded_when_read(system: System, mo
     replica = await stored(system.topology)
     values = [value for _, value in sorted((await system.client.hgetall(replica.keys.state(0))).items())]
     experts = replica.config.hyper.number_of_experts
-    assert {len(value) for value in values} == {16 * experts, 20 * experts}
+    older = set() if replica.config.hyper.drop_below else {16 * experts}  # which are dropped by then
+    assert {len(value) for value in values} == {20 * experts} | older
     assert replica.state.digest() == model.mirror.replica.state.digest()
+
+
+async def test_dropped_features_leave_redis(system: System) -> None:
+    model = await system.model(config_of(HYPERS["dropping"]))
+    for part in range(0, 480, 40):
+        await update(system, model, part)
+    await checkpointed(system.topology)
+    replica = await stored(system.topology)
+    fields = await system.client.hkeys(replica.keys.state(0))
+    assert sorted(fields) == sorted(slot.tobytes() for slot in replica.state.seen_slots().astype("<u4"))
+    assert replica.state.discount.dropped > len(fields)
+    assert any(b"dropped" in fields for fields in await fields_of_commits(system, replica))
+
+
+async def test_what_is_stored_of_a_model_that_drops_nothing_is_as_before(system: System) -> None:
+    model = await system.model(config_of(HYPERS["mixture-of-3"]))
+    await learn_beyond_a_fold(system, model)
+    replica = await stored(system.topology)
+    assert {name for fields in await fields_of_commits(system, replica) for name in fields[::2]} == {
+        *(b"previous", b"token", b"commit", b"t", b"applied", b"applied_number", b"skipped_total"),
+        *(b"changed", b"entries", b"margins", b"skipped", b"discount"),
+    }
+    assert "drop" not in replica.config.canonical() + replica.state.discount.text()
+
+
+async def fields_of_commits(system: System, replica: Replica) -> list[list[bytes]]:
+    async with open_channel(system.settings) as channel:
+        return [fields for _, fields in await read_stream(channel, replica.keys.commits, LOG_START, 1000)]
 
 
 async def test_another_process_goes_on_where_one_has_ended(settings: Settings, config: ModelConfig) -> None:
