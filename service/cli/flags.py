@@ -159,7 +159,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
     return "PATH" if is_path else "TEXT"
 
 
-Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "parquet", "arrow"]
+Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "records", "parquet", "arrow"]
 _FORMATS: dict[str, Format] = {
     ".vw": "vw",
     ".svm": "libsvm",
@@ -314,7 +314,10 @@ def format_of(file: str) -> Format:
     for suffix in reversed(Path(file).suffixes):
         if suffix.lower() in _FORMATS:
             return _FORMATS[suffix.lower()]
-    raise typer.BadParameter("the format is not clear from the file's name", param_hint="--format")
+    raise typer.BadParameter(
+        "the format is not clear from the file's name: give it, or a schema (`ftrl inspect` drafts one)",
+        param_hint="--format",
+    )
 
 
 def _ignored(text: str) -> frozenset[str] | None:

@@ -187,8 +187,9 @@ class ModelConfig:
                 batch = batch.dated(log_time)
             elif len(batch) and (not batch.event_times.size or batch.event_times.min() == NO_TIME):
                 raise CommandFailure(
-                    "the model forgets by seconds, and the file has examples without an event_time: only"
-                    " JSON lines have times; or let the model forget by half_life_examples"
+                    "the model forgets by seconds, and the file has examples without a time: name its column"
+                    " as `time` in a schema (`event_time` in JSON lines), or let the model forget by"
+                    " half_life_examples"
                 )
         return learn_batch(state, self.hyper, self.hashing.bias, self._offset, batch)
 

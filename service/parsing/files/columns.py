@@ -238,6 +238,20 @@ def _category(text: str) -> str:
     return _BOOLEANS.get(text, text)
 
 
+def mentioned_columns(options: ReadOptions) -> dict[str, str]:
+    """The columns that there have to be, and what names each: a flag, or the field of a schema."""
+    every = {**dict(sorted(_roles(options).items())), **options.mentioned}
+    return {name: place for name, place in every.items() if name not in options.optional}
+
+
+def missing_column(source: str, name: str, names: Sequence[str], place: str) -> UnreadableFile:
+    """The error for a column that is not among those of the file."""
+    return UnreadableFile(
+        f"{source}: no column {name!r} among {', '.join(names)}{nearest(name, names)}: give that of the file"
+        f" with {place}"
+    )
+
+
 def _roles(options: ReadOptions) -> dict[str, str]:
     """The columns that are no features, and what names each: a flag, or the field of a schema."""
     roles = dict.fromkeys(options.ignored_columns, "--ignored-columns (`drop` of a schema)")
@@ -272,12 +286,9 @@ def _check_columns(source: str, names: Sequence[str], roles: Mapping[str, str], 
             f"{source}: two columns are called {repeated!r}: rename one, or give the names with --columns if"
             " the first line is no header"
         )
-    for name, place in (*sorted(roles.items()), *options.mentioned.items()):
-        if name not in names and name not in options.optional:
-            raise UnreadableFile(
-                f"{source}: no column {name!r} among {', '.join(named)}{nearest(name, named)}: give that of"
-                f" the file with {place}"
-            )
+    for name, place in mentioned_columns(options).items():
+        if name not in names:
+            raise missing_column(source, name, named, place)
     for name in named:
         if name not in roles:
             try:

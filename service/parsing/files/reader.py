@@ -170,6 +170,10 @@ def _encoded_rows(
 
         read_line = read_vw_line if file_format == "vw" else read_libsvm_line
         rows = _text_rows(source, read_line, contract, options.text_options(file_format))
+    elif file_format == "records":
+        from service.parsing.files.json_records import record_rows
+
+        rows = record_rows(source, file_format, contract, options)
     elif file_format in ("parquet", "arrow"):
         from service.parsing.files.arrow import arrow_rows
 

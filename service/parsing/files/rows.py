@@ -12,7 +12,7 @@ from model_core.hashing.encoder import Features
 from model_core.text.problems import Labels, Namespaces, TextOptions
 from service.parsing.files.source import InputFiles, TextSource
 
-Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "parquet", "arrow"]
+Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "records", "parquet", "arrow"]
 Source = str | Path | BinaryIO | TextSource | InputFiles
 TimePart = Literal["hour", "weekday"]
 

@@ -26,7 +26,7 @@ from service.parsing.files.times import UNITS_PER_SECOND, zone_of
 ColumnType = Literal["category", "number", "json"]
 Names = Annotated[list[str], Field(default_factory=list)]
 
-TABLES = ("csv", "tsv", "parquet", "arrow")
+TABLES = ("csv", "tsv", "records", "parquet", "arrow")
 _OF_ANY_FORMAT = frozenset(
     {"format", "labels", "namespaces", "types", "transforms", "numeric", "crosses", "missing"}
 )

@@ -17,7 +17,7 @@ from service.parsing.files.rows import Format, ReadOptions, Row
 from service.parsing.files.schema import Schema
 from service.parsing.files.source import STANDARD_INPUT, TextSource
 from service.parsing.inspection.draft import Draft, draft_schema
-from service.parsing.inspection.sample import sample_of_columns, sample_of_text, sniffed
+from service.parsing.inspection.sample import sample_of_columns, sample_of_records, sample_of_text, sniffed
 from service.parsing.inspection.sniff import Sniffed
 
 _OF_ROWS: tuple[Format, ...] = ("vw", "libsvm", "jsonl")
@@ -79,16 +79,21 @@ def inspect_file(
         if file_format in _OF_COLUMNS:
             return _of_draft(draft_schema(sample_of_columns(source, file_format, max_rows), options))
         found, lines = sniffed(source)
-        if file_format in ("csv", "tsv") and (found is None or found.file_format in _OF_ROWS):
-            found = Sniffed(file_format)
-        if found is None and file_format is None:
+        seen = _seen(file_format, found)
+        if seen is None:
             raise CommandFailure(f"{file}: the format is not clear from its first lines: give --format")
-        if found is not None and (file_format or found.file_format) not in _OF_ROWS:
-            found = found._replace(file_format=found.file_format if file_format is None else file_format)
-            return _of_draft(draft_schema(sample_of_text(source, lines, found, options, max_rows), options))
-        file_format = file_format or (found.file_format if found else None)
-    assert file_format is not None
-    return _with_labels(file, file_format, options, max_rows)
+        if seen.file_format == "records":
+            return _of_draft(draft_schema(sample_of_records(lines, max_rows), options))
+        if seen.file_format not in _OF_ROWS:
+            return _of_draft(draft_schema(sample_of_text(source, lines, seen, options, max_rows), options))
+    return _with_labels(file, seen.file_format, options, max_rows)
+
+
+def _seen(named: Format | None, found: Sniffed | None) -> Sniffed | None:
+    """Return what was found, unless the name of the file, or a flag, says something else."""
+    if named is None or (found is not None and (named, found.file_format) == ("jsonl", "records")):
+        return found
+    return found if found is not None and found.file_format == named else Sniffed(named)
 
 
 def first_example(file: str, file_format: Format, options: ReadOptions, schema: Schema) -> Row:

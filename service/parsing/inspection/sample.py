@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+from model_core.text.problems import LineError
+from service.parsing.files.json_records import records_of
 from service.parsing.files.records import Records
 from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource, UnreadableFile
@@ -67,6 +69,30 @@ def sample_of_text(
     return sample
 
 
+def sample_of_records(lines: Iterator[bytes], max_rows: int) -> Sample:
+    """Read JSON lines of any objects; values that no feature can have are missing."""
+    sample = Sample("records", None, True, [])
+    columns: dict[str, list[Any]] = {}
+    size = rows = 0
+    for item in records_of(lines):
+        if isinstance(item, LineError):
+            sample.bad_lines += 1
+            continue
+        if rows == max_rows or size > MAX_TEXT_BYTES:
+            sample.complete = False
+            break
+        _, record = item
+        size += len(str(record))
+        for name, value in record.items():
+            columns.setdefault(name, [None] * rows).append(value if _is_plain(value) else None)
+        rows += 1
+        for values in columns.values():
+            if len(values) < rows:
+                values.append(None)
+    sample.names, sample.columns = list(columns), list(columns.values())
+    return sample
+
+
 def sample_of_columns(source: TextSource, file_format: Format, max_rows: int) -> Sample:
     """Read Parquet or Arrow; columns that no feature can be made of have no values. Raises UnreadableFile,
     CommandFailure.
@@ -86,6 +112,11 @@ def sample_of_columns(source: TextSource, file_format: Format, max_rows: int) ->
             sample.complete = False
             break
     return sample
+
+
+def _is_plain(value: Any) -> bool:
+    """Test for what a feature can be."""
+    return not isinstance(value, list) or all(isinstance(item, str | int | float) for item in value)
 
 
 def _numbered(width: int) -> list[str]:

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from service.parsing.files.rows import Format
@@ -33,8 +33,9 @@ def sniff(lines: Sequence[bytes]) -> Sniffed | None:
     texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in lines if line.strip()]
     if not texts:
         return None
-    if _share(texts, _is_json_object) >= _CONSISTENT:
-        return Sniffed("jsonl")
+    if _share(texts, lambda text: _json_object(text) is not None) >= _CONSISTENT:
+        of_requests = _share(texts, lambda text: {"features", "label"} <= (_json_object(text) or {}).keys())
+        return Sniffed("jsonl" if of_requests >= _CONSISTENT else "records")
     if _share(texts, lambda text: _LIBSVM.fullmatch(text) is not None) >= _CONSISTENT:
         return Sniffed("libsvm")
     if _share(texts, lambda text: _VW.match(text) is not None) >= _CONSISTENT:
@@ -63,18 +64,18 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
-def _share(texts: Sequence[str], fits: object) -> float:
-    assert callable(fits)
-    return sum(bool(fits(text)) for text in texts) / len(texts)
+def _share(texts: Sequence[str], fits: Callable[[str], bool]) -> float:
+    return sum(map(fits, texts)) / len(texts)
 
 
-def _is_json_object(text: str) -> bool:
+def _json_object(text: str) -> dict[str, object] | None:
     if not text.lstrip().startswith("{"):
-        return False
+        return None
     try:
-        return isinstance(json.loads(text), dict)
+        found = json.loads(text)
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _sniffed_table(texts: Sequence[str]) -> Sniffed | None:

@@ -88,7 +88,7 @@ def test_a_dash_is_standard_input() -> None:
         (("clicks.vw", "--url", "http://x", "--offline"), "give one of"),
         (("clicks.txt", "--dry-run"), "the format is not clear"),
         (("-", "--dry-run"), "the format is not clear"),
-        (("clicks.vw", "--dry-run", "--format", "parquet"), "--format"),
+        (("clicks.vw", "--dry-run", "--format", "xlsx"), "--format"),
         (("clicks.vw", "--dry-run", "--hyper", "{"), "--hyper"),
         (("clicks.vw", "--dry-run", "--hyper", "no/such/file"), "--hyper"),
         (("clicks.vw", "--dry-run", "--hyper", "[1]"), "--hyper"),

@@ -97,6 +97,13 @@ TYPED = st.fixed_dictionaries(
     }
 ).map(lambda row: json.dumps(row) + "\n")
 """Rows of Parquet and Arrow, as lines until the file is written."""
+RECORDS = st.dictionaries(
+    NAMES, SCALARS | st.lists(TEXTS, max_size=3) | st.dictionaries(NAMES, SCALARS, max_size=2)
+).flatmap(
+    lambda record: st.sampled_from([0, 1, True, 2, None]).map(
+        lambda label: json.dumps({**record, "label": label}) + "\n"
+    )
+)
 
 
 LINES: dict[Format, st.SearchStrategy[str]] = {
@@ -105,6 +112,7 @@ LINES: dict[Format, st.SearchStrategy[str]] = {
     "csv": table(","),
     "tsv": table("\t"),
     "jsonl": JSON_LINES,
+    "records": RECORDS,
     "parquet": TYPED,
     "arrow": TYPED,
 }

@@ -14,14 +14,14 @@ from service.cli.replay.summary import ReplayPlan
 from service.errors import CommandFailure
 from service.models.config.model import limits_of
 from service.parsing.files.known_schemas import KNOWN_SCHEMAS
-from service.parsing.files.schema import load_schema
+from service.parsing.files.rows import ReadOptions
+from service.parsing.files.schema import load_schema, schema_of
 from service.settings import Settings
 from tests.support.commands import run
 from tests.support.known_logs import KNOWN_LOGS
 from tests.support.processes import ServiceProcess
 from tests.support.replays import assert_same_figures
 from tests.support.servers import ServerProcess
-from tests.support.shared_data import shared_file
 from tests.support.system import stored_now
 from tests.support.waiting import wait_until
 
@@ -90,14 +90,54 @@ def test_flags_win_over_the_schema(tmp_path: Path) -> None:
     assert run(*words[:-1], "criteos").stderr.endswith("(did you mean 'criteo'?)\n")
 
 
-FIGURES = {
-    "avazu_first9999.csv.xz": ("avazu", 9_999, 0),
-    "criteo_1tb_day0_first10000.tsv.xz": ("criteo", 10_000, 0),
+TIMES = [1_700_000_000 + 600 * i for i in range(30)]  # five hours
+BY_SECONDS = {
+    "hyper": {"forgetting": {"half_life_seconds": 3600}, "rate": {"kind": "adaptive", "alpha": 0.1}}
 }
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_real_log_is_read_by_its_schema(name: str) -> None:
-    known, rows, bad_lines = FIGURES[name]
-    summary = replay_without_loading(plan(shared_file(name), known, "dry"), Settings())
-    assert (summary.rows, summary.bad_lines) == (rows, bad_lines)
+def timed_table(directory: Path) -> tuple[Path, ReadOptions]:
+    path = directory / "timed.csv"
+    path.write_text("label,a,ms\n" + "".join(f"{i % 2},v{i % 3},{1000 * t}\n" for i, t in enumerate(TIMES)))
+    schema = schema_of({"time": {"column": "ms", "format": "ms"}}, "it")
+    return path, schema.options(limits_of(Settings()))
+
+
+def test_a_model_forgets_by_the_times_of_a_column_as_by_those_of_json_lines(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    table, options = timed_table(tmp_path)
+    lines = tmp_path / "timed.jsonl"
+    lines.write_text(
+        "".join(
+            json.dumps({"features": {"a": f"v{i % 3}"}, "label": i % 2, "event_time": t}) + "\n"
+            for i, t in enumerate(TIMES)
+        )
+    )
+    plans = (
+        ReplayPlan((str(table),), "csv", options, "by-column", BY_SECONDS),
+        ReplayPlan((str(lines),), "jsonl", ReadOptions(), "by-line", BY_SECONDS),
+        ReplayPlan(
+            (str(lines),), "jsonl", ReadOptions(), "by-none", {"hyper": {"rate": BY_SECONDS["hyper"]["rate"]}}
+        ),
+    )
+    for one in plans:
+        replay_offline(one, Settings(redis_url=server.url))
+    digests = [stored_now(server.url, one.model).state.digest() for one in plans]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_windows_of_the_evaluation_are_those_of_the_column(
+    server: ServerProcess, service: ServiceProcess, tmp_path: Path
+) -> None:
+    table, options = timed_table(tmp_path)
+    replay_over_http(ReplayPlan((str(table),), "csv", options, "windows", {}), service.url)
+
+    def examples() -> list[int]:
+        windows = service.get("/models/windows/evaluation")["sources"]["progressive"]["windows"]
+        return [windows[name]["examples"] for name in ("30m", "1h", "all")]
+
+    wait_until(lambda: examples()[2] == len(TIMES))
+    half_hour, hour, every = examples()
+    assert 2 <= half_hour <= 4 < hour <= 7
+    assert every == 30

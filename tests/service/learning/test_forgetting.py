@@ -285,7 +285,7 @@ def test_a_row_that_is_newer_than_the_meta_waits_for_its_commit() -> None:
 def test_files_need_times_where_seconds_are_forgotten(
     valkey: ServerProcess, tmp_path: Path, hyper_name: str
 ) -> None:
-    """Only JSON lines have times; what has none is refused, and nothing is learned."""
+    """A file without times is refused, and nothing is learned."""
     lines = [
         {"features": {"ad": f"a{i % 7}"}, "label": i % 2, "event_time": FIRST // 1000 + 25 * i}
         for i in range(200)
@@ -302,7 +302,7 @@ def test_files_need_times_where_seconds_are_forgotten(
     options = ("--model", "clicks", "--hyper", hyper)
     code, output = ftrl("replay", str(without), "--offline", *options)
     assert code == 1
-    assert "forgets by seconds, and the file has examples without an event_time" in output
+    assert "forgets by seconds, and the file has examples without a time" in output
     assert ftrl("replay", str(with_times), "--offline", *options)[0] == 0
     code, output = ftrl("rebuild", "--model", "clicks", "--snapshot", "nothing", "--file", str(with_times))
     assert (code, output[:5]) == (0, "equal")
