@@ -1,102 +1,132 @@
-"""What a mirror more costs the Redis server: processor time and bytes for each slot that a commit changed."""
+"""What mirrors that follow the commits cost for each example, against replicas that would learn the log."""
 
 import asyncio
+from itertools import islice
+from time import process_time
 from typing import Any, NamedTuple
 
-import numpy as np
 from redis.asyncio import Redis
 
-from bench.filled_model import MODEL, SETTINGS
+from bench.criteo import rows
+from bench.filled_model import MODEL, created_model
 from bench.learning_log import append, learn
 from bench.processes import redis_server
-from bench.result import Options, Result
-from model_core.hashing.encoder import Encoded
+from bench.result import Options, Result, alternate
+from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.rounds import warm_up
 from service.example_log.incoming import NewExample
 from service.models.config.model import ModelConfig
 from service.models.mirror import Mirror
-from service.models.registry import Models
 from service.runtime.tasks import cancel_all
 from service.storage.embedded_binary import binary_path
-from service.storage.records import ModelKeys, changed_type, meta_key
-from service.storage.topology import Topology, connect
 
-FOLLOWERS = 50
-EXAMPLES = 4000
-FEATURES = 33
-BITS = 18  # so that the mirrors' tables do not fill the machine
+FOLLOWERS = (1, 4, 16)
+EXAMPLES = 20_000
+BATCH = 200
+CONFIG = ModelConfig.from_json({"hashing": {"bits": 20}})  # so that the mirrors do not fill the machine
 
 
 class Spent(NamedTuple):
-    """What the server spends while a log is learned; slots: changed by all commits together."""
+    """By the server: seconds of its thread, bytes that it sent; by learner and mirrors: processor seconds."""
 
-    seconds: float
+    server: float
     bytes_sent: int
-    slots: int
+    process: float
 
 
 def measure(options: Options) -> list[Result]:
     warm_up()
-    with redis_server(str(binary_path())) as url:
-        alone, followed = asyncio.run(_rounds(url, options.rounds))
-    pairs = [(more, less, more.slots * FOLLOWERS) for more, less in zip(followed, alone, strict=True)]
-    nanoseconds = [1e9 * (more.seconds - less.seconds) / copies for more, less, copies in pairs]
-    sent = [(more.bytes_sent - less.bytes_sent) / copies for more, less, copies in pairs]
-    note = f"{FOLLOWERS} mirrors of one model, {followed[0].slots:,} changed slots"
+    encoder = FeatureEncoder(CONFIG.hashing)
+    examples = [
+        NewExample(encoder.encode(row.features), row.label, 1.0, None, None) for row in rows(2 * EXAMPLES)
+    ]
+    return [result for followers in FOLLOWERS for result in _measured(options, examples, followers)]
+
+
+def _measured(options: Options, examples: list[NewExample], followers: int) -> list[Result]:
+    alone, followed = alternate(
+        options.rounds, lambda: _spent(examples, 0), lambda: _spent(examples, followers)
+    )
+    learned = [_seconds_to_learn(examples) for _ in range(options.rounds)]
+    more = [
+        Spent(*((with_ - without) / followers for with_, without in zip(*pair, strict=True)))
+        for pair in zip(followed, alone, strict=True)
+    ]
+    each = f"for an example and mirror, {followers} mirrors"
     return [
         Result(
-            "followers", "server time for a changed slot and mirror", "ns", tuple(nanoseconds), notes=(note,)
+            "followers",
+            f"processor time of the mirror {each}",
+            "us",
+            tuple(1e6 * one.process / EXAMPLES for one in more),
+            tuple(1e6 * seconds / EXAMPLES for seconds in learned),
+            "decoding and learning the example",
         ),
-        Result("followers", "bytes for a changed slot and mirror", "bytes", tuple(sent)),
+        Result(
+            "followers",
+            f"bytes from the server {each}",
+            "bytes",
+            tuple(one.bytes_sent / EXAMPLES for one in more),
+            (_record_bytes(examples),) * options.rounds,
+            "the example in the log",
+        ),
+        Result(
+            "followers",
+            f"the server's time {each}",
+            "us",
+            tuple(1e6 * one.server / EXAMPLES for one in more),
+        ),
     ]
 
 
-async def _rounds(url: str, rounds: int) -> tuple[list[Spent], list[Spent]]:
-    """Learning a log without a mirror, and with FOLLOWERS of them."""
-    topology = connect(SETTINGS, url)
-    client: Redis = Redis.from_url(url, protocol=2)
-    models = Models(topology, SETTINGS)
-    await models.create(MODEL, ModelConfig.from_json({"hashing": {"bits": BITS}}))
-    await models.close()
-    alone, followed = [], []
-    for number in range(rounds):
-        alone.append(await _learned(topology, client, number, 0))
-        followed.append(await _learned(topology, client, number, FOLLOWERS))
-    await client.aclose()
-    await topology.close()
-    return alone, followed
+def _spent(examples: list[NewExample], followers: int) -> Spent:
+    with redis_server(str(binary_path())) as url:
+        return asyncio.run(_learned(url, examples, followers))
 
 
-async def _learned(topology: Topology, client: Redis, seed: int, followers: int) -> Spent:
-    await append(topology, _examples(seed), batch_size=100)
-    mirrors = [await Mirror.open(topology, MODEL) for _ in range(followers)]
-    following = [asyncio.create_task(mirror.follow()) for mirror in mirrors]
-    before = await _look(client)
-    await learn(topology)
-    after = await _look(client)
-    target = await client.execute_command("HGET", meta_key(MODEL), "token")
-    while any(mirror.replica.token != target for mirror in mirrors):  # noqa: ASYNC110  nothing signals it
-        await asyncio.sleep(0.01)
-    after = await _look(client) if mirrors else after
-    await cancel_all(following)
-    return Spent(
-        after.seconds - before.seconds, after.bytes_sent - before.bytes_sent, after.slots - before.slots
-    )
+async def _learned(url: str, examples: list[NewExample], followers: int) -> Spent:
+    """While the second half is learned, and the mirrors follow: their tables are in use by then."""
+    async with created_model(url, CONFIG) as topology:
+        await append(topology, examples[:EXAMPLES], BATCH)
+        await learn(topology)
+        await append(topology, examples[EXAMPLES:], BATCH)
+        mirrors = [await Mirror.open(topology, MODEL) for _ in range(followers)]
+        following = [asyncio.create_task(mirror.follow()) for mirror in mirrors]
+        client: Redis = Redis.from_url(url, protocol=2)
+        before = await _look(client)
+        await learn(topology)
+        while any(mirror.replica.state.t < len(examples) for mirror in mirrors):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nothing signals it
+        after = await _look(client)
+        await client.aclose()
+        await cancel_all(following)
+        for mirror in mirrors:
+            await mirror.close()
+    return Spent(*(b - a for a, b in zip(before, after, strict=True)))
 
 
 async def _look(client: Redis) -> Spent:
-    """What the server has spent since its start; the slots of all commits that it holds."""
+    """What has been spent since the start."""
     info: Any = await client.info("everything")
     seconds = info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]
-    incarnation = await client.execute_command("HGET", meta_key(MODEL), "incarnation")
-    entries: Any = await client.xrange(ModelKeys(MODEL, incarnation.decode()).commits)
-    slots = sum(
-        len(fields[b"changed"]) // changed_type().itemsize for _, fields in entries if b"changed" in fields
-    )
-    return Spent(seconds, int(info["total_net_output_bytes"]), slots)
+    return Spent(seconds, int(info["total_net_output_bytes"]), process_time())
 
 
-def _examples(seed: int) -> list[NewExample]:
-    random = np.random.default_rng(seed)
-    hashes = random.integers(0, 2**BITS, (EXAMPLES, FEATURES))
-    return [NewExample(Encoded(row, None), i % 2, 1.0, None, None) for i, row in enumerate(hashes.tolist())]
+def _seconds_to_learn(examples: list[NewExample]) -> float:
+    state, source = CONFIG.empty_state(), iter(examples)
+    batches = []
+    while chunk := list(islice(source, BATCH)):
+        encoded, labels = [one.encoded for one in chunk], [one.label for one in chunk]
+        batches.append(ExampleBatch.from_encoded(encoded, labels).to_records())
+    for records in batches[: len(batches) // 2]:
+        CONFIG.learn(state, ExampleBatch.from_records(records))
+    before = process_time()
+    for records in batches[len(batches) // 2 :]:
+        CONFIG.learn(state, ExampleBatch.from_records(records))
+    return process_time() - before
+
+
+def _record_bytes(examples: list[NewExample]) -> float:
+    batch = ExampleBatch.from_encoded([one.encoded for one in examples], [one.label for one in examples])
+    return sum(map(len, batch.to_records())) / len(examples)
