@@ -22,10 +22,13 @@ Source = Annotated[
 Model = Annotated[str, typer.Option("--model", help="The model or alias that predicts.")]
 
 PARTS = {"features", "context", "instances"}
+OF_UPDATES = {"label", "weight", "sample_rate", "event_id", "event_time"}
 
 
 def example_in(source: str) -> dict[str, Any]:
-    """The body of a request: what is read itself, or what is read as its features. Raises CommandFailure."""
+    """The body of a request: what is read itself, its features if it is that of an update, or what is read as
+    the features. Raises CommandFailure.
+    """
     name = "the example" if source.lstrip().startswith("{") else source
     try:
         read = json.loads(source if name != source else _text_of(source))
@@ -33,7 +36,8 @@ def example_in(source: str) -> dict[str, Any]:
         raise CommandFailure(f"{name}: no JSON object: {wrong}") from wrong
     if not isinstance(read, dict):
         raise CommandFailure(f"{name}: not a JSON object")
-    return read if _is_body(read) else {"features": read}
+    body = {name: value for name, value in read.items() if name not in OF_UPDATES}
+    return body if _is_body(body) else {"features": read}
 
 
 def _text_of(file: str) -> str:

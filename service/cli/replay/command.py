@@ -63,6 +63,13 @@ def replay(
     predictions: Annotated[
         Path | None, typer.Option(help="Write the prediction of each example to this file, as CSV.")
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --url: record in this file how far the replay has come; if it is there, go on there.",
+            metavar="FILE",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
     """Learn from a file of examples, and report how good its predictions were.
@@ -82,6 +89,8 @@ def replay(
         url, {"passes": passes > 1, "holdout": holdout, "slices": sliced, "predictions": predictions}
     )
     named = files_named(files)
+    if resume is not None and (url is None or named == ("-",)):
+        raise typer.BadParameter("only with --url, and files that can be read again", param_hint="--resume")
     if passes > 1 and named == ("-",):
         raise typer.BadParameter("standard input can be read once only", param_hint="--passes")
     config = _config(json_or_file(hyper, "--hyper"), json_or_file(hashing, "--hashing"))
@@ -89,6 +98,7 @@ def replay(
     plan = ReplayPlan(
         *(named, kind, options, model, config, flags.on_error, passes, holdout, curve, sliced, predictions),
         contract=flags.contract(),
+        resume=resume,
     )
     configure_logging(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)

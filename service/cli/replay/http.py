@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from service.parsing.files.rows import Row
 from service.parsing.files.source import InputFiles, UnreadableFile
 from service.runtime.kernels import interrupts_held
 
+if TYPE_CHECKING:
+    from service.cli.replay.progress_file import ProgressFile
+
 EXAMPLES_A_REQUEST = 500
 _EXACT = (1e-300, 0.999)  # outside these probabilities, the margin from the loss is more accurate
 _SATURATED = 745.2  # the margin above which a loss is 0
@@ -33,11 +37,13 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
         summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
     with InputFiles(*plan.files) as source, closing(ServiceClient(url)) as service:
         with service_at(url) as first:  # it fails at once, where later requests outlast a restart
-            contract = _contract(first, path, plan)
+            described = _described(first, path, plan)
+        contract = _contract(plan, described)
+        progress = None if plan.resume is None else _progress(plan, plan.resume, described)
         with Tally(plan, source) as tally:
             rows = read_rows(source, plan.file_format, contract, plan.options)
             try:
-                _Sender(service, f"{path}/update", source, tally).send_all(rows)
+                _Sender(service, f"{path}/update", source, tally, progress).send_all(rows)
             except KeyboardInterrupt:
                 raise Interrupted(
                     f"{tally.so_far()}, which model {plan.model} keeps; the last request may have been"
@@ -47,8 +53,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     return tally.summary(described["features_seen"], described["nonzero"])
 
 
-def _contract(service: ServiceClient, path: str, plan: ReplayPlan) -> HashContract:
-    described = _described(service, path, plan)
+def _contract(plan: ReplayPlan, described: dict[str, Any]) -> HashContract:
     if "hashing" not in described:
         raise CommandFailure(f"the server at this address is not an ftrl service: {str(described)[:80]}")
     plan.check_contract(described["hashing"])
@@ -66,23 +71,48 @@ def _described(service: ServiceClient, path: str, plan: ReplayPlan) -> dict[str,
     return service.call("PUT", path, plan.config_of_new())
 
 
-class _Sender:
-    """Sends rows in order, and reports their results to the tally."""
+def _progress(plan: ReplayPlan, path: Path, described: dict[str, Any]) -> ProgressFile:
+    from service.cli.replay.progress_file import ProgressFile
 
-    def __init__(self, service: ServiceClient, path: str, source: InputFiles, tally: Tally) -> None:
+    incarnation, *_ = described["revision"].split("-")
+    return ProgressFile(path, described["name"], incarnation, plan.files)
+
+
+class _Sender:
+    """Sends rows in order, and reports their results to the tally and their number to the progress file."""
+
+    def __init__(
+        self,
+        service: ServiceClient,
+        path: str,
+        source: InputFiles,
+        tally: Tally,
+        progress: ProgressFile | None,
+    ) -> None:
         self._service = service
         self._path = path
         self._source = source
         self._tally = tally
+        self._progress = progress
+        self._position = 0 if progress is None else progress.position
         self._max_examples = EXAMPLES_A_REQUEST
 
     def send_all(self, items: Iterable[Row | LineError]) -> None:
         """Raises CommandFailure; if the cause is a line of the file, all lines before it are learned."""
+        progress, learned, outstanding = self._progress, self._position, False
         try:
-            for rows in self._batches(items):
+            for rows in self._batches(items if progress is None else progress.remaining(items)):
+                position = self._position
+                outstanding = True
                 self._send(rows)
+                learned, outstanding = position, False
+                if progress is not None:
+                    progress.record(learned)
         except (CommandFailure, UnreadableFile) as failure:
             raise CommandFailure(f"{failure}; {self._tally.rows:,} rows were learned before") from failure
+        finally:
+            if progress is not None:
+                progress.record(learned, ends=True, outstanding=outstanding)
 
     def _batches(self, items: Iterable[Row | LineError]) -> Iterator[list[Row]]:
         rows: list[Row] = []
@@ -92,6 +122,7 @@ class _Sender:
                     self._tally.bad_line(item)
                 else:
                     rows.append(item)
+                self._position += 1
                 if len(rows) >= self._max_examples:
                     yield rows
                     rows = []
@@ -126,7 +157,7 @@ class _Sender:
         first = min(wrong)
         yield rows[:first]
         for position, reason in sorted(wrong.items()):
-            self._tally.bad_line(LineError(rows[position].line_number, reason))
+            self._tally.bad_line(LineError(rows[position].line_number, reason, file=rows[position].file))
         yield [row for position, row in enumerate(rows) if position > first and position not in wrong]
 
 

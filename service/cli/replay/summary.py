@@ -48,6 +48,7 @@ class ReplayPlan:
     files: read in their order, as one log. passes: how often it is learned. holdout: the number of its last
     examples that are not learned. curve: figures of consecutive parts of the log. slices: names of features,
     with figures of each value. predictions: the file to which the prediction of each example is written.
+    resume: the file that records how far the replay has come.
     """
 
     files: tuple[str, ...]
@@ -62,6 +63,7 @@ class ReplayPlan:
     slices: tuple[str, ...] = ()
     predictions: Path | None = None
     contract: dict[str, Any] = field(default_factory=dict)
+    resume: Path | None = None
 
     def config_of_new(self, default: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """The body of a PUT that creates such a model: `default`, then the contract, then `config`."""

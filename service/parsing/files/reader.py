@@ -33,6 +33,7 @@ LONGEST_END_SECONDS = 1.0
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
 
 Item = TypeVar("Item")
+RowOrError = TypeVar("RowOrError", Row, LineError, Row | LineError)
 
 
 class _End(NamedTuple):
@@ -93,7 +94,7 @@ def read_rows(
     with _opened(source) as files:
         for text in files:
             for item in _encoded_rows(text, file_format, contract, options):
-                yield _of_file(item, text, files) if isinstance(item, LineError) else item[0]
+                yield _of_file(item if isinstance(item, LineError) else item[0], text, files)
 
 
 @contextmanager
@@ -115,8 +116,9 @@ def _chunks_of_all(files: InputFiles, chunks_of: Callable[[TextSource], Iterator
             yield chunk._replace(errors=errors, bytes_read=files.bytes_read)
 
 
-def _of_file(error: LineError, text: TextSource, files: InputFiles) -> LineError:
-    return error if len(files) == 1 else error._replace(file=text.name)
+def _of_file(item: RowOrError, text: TextSource, files: InputFiles) -> RowOrError:
+    """Return the same with the name of its file, if there are several."""
+    return item if len(files) == 1 else item._replace(file=text.name)
 
 
 def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> Iterator[Chunk]:

@@ -20,7 +20,10 @@ _LABELS_ARE_MINUS_PLUS = ("vw", "libsvm")
 
 
 class Row(NamedTuple):
-    """An example as in an update request; `features` are those of its JSON."""
+    """An example as in an update request; `features` are those of its JSON.
+
+    file: its name, if several are read.
+    """
 
     line_number: int
     features: Features
@@ -28,6 +31,7 @@ class Row(NamedTuple):
     weight: float = 1.0
     event_id: str | None = None
     event_time_ms: int | None = None
+    file: str = ""
 
     def to_request(self) -> dict[str, Any]:
         """Return the body of the update request."""

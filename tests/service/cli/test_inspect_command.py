@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from service.cli.example import example_in
 from tests.support.commands import FTRL, environment, run
 from tests.support.known_logs import KNOWN_LOGS
 from tests.support.messy_log import as_table
@@ -43,6 +44,13 @@ def test_the_example_of_a_request_is_the_first_row(log: Path) -> None:
     assert request["features"]["price"] == float(first[6])
     assert request["features"]["hour"] == "14"
     assert request.keys() == {"features", "label", "event_id", "event_time"}
+
+
+def test_the_example_can_be_predicted_and_explained(log: Path) -> None:
+    request = json.loads(run("inspect", str(log), "--example-request").stdout)
+    assert example_in(json.dumps(request)) == {"features": request["features"]}
+    named_as_its_parts = {"features": "x", "label": "y"}
+    assert example_in(json.dumps(named_as_its_parts)) == {"features": named_as_its_parts}
 
 
 def test_with_a_schema_its_rows_are_counted(tmp_path: Path) -> None:
