@@ -31,7 +31,7 @@ class Spent(NamedTuple):
     """By the server: seconds of its thread, bytes that it sent; by learner and mirrors: processor seconds."""
 
     server: float
-    bytes_sent: int
+    bytes_sent: float
     process: float
 
 
@@ -110,7 +110,7 @@ async def _look(client: Redis) -> Spent:
     """What has been spent since the start."""
     info: Any = await client.info("everything")
     seconds = info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]
-    return Spent(seconds, int(info["total_net_output_bytes"]), process_time())
+    return Spent(seconds, float(info["total_net_output_bytes"]), process_time())
 
 
 def _seconds_to_learn(examples: list[NewExample]) -> float:
