@@ -85,11 +85,15 @@ def number_feature(name: Partial, kind: int, scale: float, value: float) -> tupl
     if kind == BUCKET:
         start, stop = _bucket(value)
         return finished(extended(extended_by_equals(name), _BUCKETS, start, stop)), 1.0
+    return finished(name), number_value(kind, scale, value)
+
+
+@inlined_kernel
+def number_value(kind: int, scale: float, value: float) -> float:
+    """The value of a number by its transform, which is no BUCKET."""
     if kind == LOG:
-        value = log1p(value) if value >= 0.0 else -log1p(-value)
-    elif kind == SCALED:
-        value *= scale
-    return finished(name), value
+        return log1p(value) if value >= 0.0 else -log1p(-value)
+    return value * scale if kind == SCALED else value
 
 
 @inlined_kernel

@@ -18,10 +18,11 @@ from model_core.hashing.columns import (
     Integers,
     add_feature,
     number_feature,
+    number_value,
 )
 from model_core.hashing.contract import LARGEST_NUMBER
 from model_core.kernels.compiled import BYTES_A_MASK, inlined_kernel, kernel, mask_of_ends, trailing_zeros
-from model_core.kernels.murmur import begun, extended
+from model_core.kernels.murmur import NOT_TO_HASH, Partial, begun, extended, finished, hash_parts
 from model_core.kernels.number_text import EXACT, HARD, scan_number
 from model_core.text.problems import (
     BLANK_LINE,
@@ -60,6 +61,7 @@ class Columns(NamedTuple):
 
     text uint8: whole lines, then padding.  ends uint64: a bit for each byte, set where it ends a word.
     state int64: the cells above.  scratch uint8: to build names in.
+    starts, lengths int32[k]: the names in the text that are yet to be hashed.
     hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels uint8[r], weights
     float64[r], problems int64[lines, 4] (line, code, start and stop of the fault).
     hard_numbers int64[h, 2]: start and stop of numbers that only float() can read, and that it has not read
@@ -70,6 +72,8 @@ class Columns(NamedTuple):
     ends: NDArray[np.uint64]
     state: Integers
     scratch: Bytes
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.int32]
     hashes: NDArray[np.uint32]
     values: Floats
     row_ends: Integers
@@ -168,7 +172,7 @@ def _known_number(columns: Columns, status: int, start: int, stop: int) -> tuple
     return OK, 0.0
 
 
-@kernel
+@inlined_kernel
 def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) -> bool:
     """Store the label of the next row; False unless it is one of the two numbers."""
     code, label = read_number(columns, start, stop)
@@ -198,29 +202,64 @@ def end_line(columns: Columns, i: int, code: int, line: int, first_feature: int)
 
 
 @inlined_kernel
+def add_name(columns: Columns, options: KernelOptions, start: int, stop: int, value: float) -> None:
+    """Add a feature whose hash is that of the name text[start:stop], with its prefix."""
+    if columns.state[PREFIX]:
+        add_hashed(columns, finished(_begun_name(columns, options, start, stop)), value)
+    else:
+        columns.starts[columns.state[FEATURES]] = start
+        columns.lengths[columns.state[FEATURES]] = stop - start
+        add_feature(columns, np.uint32(0), value)
+
+
+@inlined_kernel
+def add_hashed(columns: Columns, feature_hash: np.uint32, value: float) -> None:
+    """Add a feature whose hash is known."""
+    columns.lengths[columns.state[FEATURES]] = NOT_TO_HASH
+    add_feature(columns, feature_hash, value)
+
+
+@kernel
+def hash_names(columns: Columns, options: KernelOptions, first: int) -> int:
+    """Hash the names of the features from `first` on; returns how many features there are."""
+    stop = int(columns.state[FEATURES])
+    hash_parts(columns.text, columns.starts, columns.lengths, columns.hashes, first, stop, options.seed)
+    return stop
+
+
+@kernel
+def _begun_name(columns: Columns, options: KernelOptions, start: int, stop: int) -> Partial:
+    """Begin a hash with the name text[start:stop] and the prefix before it."""
+    prefix = columns.state[PREFIX]
+    if prefix == 0:
+        return extended(begun(options.seed), columns.text, start, stop)
+    for j in range(start, stop):
+        columns.scratch[prefix + j - start] = columns.text[j]
+    return extended(begun(options.seed), columns.scratch, 0, prefix + stop - start)
+
+
+@inlined_kernel
 def add_number(
-    columns: Columns,
-    options: KernelOptions,
-    name: Bytes,
-    start: int,
-    stop: int,
-    value: float,
-    factor: float,
+    columns: Columns, options: KernelOptions, start: int, stop: int, value: float, factor: float
 ) -> int:
     """Add the feature of a number by its transform, times `factor`; return OK or why it is out of bounds.
 
-    Its name is name[start:stop], where `name` is the text, or the scratch with start 0.
+    Its name is text[start:stop], with its prefix.
     """
-    limit = options.value_limit
-    if options.number_kind == BUCKET:
+    limit, kind, scale = options.value_limit, options.number_kind, options.number_scale
+    if kind == BUCKET:
         if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
             return NOT_FINITE
-    elif not -limit <= value <= limit:
-        return OUT_OF_BOUNDS
-    hashed = extended(begun(options.seed), name, start, stop)
-    feature_hash, value = number_feature(hashed, options.number_kind, options.number_scale, value)
-    if not -limit <= value <= limit:
-        return OUT_OF_BOUNDS
-    value *= factor
-    add_feature(columns, feature_hash, value)
+        name = _begun_name(columns, options, start, stop)
+        feature_hash, value = number_feature(name, kind, scale, value)
+        value *= factor
+        add_hashed(columns, feature_hash, value)
+    else:
+        if not -limit <= value <= limit:
+            return OUT_OF_BOUNDS
+        value = number_value(kind, scale, value)
+        if not -limit <= value <= limit:
+            return OUT_OF_BOUNDS
+        value *= factor
+        add_name(columns, options, start, stop, value)
     return OK if -limit <= value <= limit else OUT_OF_BOUNDS

@@ -22,18 +22,19 @@ writes as {"12": 0.5}.
 
 import numpy as np
 
-from model_core.hashing.columns import FEATURES, HAS_WEIGHTS, ROWS, Bytes, add_feature
+from model_core.hashing.columns import FEATURES, HAS_WEIGHTS, ROWS, Bytes
 from model_core.kernels.compiled import inlined_kernel, kernel
-from model_core.kernels.murmur import murmur3_32
 from model_core.text.columns import (
     PREFIX,
     Columns,
     KernelOptions,
+    add_name,
     add_number,
     at_line_end,
     check_characters,
     end_line,
     fail,
+    hash_names,
     mark_ends,
     read_label,
     read_number,
@@ -60,6 +61,7 @@ from model_core.text.problems import (
 # Classes of bytes.  A word of Vowpal Wabbit text ends where the class is above _COLON, one of libsvm text
 # where it is not _WORD; `ends` has a bit wherever it is not _WORD.
 _WORD, _COLON, _BLANK, _BAR, _COMMENT, _CONTROL = range(6)
+_NAMES_AT_ONCE = 512  # whose places stay in the first-level cache until they are hashed
 _QUERY = np.frombuffer(b"qid:", np.uint8)
 _EQUALS, _QUOTE, _CARET, _COLON_SIGN = ord("="), ord("'"), ord("^"), ord(":")
 _VW_ENDS = np.uint8(ord(":")), np.uint8(ord("|"))
@@ -84,7 +86,7 @@ def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: in
 
     Returns the number of the line after the last.
     """
-    i = 0
+    i = hashed = 0
     mark_ends(columns, stop + 1, _VW_ENDS[0], _VW_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
@@ -93,13 +95,16 @@ def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: in
             code, i = _vw_line(columns, options, i)
         i = end_line(columns, i, code, line, first_feature)
         line += 1
+        if columns.state[FEATURES] >= hashed + _NAMES_AT_ONCE:
+            hashed = hash_names(columns, options, hashed)
+    hash_names(columns, options, hashed)
     return line
 
 
 @kernel
 def parse_libsvm_lines(columns: Columns, options: KernelOptions, stop: int, line: int, is_ascii: bool) -> int:
     """Parse text[:stop] likewise; a kernel of its own, so that each format compiles without the other."""
-    i = 0
+    i = hashed = 0
     mark_ends(columns, stop + 1, _LIBSVM_ENDS[0], _LIBSVM_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
@@ -108,10 +113,13 @@ def parse_libsvm_lines(columns: Columns, options: KernelOptions, stop: int, line
             code, i = _libsvm_line(columns, options, i)
         i = end_line(columns, i, code, line, first_feature)
         line += 1
+        if columns.state[FEATURES] >= hashed + _NAMES_AT_ONCE:
+            hashed = hash_names(columns, options, hashed)
+    hash_names(columns, options, hashed)
     return line
 
 
-@kernel
+@inlined_kernel
 def _vw_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     """Return (code, where it was found); all readers here take and return positions `i` in the text."""
     text, state = columns.text, columns.state
@@ -133,7 +141,7 @@ def _vw_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int
     return code, i
 
 
-@kernel
+@inlined_kernel
 def _header(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     """Store label and weight of the next row; ends at the first bar."""
     text, state = columns.text, columns.state
@@ -174,7 +182,7 @@ def _weight(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
     return OK
 
 
-@kernel
+@inlined_kernel
 def _namespace(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int, float]:
     """Return (code, i, factor) of the text after a bar; the prefix of its names goes to scratch."""
     text, state = columns.text, columns.state
@@ -226,8 +234,7 @@ def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) ->
             return code, i
     if _VW_CLASSES[text[i]] == _COLON:
         return _valued_feature(columns, options, start, i, factor)
-    name, first, stop = _full_name(columns, start, i)
-    add_feature(columns, murmur3_32(name, first, stop, options.seed), factor)
+    add_name(columns, options, start, i, factor)
     return OK, i
 
 
@@ -255,28 +262,16 @@ def _valued_feature(
     is_category = False
     for j in range(start, colon):
         is_category |= columns.text[j] == _EQUALS
-    name, first, stop = _full_name(columns, start, colon)
     if not is_category:
-        code = add_number(columns, options, name, first, stop, value, factor)
+        code = add_number(columns, options, start, colon, value, factor)
     else:
         fine = abs(value) <= options.value_limit and abs(value * factor) <= options.value_limit
         code = OK if fine else OUT_OF_BOUNDS
-        add_feature(columns, murmur3_32(name, first, stop, options.seed), value * factor)
+        add_name(columns, options, start, colon, value * factor)
     return (OK if code == OK else fail(columns.state, code, start, i)), i
 
 
 @inlined_kernel
-def _full_name(columns: Columns, start: int, stop: int) -> tuple[Bytes, int, int]:
-    """Return (buffer, start, stop) of the name text[start:stop] with its prefix."""
-    prefix = columns.state[PREFIX]
-    if prefix == 0:
-        return columns.text, start, stop
-    for j in range(start, stop):
-        columns.scratch[prefix + j - start] = columns.text[j]
-    return columns.scratch, 0, prefix + stop - start
-
-
-@kernel
 def _libsvm_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int]:
     """Return (code, where it was found)."""
     text, state = columns.text, columns.state
@@ -338,6 +333,6 @@ def _libsvm_feature(columns: Columns, options: KernelOptions, start: int, stop: 
         return fail(state, LONG_NAME, start, stop)
     code, value = read_number(columns, colon + 1, stop)
     if code == OK:
-        code = add_number(columns, options, text, name, colon, value, 1.0)
+        code = add_number(columns, options, name, colon, value, 1.0)
         return OK if code == OK else fail(state, code, start, stop)
     return code

@@ -206,6 +206,8 @@ def _columns(size: int) -> Columns:
         ends=np.empty((size + _PADDING) // BYTES_A_MASK, np.uint64),
         state=np.zeros(STATE_CELLS, np.int64),
         scratch=np.empty(size + 1024, np.uint8),
+        starts=np.empty(size // 2 + 2, np.int32),
+        lengths=np.empty(size // 2 + 2, np.int32),
         hashes=np.empty(size // 2 + 1, np.uint32),
         values=np.empty(size // 2 + 1, np.float64),
         row_ends=np.empty(lines, np.int64),

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_core.kernels.murmur import READ_AHEAD, murmur3_32
+from model_core.kernels.murmur import (
+    LONGEST_IN_LANES,
+    NOT_TO_HASH,
+    READ_AHEAD,
+    hash_parts,
+    murmur3_32,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +43,25 @@ def test_any_part_of_a_buffer_hashes_as_mmh3_hashes_it(
     buffer = np.frombuffer(before + data + after, np.uint8)
     hashed = murmur3_32(buffer, len(before), len(before) + len(data), seed)
     assert hashed == mmh3.hash(data, seed, signed=False)
+
+
+@given(
+    st.binary(min_size=60, max_size=60),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(NOT_TO_HASH, 20)), max_size=40),
+    st.integers(0, 9),
+    st.integers(0, 2**32 - 1),
+)
+def test_many_parts_hash_as_one_by_one(
+    data: bytes, parts: list[tuple[int, int]], first: int, seed: int
+) -> None:
+    starts, lengths = (np.array([part[i] for part in parts], np.int32) for i in range(2))
+    lengths = np.minimum(lengths, len(data) - starts).astype(np.int32)
+    hashes = np.arange(len(parts), dtype=np.uint32)
+    hash_parts(
+        *(np.frombuffer(data + bytes(LONGEST_IN_LANES), np.uint8), starts, lengths, hashes),
+        *(first, len(parts), seed),
+    )
+    for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+        kept = number < first or length == NOT_TO_HASH
+        expected = number if kept else mmh3.hash(data[start : start + length], seed, signed=False)
+        assert hashes[number] == expected
