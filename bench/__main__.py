@@ -17,6 +17,7 @@ from rich.console import Console
 from bench import (
     ceiling,
     commit_stall,
+    dropping,
     evaluation,
     event_ids,
     experts,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "label-delay": label_delay.measure,
     "negative-sampling": negative_sampling.measure,
     "state-memory": state_memory.measure,
+    "dropping": dropping.measure,
     "mirror-load": mirror_load.measure,
     "page": page.measure,
     "commit-stall": commit_stall.measure,

@@ -355,7 +355,7 @@ class ModelSpecification(TypedDict, total=False):
     hyper: Annotated[
         dict[str, Any],
         Field(
-            description="Family, update, rate, schedule, l1, l2, psi_l2, box and forgetting of the learner."
+            description="Family, update, rate, schedule, penalties, forgetting and drop_below of the learner."
         ),
     ]
     hashing: Annotated[

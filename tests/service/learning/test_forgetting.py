@@ -23,7 +23,8 @@ from service.snapshots.restore.create import clone
 from service.snapshots.restore.rebuild import Rebuilt, rebuild
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
-from service.storage.records import LOG_START, stored_rows
+from service.storage.records import LOG_START, changed_records, stored_rows
+from service.storage.scripts.commit import write_behind
 from service.storage.streams import read_stream
 from tests.conftest import SettingsFactory
 from tests.support.commands import run
@@ -150,10 +151,45 @@ async def test_dropped_features_leave_redis(system: System) -> None:
         await update(system, model, part)
     await checkpointed(system.topology)
     replica = await stored(system.topology)
-    fields = await system.client.hkeys(replica.keys.state(0))
-    assert sorted(fields) == sorted(slot.tobytes() for slot in replica.state.seen_slots().astype("<u4"))
-    assert replica.state.discount.dropped > len(fields)
+    assert await stored_slots(system, replica) == replica.state.seen_slots().tolist()
+    assert replica.state.discount.dropped > replica.state.features_seen
     assert any(b"dropped" in fields for fields in await fields_of_commits(system, replica))
+
+
+@pytest.mark.slow
+async def test_a_checkpoint_that_stopped_halfway_brings_no_dropped_feature_back(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    settings, never = make_settings(valkey), make_settings(valkey, checkpoint_seconds=3600)
+    async with System(settings) as system:
+        system.learn()
+        await learn_beyond_a_fold(system, await system.model(config_of(HYPERS["dropping"])))
+        await checkpointed(system.topology)
+        before = await stored_slots(system, await stored(system.topology))
+    async with System(never) as system, open_channel(never) as channel:
+        system.learn()
+        await update(system, await system.models.get("clicks"), 480, 400)
+        replica = await stored(system.topology)
+        assert await stored_slots(system, replica) == before
+        half = np.arange(0, replica.state.size, 2, dtype=np.uint32)
+        slots, rows, dropped = replica.state.changes_at(half)
+        written = changed_records(slots, rows, replica.state.discount).tobytes()
+        assert await write_behind(channel, replica.keys, 0, replica.token, written, dropped.tobytes())
+        assert await stored_slots(system, replica) not in (before, replica.state.seen_slots().tolist())
+        assert (await stored(system.topology)).state.digest() == replica.state.digest()
+    async with System(settings) as system:
+        system.learn()
+        await update(system, await system.models.get("clicks"), 880)
+        await checkpointed(system.topology)
+        replica = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert await stored_slots(system, replica) == replica.state.seen_slots().tolist()
+
+
+async def stored_slots(system: System, replica: Replica) -> list[int]:
+    """The fields of ``state``, ascending."""
+    async with open_channel(system.settings) as channel:
+        fields: list[bytes] = await channel.call("HKEYS", replica.keys.state(0))
+    return sorted(int.from_bytes(slot, "little") for slot in fields)
 
 
 async def test_what_is_stored_of_a_model_that_drops_nothing_is_as_before(system: System) -> None:

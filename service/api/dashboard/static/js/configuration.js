@@ -122,6 +122,7 @@ function factsOf({ hyper, hashing, feedback, evaluation, snapshots }) {
     ["Rate", rates],
     ["Penalties", [known(hyper.l1) ? `l1 ${hyper.l1}` : "l1 of each expert", `l2 ${hyper.l2}`].join(", ")],
     ["Forgetting", forgettingOf(hyper)],
+    ["Features dropped", known(hyper.drop_below) ? `of weight 0 with n below ${hyper.drop_below}` : "never"],
     ["Slots", `2^${hashing.bits}`],
     ["Crosses", hashing.crosses?.length ? hashing.crosses.map((names) => names.join("^")).join(", ") : "none"],
     ["Sliced by", evaluation?.slices?.join(", ") || "nothing"],
