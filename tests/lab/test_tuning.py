@@ -472,3 +472,13 @@ def test_a_mixture_is_tried_beside_single_rates_and_with_each_contract(tmp_path:
     losses = [ranked(race_plan(write_shock(tmp_path)), given, one).present.figures.log_loss for one in alone]
     assert mixture.figures.log_loss is not None
     assert mixture.figures.log_loss <= min(loss for loss in losses if loss is not None) + math.log(2) / 6000
+
+
+def test_the_best_model_has_what_the_schema_says(tmp_path: Path) -> None:
+    (tmp_path / "clicks.log").write_text("y,n\n" + "".join(f"{i % 2},{i % 7}\n" for i in range(60)))
+    (tmp_path / "schema.json").write_text('{"format": "csv", "label": "y", "types": {"n": "number"}}')
+    words = ("--schema", str(tmp_path / "schema.json"), "--bits", "12", "--alphas", "0.1", "--json")
+    result = run("tune", str(tmp_path / "clicks.log"), *words)
+    assert result.returncode == 0, result.stderr
+    ranking = json.loads(result.stdout)
+    assert ranking["body"]["hashing"]["types"] == {"n": "number"}

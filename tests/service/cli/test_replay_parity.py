@@ -114,7 +114,6 @@ LINES: dict[Format, st.SearchStrategy[str]] = {
     "jsonl": JSON_LINES,
     "records": RECORDS,
     "parquet": TYPED,
-    "arrow": TYPED,
 }
 HEADERS: dict[Format, str] = {"csv": "label,a,b,7\n", "tsv": "label\ta\tb\t7\n"}
 
