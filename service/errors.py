@@ -182,6 +182,19 @@ class ContractMismatch(Conflict):
     title = "Stored model is of another contract"
 
 
+class IncompleteState(ContractMismatch):
+    """Commits since the last checkpoint are missing in Redis: its rows are not those of any commit."""
+
+    code = "incomplete_state"
+    title = "Stored state is not complete"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"Commits of model {model!r} since its last checkpoint are missing in Redis: its state is not"
+            f" complete. Restore a snapshot: ftrl snapshot restore newest --replay-log --model {model}"
+        )
+
+
 class StateUnavailable(Unavailable):
     """The call needs Redis, or a state that is not in memory, and Redis does not answer."""
 

@@ -260,7 +260,7 @@ def restore(
         write_lines(
             [
                 f"{restored}, {done.replayed} examples learned again, {done.seconds:.1f} s",
-                "there was no model before" if done.before is None else back,
+                "no state was there before that could be saved" if done.before is None else back,
             ]
         )
 

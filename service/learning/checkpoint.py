@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -77,9 +78,16 @@ class Checkpointer:
         """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
         replica = self._mirror.replica
         for chunk in chunks:
+            name = secrets.token_bytes(8)
             try:
                 written = await write_behind(
-                    self._mirror.channel, replica.keys, replica.generation, token, *chunk
+                    self._mirror.channel,
+                    replica.keys,
+                    replica.generation,
+                    token,
+                    *chunk,
+                    previous=behind.written,
+                    name=name,
                 )
             except (*CONNECTION_FAILURES, ResponseError) as failure:
                 log.warning("a checkpoint of %s begins again: %s", self._mirror.model, failure)
@@ -88,10 +96,11 @@ class Checkpointer:
                 self._through = None
                 behind.forget()
                 return False
+            behind.written = name
         return True
 
     def _due(self, behind: Behind) -> Iterator[Chunk]:
-        if self._through is not None and not behind.is_known:  # the server may not have what was written
+        if not behind.is_known:
             self._through = None
         if self._through is None:
             if not behind.is_known or self.seconds_until_due(behind) > 0:

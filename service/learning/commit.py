@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import time
@@ -83,26 +82,23 @@ class Prepared(NamedTuple):
 
 class Behind:
     """The slots that commits have changed and whose rows in Redis may be older. `through`: the last of these
-    commits.
-
-    It is known as long as the channel keeps its connection: after that the server may have lost rows that
-    were written, while it still has the commits.
+    commits. `written`: the name of what was written last; the server refuses what does not follow on that, as
+    it may have lost rows that were written while it still has the commits.
     """
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._changed = np.zeros(mirror.replica.state.size + 1, np.bool_)
-        self._opened = -1
+        self._was_read = False
         self.through = Checkpoint(LOG_START, NO_TOKEN)
+        self.written = b""
         self.since: float | None = None
         """When the first of these commits came (time.monotonic()); None where there is none."""
         self.bytes = 0
 
     @property
     def is_known(self) -> bool:
-        return (
-            self._opened == self._mirror.channel.opened and self.through.token == self._mirror.replica.token
-        )
+        return self._was_read and self.through.token == self._mirror.replica.token
 
     def add(self, position: LogId, commit: Commit) -> None:
         """Add a commit if it is the next."""
@@ -123,22 +119,30 @@ class Behind:
 
     def forget(self) -> None:
         """The server may not have what was written: read again."""
-        self._opened = -1
+        self._was_read = False
 
     async def read(self) -> None:
         """Find them in the commits since the last checkpoint.
 
-        Raises ModelGone, and what Channel.call raises; is not known after that if the model moved meanwhile.
+        Raises ModelGone, and what Channel.call raises.
         """
         replica, channel = self._mirror.replica, self._mirror.channel
         self.take()
-        opened = channel.opened
-        checkpoint = (await read_meta(channel, self._mirror.model)).checkpoint
+        self._was_read = False
+        meta = await read_meta(channel, self._mirror.model)
+        checkpoint, self.written = meta.checkpoint, meta.written
         self.through = checkpoint or Checkpoint(replica.position, replica.token)
-        with contextlib.suppress(FellBehind):
+        try:
             for position, commit in await commits_since(channel, replica, checkpoint):
                 self.add(position, commit)
-            self._opened = opened
+        except FellBehind:  # removed by hand; or the model has moved, and what is written will be refused
+            self._add_all(replica)
+        self._was_read = True
+
+    def _add_all(self, replica: Replica) -> None:
+        self._changed[replica.state.seen_slots()] = True
+        self.through = Checkpoint(replica.position, replica.token)
+        self.since = time.monotonic()
 
 
 class Committer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model_core.learning.state import ModelState
-from service.errors import ContractMismatch, UnknownModel
+from service.errors import IncompleteState, UnknownModel
 from service.models.config.model import ModelConfig, checked_config
 from service.storage.channel import Channel
 from service.storage.records import (
@@ -104,14 +104,19 @@ async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None =
     """Copies the whole state: reads the position, scans the rows, lays the commits since the last checkpoint
     over them, then applies the commits since that position.
 
-    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    A server that went back to an earlier state meanwhile may have shown rows that no commit has: from the
+    start, if the connection is another one at the end.
+
+    Raises ModelGone, IncompleteState, ContractMismatch, and what Channel.call raises.
     """
     while True:
-        replica, checkpoint = await _start(channel, model)
+        incarnation = (await read_meta(channel, model)).incarnation
+        connection = channel.kept
+        replica, checkpoint = await _start(channel, ModelKeys(model, incarnation))
         try:
             if shortcut is None or not await shortcut(replica, channel):
                 await _scan_into(replica, channel)
-                await _lay_over(replica, channel, checkpoint)
+                await _lay_over(replica, channel, checkpoint, connection)
             target = await token_now(channel, replica.keys)
             while replica.token != target:
                 commits = await read_commits(channel, replica)
@@ -123,20 +128,21 @@ async def load_replica(channel: Channel, model: str, shortcut: Shortcut | None =
                         break
         except FellBehind:  # trimmed meanwhile, restored or rolled back: from the start
             continue
-        return replica
+        if channel.kept == connection:
+            return replica
 
 
-async def _lay_over(replica: Replica, channel: Channel, checkpoint: Checkpoint | None) -> None:
-    """The rows that commits have changed since the checkpoint. Raises FellBehind, ContractMismatch."""
+async def _lay_over(
+    replica: Replica, channel: Channel, checkpoint: Checkpoint | None, connection: int
+) -> None:
+    """The rows that commits have changed since the checkpoint. Raises FellBehind, IncompleteState."""
     try:
         commits = await commits_since(channel, replica, checkpoint)
     except FellBehind:
-        if (await read_meta(channel, replica.keys.model)).checkpoint != checkpoint:
+        now = (await read_meta(channel, replica.keys.model)).checkpoint
+        if now != checkpoint or channel.kept != connection:
             raise
-        raise ContractMismatch(
-            f"Commits of model {replica.keys.model!r} since its last checkpoint are missing in Redis: its"
-            " state is not complete. Restore a snapshot, and learn the log again from there."
-        ) from None
+        raise IncompleteState(replica.keys.model) from None
     for _, commit in commits:
         rows = folded_rows(commit.changed, replica.state.discount)
         replica.state.apply_rows(commit.changed["slot"], rows, commit.dropped)
@@ -211,15 +217,13 @@ async def read_meta(channel: Channel, model: str) -> Meta:
     return _meta(model, await channel.call("HGETALL", meta_key(model)))
 
 
-async def _start(channel: Channel, model: str) -> tuple[Replica, Checkpoint | None]:
+async def _start(channel: Channel, keys: ModelKeys) -> tuple[Replica, Checkpoint | None]:
     """A replica without rows, and the checkpoint of the state that it is to have."""
-    incarnation = (await read_meta(channel, model)).incarnation
-    keys = ModelKeys(model, incarnation)
     fields, position = await read_head(channel, keys)
-    meta = _meta(model, fields)
-    if meta.incarnation != incarnation:
-        raise ModelGone(model)
-    config = checked_config(model, meta)
+    meta = _meta(keys.model, fields)
+    if meta.incarnation != keys.incarnation:
+        raise ModelGone(keys.model)
+    config = checked_config(keys.model, meta)
     state = config.empty_state()
     state.t, state.discount = meta.t, meta.discount
     replica = Replica(

@@ -302,6 +302,10 @@ class Channel:
         self._wire: Wire | None = None
         self.opened = 0
         """How many connections it has had: a new one may lead to another server."""
+        self.kept = 0
+        """How many of these were not for a single call whose keys are being moved. While this stays the same,
+        the server has not gone back to an earlier state.
+        """
 
     @property
     def block_seconds(self) -> float:
@@ -384,6 +388,7 @@ class Channel:
         else:
             self._wire = await open_wire(self._topology, node)
         self.opened += 1
+        self.kept += 1
         return self._wire
 
     async def close(self) -> None:

@@ -278,7 +278,8 @@ class Meta:
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
     ``discount``: of a model that has forgotten something, or is a mixture; else not stored. ``checkpoint``:
-    None where ``state`` is that of the last commit.
+    None, stored as nothing or as an empty position, where ``state`` is that of the last commit. ``written``:
+    names what was written into ``state`` last, behind the commits; empty where that was nothing.
     """
 
     incarnation: str
@@ -297,6 +298,7 @@ class Meta:
     feedback: bytes
     discount: Evidence = NOTHING_FORGOTTEN
     checkpoint: Checkpoint | None = None
+    written: bytes = b""
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -317,6 +319,7 @@ class Meta:
             feedback=fields.get(b"feedback", b""),
             discount=parse_evidence(fields.get(b"discount", b"").decode()),
             checkpoint=_checkpoint_of(fields),
+            written=fields.get(b"written", b""),
         )
 
     @property

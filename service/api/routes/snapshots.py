@@ -107,7 +107,9 @@ class RestoreReply(BaseModel):
 
     model: str = Field(description="The model.")
     snapshot: str = Field(description="The id of the snapshot.")
-    before: str | None = Field(description="The snapshot of what was replaced; null: there was no model.")
+    before: str | None = Field(
+        description="The snapshot of what was replaced; null: there was no model, or no complete state."
+    )
     t: int = Field(description="Completed rounds at the switch.")
     replayed: int = Field(description="Examples that were learned again before the switch.")
     seconds: float = Field(description="Time that it took.")

@@ -20,7 +20,14 @@ import numpy as np
 
 from model_core.learning.hyperparameters import Hyperparameters
 from model_core.snapshot import Snapshot
-from service.errors import LogIncomplete, RestoreConflict, ServiceError, StateUnavailable, UnknownModel
+from service.errors import (
+    IncompleteState,
+    LogIncomplete,
+    RestoreConflict,
+    ServiceError,
+    StateUnavailable,
+    UnknownModel,
+)
 from service.models.aliases import Aliases
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig, config_at_creation
@@ -67,9 +74,9 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class Restored:
-    """`before`: id of the snapshot of the replaced state, None if there was no model. `t`: rounds at the
-    switch; `replayed`: examples replayed before it; `seconds`: total duration. `revision`: of the model after
-    the switch, empty if it was not read.
+    """`before`: id of the snapshot of the replaced state, None if there was none that is complete. `t`:
+    rounds at the switch; `replayed`: examples replayed before it; `seconds`: total duration. `revision`: of
+    the model after the switch, empty if it was not read.
     """
 
     model: str
@@ -111,7 +118,8 @@ async def _until_followed(models: Models, name: str, meta: Meta) -> None:
 
 
 async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> Restored:
-    """Restore a snapshot; if there is no such model, create it from the snapshot.
+    """Restore a snapshot; if there is no such model, create it from the snapshot. A stored state that is not
+    complete is replaced without a snapshot of it.
 
     Raises UnknownSnapshot, DamagedSnapshot, StoreUnavailable, SnapshotMismatch, LogIncomplete,
     DamagedLogSegment, ServerFull, AliasConflict, RestoreConflict, StateUnavailable, and what Channel.call
@@ -163,9 +171,13 @@ async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) 
     return replay
 
 
-async def _save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str:
+async def _save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str | None:
     """Save the current state from Redis, as there may be no learner; the restored snapshot is not deleted."""
-    copied = await capture_stored(channel, model)
+    try:
+        copied = await capture_stored(channel, model)
+    except IncompleteState as incomplete:
+        log.warning("what is replaced is not saved: %s", incomplete.detail)
+        return None
     entry, _ = await asyncio.to_thread(write_and_retain, store, copied, BEFORE_RESTORE, needed=restored.id)
     return entry.id
 

@@ -47,8 +47,8 @@ local clock = clock_of(meta[5], meta[6])
 local expired = string.format('%.0f-0', math.max(0, math.floor(clock.time / 1000) - log_milliseconds))
 if before(log_from, expired) then log_from = expired end
 if before(applied, log_from) then log_from = applied end
-local checkpoint = meta[8]
-if not checkpoint then -- the state is that of the last commit
+local checkpoint, is_behind = meta[8], (meta[8] or '') ~= ''
+if not is_behind then -- the state is that of the last commit
   local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
   checkpoint = last and last[1] or '0-0'
 end
@@ -75,7 +75,7 @@ local id = redis.call('XADD', KEYS[2], '*', 'previous', previous, 'token', token
   unpack(optional))
 -- Meta comes last: a server that runs only half of this at a restart (torn_tail.py) then has a commit that no other
 -- follows, which readers pass over, and not a token that no commit has.
-if not meta[8] then
+if not is_behind then
   redis.call('HSET', KEYS[1], 'checkpoint', checkpoint, 'checkpoint_token', previous, 'format', format)
 end
 local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)

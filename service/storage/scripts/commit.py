@@ -101,19 +101,22 @@ async def write_behind(
     generation: int,
     token: bytes,
     slots: bytes,
-    dropped: bytes = b"",
-    complete: Checkpoint | None = None,
+    dropped: bytes,
+    complete: Checkpoint | None,
+    *,
+    previous: bytes,
+    name: bytes,
 ) -> bool:
     """Writes slots (changed_type), as of the commit that `token` names, into the state, and removes those
-    that were dropped (uint32); False if the model has moved on. `complete`: the commit through which the
-    state then has all that changed.
+    that were dropped (uint32); False if the model has moved on, or what was written last is not `previous`
+    (Meta.written). `name`: of this. `complete`: the commit through which the state then has all that changed.
     """
     position, through = (str(complete.position), complete.token) if complete else ("", b"")
     return bool(
         await _CHECKPOINT(
             channel,
             (keys.meta, keys.state(generation)),
-            *(keys.incarnation, generation, token, slots, dropped, position, through),
+            *(keys.incarnation, generation, token, slots, dropped, position, through, previous, name),
         )
     )
 
