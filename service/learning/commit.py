@@ -140,7 +140,8 @@ class Behind:
         self._was_read = True
 
     def _add_all(self, replica: Replica) -> None:
-        self._changed[replica.state.seen_slots()] = True
+        state = replica.state
+        self._changed[slice(None) if state.discount.dropped else state.seen_slots()] = True
         self.through = Checkpoint(replica.position, replica.token)
         self.since = time.monotonic()
 

@@ -1,36 +1,44 @@
 """Checkpoints, step by step on a real server: what is written behind the commits, and what is lost of it.
 
-That no order of steps breaks them is checked on a model, in test_checkpoint_model.py.
+test_checkpoint_model.py runs through all orders in which such things can happen.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from redis.exceptions import OutOfMemoryError
 
+from service.errors import ContractMismatch, IncompleteState
 from service.example_log.stream import decode
 from service.learning.checkpoint import Checkpointer, Chunk
 from service.learning.commit import Committer, Work
 from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
-from service.models.replica import Replica, read_meta
-from service.settings import Settings
+from service.models.replica import Replica, load_replica, read_meta
+from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import LogArchiver
+from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
-from service.storage.records import Meta
+from service.storage.records import Checkpoint, meta_key
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.append_only_file import copy_aof, roll_back
+from tests.support.proxy import Hold, Proxy
 from tests.support.servers import ServerProcess
 from tests.support.system import (
     System,
     assert_state_is_a_pass_over_the_log,
+    checkpointed,
     read_log,
+    stored,
 )
+from tests.support.waiting import until
 
 EXAMPLES = 4_500
 """They change more slots than one chunk holds."""
@@ -39,12 +47,13 @@ EXAMPLES = 4_500
 class Leader:
     """A learner of the model `clicks` that takes one step at a time."""
 
-    def __init__(self, system: System, mirror: Mirror, committer: Committer) -> None:
-        self.system = system
-        self.mirror = mirror
-        self.committer = committer
-        self.behind = committer.behind
-        self.checkpoints = Checkpointer(mirror, system.settings)
+    def __init__(self, system: System, committer: Committer, evaluation: LiveEvaluation, mirror: Mirror):
+        self._system = system
+        self._committer = committer
+        self._evaluation = evaluation
+        self._mirror = mirror
+        self._behind = committer.behind
+        self._checkpoints = Checkpointer(mirror, system.settings)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -56,83 +65,280 @@ class Leader:
         archiver = LogArchiver(system.topology, "clicks", system.settings, store, system.metrics)
         committer = await Committer.start(mirror, system.settings, system.health, evaluation, archiver)
         await evaluation.follow(mirror)
-        leader = cls(system, mirror, committer)
-        leader.evaluation = evaluation
-        await leader.checkpoints.follow(leader.behind)
-        yield leader
-        await archiver.close()
-        await mirror.close()
-
-    evaluation: LiveEvaluation
+        leader = cls(system, committer, evaluation, mirror)
+        await leader._checkpoints.follow(leader._behind)
+        try:
+            yield leader
+        finally:
+            await archiver.close()
+            await mirror.close()
 
     async def learn(self, count: int = EXAMPLES, start: int = 0) -> None:
         """Appends examples, and learns them in one commit."""
-        model = await self.system.model()
-        await self.system.update(model, count, start, wait=False)
-        replica, work = self.mirror.replica, Work()
+        if count:
+            await self._system.update(await self._system.model(), count, start, wait=False)
+        replica, work = self._mirror.replica, Work()
         number = replica.applied_number
-        for entry in await read_log(self.system.topology, replica):
+        for entry in await read_log(self._system.topology, replica):
             if entry.id > replica.applied:
                 batch = decode(entry, number)
                 learned = replica.config.learn(replica.state, batch, entry.id.milliseconds)
-                self.evaluation.add(entry, batch, learned)
+                self._evaluation.add(entry, batch, learned)
                 work.add(entry, batch, learned)
                 number += len(batch)
-        prepared = self.committer.prepare(work)
-        assert await self.committer.conclude(prepared, await self.committer.send(prepared))
+        prepared = self._committer.prepare(work)
+        assert await self._committer.conclude(prepared, await self._committer.send(prepared))
+
+    def forget(self) -> None:
+        """As after a failure: what is behind is read again."""
+        self._behind.forget()
+
+    def take(self, slots: int) -> list[Chunk]:
+        return self._checkpoints.take(self._behind, slots)
 
     async def write(self, chunks: Sequence[Chunk]) -> bool:
-        return await self.checkpoints.write(chunks, self.mirror.replica.token, self.behind)
+        return await self._checkpoints.write(chunks, self._mirror.replica.token, self._behind)
 
     async def checkpoint(self) -> None:
-        await self.checkpoints.follow(self.behind)
-        await self.checkpoints.write_all(self.behind)
+        """Writes all that is behind; again from the start after a failure."""
+
+        async def is_complete() -> bool:
+            await self._checkpoints.follow(self._behind)
+            await self._checkpoints.write_all(self._behind)
+            return await is_checkpointed(self._system)
+
+        await until(is_complete)
 
 
 @pytest.fixture
-def settings(valkey: ServerProcess, make_settings: SettingsFactory) -> Settings:
-    return make_settings(valkey, checkpoint_seconds=0)
+async def system(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIterator[System]:
+    async with System(make_settings(valkey, checkpoint_seconds=0)) as system:
+        yield system
 
 
-async def is_complete(system: System) -> bool:
-    meta = await meta_of(system)
-    return meta.checkpoint is not None and meta.checkpoint.token == meta.token
-
-
-async def meta_of(system: System) -> Meta:
-    async with channel_of(system) as channel:
-        return await read_meta(channel, "clicks")
+@pytest.fixture
+async def leader(system: System) -> AsyncIterator[Leader]:
+    async with Leader.open(system) as leader:
+        yield leader
 
 
 @contextlib.asynccontextmanager
 async def channel_of(system: System) -> AsyncIterator[Channel]:
     channel = Channel(system.topology)
-    yield channel
-    await channel.close()
+    try:
+        yield channel
+    finally:
+        await channel.close()
 
 
-async def assert_complete(system: System) -> Replica:
-    """The rows in Redis alone are the state of a pass over the log."""
-    assert await is_complete(system)
+async def checkpoint_of(system: System) -> Checkpoint | None:
+    async with channel_of(system) as channel:
+        return (await read_meta(channel, "clicks")).checkpoint
+
+
+async def is_checkpointed(system: System) -> bool:
+    async with channel_of(system) as channel:
+        meta = await read_meta(channel, "clicks")
+        return meta.checkpoint is not None and meta.checkpoint.token == meta.token
+
+
+async def assert_rows_are_a_pass_over_the_log(system: System) -> Replica:
+    """Also without the commits."""
+    assert await is_checkpointed(system)
     replica = await assert_state_is_a_pass_over_the_log(system.topology)
     await system.client.delete(replica.keys.commits)
     return await assert_state_is_a_pass_over_the_log(system.topology)
 
 
-async def test_a_server_that_loses_a_chunk_and_no_commit_refuses_the_next(
+async def test_a_server_that_lost_a_chunk_and_no_commit_refuses_the_next(
     server_factory: ServerFactory, make_settings: SettingsFactory, tmp_path: Path
 ) -> None:
-    server = server_factory(appendfsync="always")
+    server = server_factory()
     async with System(make_settings(server, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
         await leader.learn()
         older = copy_aof(server, tmp_path)
-        assert await leader.write(leader.checkpoints.take(leader.behind, 1))
-        last = leader.checkpoints.take(leader.behind, EXAMPLES * 10)
+        assert await leader.write(leader.take(1))
+        last = leader.take(10 * EXAMPLES)
         assert last[-1].complete
         await roll_back(server, older)
-        await leader.learn(count=0)  # over a new connection
+        await leader.learn(count=0)  # until there is a connection
         assert not await leader.write(last)
-        assert not await is_complete(system)
-        await assert_state_is_a_pass_over_the_log(system.topology)
+        assert not await is_checkpointed(system)
         await leader.checkpoint()
-        await assert_complete(system)
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_server_that_lost_a_whole_checkpoint_gets_it_again(
+    server_factory: ServerFactory, make_settings: SettingsFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    async with System(make_settings(server, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
+        await leader.learn(20)
+        older = copy_aof(server, tmp_path)
+        await leader.checkpoint()
+        await roll_back(server, older)
+        await leader.learn(20, start=20)
+        await leader.checkpoint()
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_checkpoint_whose_chunk_has_no_reply_begins_again(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with Proxy(valkey.socket_path) as proxy:
+        settings = make_settings(valkey, checkpoint_seconds=0, redis_url=proxy.url)
+        async with System(settings) as system, Leader.open(system) as leader:
+            await leader.learn()
+            lost = proxy.lose_reply("checkpoint")
+            assert not await leader.write(leader.take(1))
+            assert lost.happened == 1
+            await leader.learn(100, start=EXAMPLES)
+            await leader.checkpoint()
+            await assert_rows_are_a_pass_over_the_log(system)
+
+
+class SecondHeld:
+    """Holds each chunk after the first, from the reply to that on."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self.hold: Hold | None = None
+
+    def __call__(self, reply: bytes) -> bytes:
+        self.hold = self.hold or self._proxy.hold("checkpoint")
+        return reply
+
+
+async def test_the_next_learner_writes_what_one_that_died_between_two_chunks_has_left(
+    valkey: ServerProcess, system: System, make_settings: SettingsFactory
+) -> None:
+    async with (
+        Proxy(valkey.socket_path) as proxy,
+        System(make_settings(valkey, checkpoint_seconds=0, redis_url=proxy.url)) as dying,
+    ):
+        model = await dying.model()
+        chunks = proxy.rewrite["checkpoint"] = SecondHeld(proxy)
+        learning = dying.learn()
+        await dying.update(model, EXAMPLES)
+        await until(lambda: chunks.hold and chunks.hold.reached.is_set(), "a second chunk is sent")
+        learning.cancel()
+        await proxy.cut_all()
+        assert not await is_checkpointed(system)
+        system.learn()
+        await system.update(await system.model(), 100, start=EXAMPLES)
+        await checkpointed(system.topology)
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_model_is_loaded_while_its_commits_are_written_and_trimmed(
+    valkey: ServerProcess, system: System, leader: Leader, make_settings: SettingsFactory
+) -> None:
+    async with (
+        Proxy(valkey.socket_path) as proxy,
+        System(make_settings(valkey, redis_url=proxy.url)) as other,
+    ):
+        for start in range(0, 60, 20):
+            await leader.learn(20, start)
+        scan = proxy.hold("HSCAN")
+        loading = asyncio.create_task(stored(other.topology))
+        await scan.reached.wait()
+        await leader.checkpoint()
+        complete = await checkpoint_of(system)
+        assert complete is not None
+        await leader.learn(20, start=60)
+        commits = (await stored(system.topology)).keys.commits
+        trimmed = await system.client.xtrim(commits, minid=str(complete.position), approximate=False)
+        assert trimmed == 2, "as many as a commit may trim, and the load has to read"
+        scan.release()
+        replica = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert (await loading).state.digest() == replica.state.digest()
+
+
+async def test_a_load_during_which_the_server_goes_back_is_of_the_state_that_it_went_back_to(
+    server_factory: ServerFactory, make_settings: SettingsFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    async with System(make_settings(server, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
+        await leader.learn(20)
+        older = copy_aof(server, tmp_path)
+        await leader.learn(20, start=20)
+        revisions: list[str] = []
+
+        async def go_back(replica: Replica, channel: Channel) -> bool:
+            """In the place of a snapshot, after the load has read which commit it is of."""
+            if not revisions:
+                await roll_back(server, older)
+                await until(lambda: not channel.connected)
+            revisions.append(replica.revision)
+            return False
+
+        async with channel_of(system) as channel:
+            loaded = await load_replica(channel, "clicks", go_back)
+        assert len(set(revisions)) == 2
+        assert loaded.revision == revisions[-1]
+        replica = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert loaded.state.digest() == replica.state.digest()
+
+
+async def test_a_checkpoint_is_completed_on_a_full_server(
+    server_factory: ServerFactory, make_settings: SettingsFactory
+) -> None:
+    server = server_factory()
+    async with System(make_settings(server, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
+        await leader.learn()
+        await system.client.config_set("maxmemory", 1)
+        with pytest.raises(OutOfMemoryError):
+            await system.client.set("foreign", "x")
+        await leader.checkpoint()
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_model_without_its_commits_since_the_checkpoint_is_not_loaded_but_restored(
+    system: System, leader: Leader
+) -> None:
+    await leader.learn(20)
+    store = SnapshotStore(system.settings)
+    async with channel_of(system) as channel:
+        copied = await capture_stored(channel, "clicks")
+        await asyncio.to_thread(write_and_retain, store, copied, "manual")
+        await leader.learn(20, start=20)
+        await system.client.delete(copied.keys.commits)
+        with pytest.raises(IncompleteState, match="ftrl snapshot restore"):
+            await load_replica(channel, "clicks")
+        restored = await restore(channel, store, RestorePlan("clicks", "newest", replay_log=True))
+    assert (restored.before, restored.t, restored.replayed) == (None, 40, 20)
+    system.learn()
+    await system.update(await system.model(), 20, start=40)
+    await checkpointed(system.topology)
+    await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_learner_that_has_the_state_in_memory_makes_up_for_missing_commits(
+    system: System, leader: Leader
+) -> None:
+    await leader.learn(20)
+    async with Leader.open(system) as successor:
+        successor.forget()
+        await system.client.delete((await stored(system.topology)).keys.commits)
+        await successor.checkpoint()
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_model_of_the_format_before_is_learned_on(system: System, leader: Leader) -> None:
+    """There every commit wrote the state, and none was behind."""
+    await leader.learn(20)
+    await leader.checkpoint()
+    await system.client.hdel(meta_key("clicks"), "checkpoint", "checkpoint_token", "written")
+    await system.client.hset(meta_key("clicks"), "format", 1)
+    async with Leader.open(system) as successor:
+        await successor.learn(20, start=20)
+        assert await system.client.hget(meta_key("clicks"), "format") == b"2"
+        await assert_state_is_a_pass_over_the_log(system.topology)
+        await successor.checkpoint()
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_model_of_a_later_format_is_refused(system: System, leader: Leader) -> None:
+    await system.client.hset(meta_key("clicks"), "format", 3)
+    with pytest.raises(ContractMismatch, match="format 3"):
+        await stored(system.topology)
