@@ -13,6 +13,7 @@ import pytest
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import Discount, Mixture
 from service.example_log.incoming import NewExamples
+from service.learning.checkpoint import Chunk
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
@@ -174,7 +175,11 @@ async def test_a_checkpoint_that_stopped_halfway_brings_no_dropped_feature_back(
         half = np.arange(0, replica.state.size, 2, dtype=np.uint32)
         slots, rows, dropped = replica.state.changes_at(half)
         written = changed_records(slots, rows, replica.state.discount).tobytes()
-        assert await write_behind(channel, replica.keys, 0, replica.token, written, dropped.tobytes())
+        last = await channel.call("HGET", replica.keys.meta, "written")
+        chunk = Chunk(written, dropped.tobytes(), None)
+        assert await write_behind(
+            channel, replica.keys, 0, replica.token, *chunk, previous=last, name=b"half"
+        )
         assert await stored_slots(system, replica) not in (before, replica.state.seen_slots().tolist())
         assert (await stored(system.topology)).state.digest() == replica.state.digest()
     async with System(settings) as system:
