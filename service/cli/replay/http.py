@@ -15,6 +15,7 @@ from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.cli.http_client import Refused, ServiceClient
 from service.cli.remote import path_of, service_at
+from service.cli.replay.contract import check_contract
 from service.cli.replay.summary import ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure, Interrupted
 from service.parsing.files.reader import read_rows
@@ -56,7 +57,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
 def _contract(plan: ReplayPlan, described: dict[str, Any]) -> HashContract:
     if "hashing" not in described:
         raise CommandFailure(f"the server at this address is not an ftrl service: {str(described)[:80]}")
-    plan.check_contract(described["hashing"])
+    check_contract(plan, described["hashing"])
     return HashContract.from_json(described["hashing"])
 
 

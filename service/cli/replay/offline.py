@@ -157,6 +157,7 @@ def _slices(plan: ReplayPlan, config: ModelConfig) -> Slices | None:
 
 
 async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
+    from service.cli.replay.contract import check_contract
     from service.models.registry import ensure_model
     from service.models.replica import ModelGone, load_replica
     from service.storage.channel import open_channel
@@ -170,7 +171,7 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
         except ModelGone:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
             base = await load_replica(channel, plan.model)
-    plan.check_contract(base.config.hashing.to_json())
+    check_contract(plan, base.config.hashing.to_json())
     return base
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from service.cli.replay.parts import Part
 
 MAX_ERRORS_SHOWN = 20
-MAX_SHOWN = 200
 SHOWN_EVERY_SECONDS = 0.1
 
 
@@ -69,31 +67,6 @@ class ReplayPlan:
         """The body of a PUT that creates such a model: `default`, then the contract, then `config`."""
         hashing = {**default.get("hashing", {}), **self.contract, **self.config.get("hashing", {})}
         return {**default, **self.config} | ({"hashing": hashing} if hashing else {})
-
-    def check_contract(self, hashing: Mapping[str, Any]) -> None:
-        """Raise CommandFailure if a model with this contract would hash otherwise than the schema says."""
-        given = self.config.get("hashing", {})
-        for part in self.contract.keys() - given.keys():
-            if not _has(hashing[part], self.contract[part]):
-                raise CommandFailure(
-                    f"model {self.model} has other {part} than the schema: {_shown(hashing[part])}, not"
-                    f" {_shown(self.contract[part])}; give the model that was created with it, or a new one"
-                    " (--model NAME)"
-                )
-
-
-def _has(part: Any, wanted: Any) -> bool:
-    """Test whether a part of a contract says all that a schema does; it may declare other names, too."""
-    if isinstance(wanted, list):
-        return all(cross in part for cross in wanted)
-    if isinstance(part, dict) and isinstance(wanted, dict):
-        return all(part.get(name) == value for name, value in wanted.items())
-    return bool(part == wanted)
-
-
-def _shown(part: object) -> str:
-    text = json.dumps(part, ensure_ascii=False)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 @dataclass(frozen=True)

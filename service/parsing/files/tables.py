@@ -44,13 +44,13 @@ def header_of(source: str, records: Records, options: ReadOptions) -> Sequence[s
     header = next(iter(records), None)
     if header is None:
         return None
-    names = _names_of(source, header)
+    names = names_of(source, header)
     if records.quoted and len(names) > 1 and all(name[:1] == " " for name in names[1:]):
-        names = _names_of(source, records.again_without_spaces())
+        names = names_of(source, records.again_without_spaces())
     return options.columns or [name.strip(" ") for name in names]
 
 
-def _names_of(source: str, header: Record) -> list[str]:
+def names_of(source: str, header: Record) -> list[str]:
     """Return the names in the first line. Raises UnreadableFile."""
     if isinstance(header.values, str):
         raise UnreadableFile(f"{source}: line {header.line}: {header.values}")

@@ -37,6 +37,7 @@ Kind = Literal[
     "weight",
     "sample rate",
     "empty",
+    "unusable",
 ]
 Labels = npt.NDArray[np.uint8]
 
@@ -140,7 +141,7 @@ def judge(column: Column, labels: Labels) -> Verdict:
         return Verdict("leak", f"its value says the label: log loss {loss:.4f} instead of {entropy:.4f}")
     if any(isinstance(value, list) for value in column.values):
         return Verdict("list", "a list in each row")
-    others = [text for text in column.present if not DECIMAL.fullmatch(text)]
+    others = [text for text in column.present if not _is_decimal(text)]
     if len(others) > _NONE * len(column.present):
         return list_of(column) or Verdict("text", "texts")
     verdict = _number_or_category(column, labels, loss, entropy)
@@ -174,7 +175,7 @@ def _id(column: Column) -> Verdict | None:
             return Verdict("id", "the number of the row")
         if not _NAMES_OF_IDS.search(column.name) and min(map(len, whole)) < 9:
             return None
-    elif all(map(DECIMAL.fullmatch, present)) or list_of(column) is not None:
+    elif all(map(_is_decimal, present)) or list_of(column) is not None:
         return None
     unique = column.distinct == len(present) == len(column.texts)
     return Verdict(
@@ -188,7 +189,7 @@ def _number_or_category(column: Column, labels: Labels, as_category: float, entr
     present = column.present
     if any(map(_LEADING_ZERO.match, present)) and all(len(t) == len(present[0]) for t in present):
         return Verdict("category", "codes with leading zeros")
-    if any("." in text and DECIMAL.fullmatch(text) and not float(text).is_integer() for text in present):
+    if any("." in text and _is_decimal(text) and not float(text).is_integer() for text in present):
         return Verdict("number", "numbers with fractions")
     if column.distinct <= 2:
         return Verdict("category", f"{column.distinct} value{'s' * (column.distinct > 1)}")
@@ -204,8 +205,8 @@ def _number_or_category(column: Column, labels: Labels, as_category: float, entr
 
 
 def _are_like_counts(column: Column) -> bool:
-    sizes = sorted({abs(float(text)) for text in column.present if DECIMAL.fullmatch(text)})
-    frequent = [text for text, _ in column.most_frequent(2) if DECIMAL.fullmatch(text)]
+    sizes = sorted({abs(float(text)) for text in column.present if _is_decimal(text)})
+    frequent = [text for text, _ in column.most_frequent(2) if _is_decimal(text)]
     return all(abs(float(text)) in sizes[:3] for text in frequent)
 
 
@@ -229,8 +230,12 @@ def entropy_of(labels: Labels) -> float:
     return -rate * math.log(rate) - (1 - rate) * math.log1p(-rate)
 
 
+def _is_decimal(text: str) -> bool:
+    return DECIMAL.fullmatch(text) is not None and math.isfinite(float(text))
+
+
 def _bucket(text: str | None) -> str:
-    return bucket_text(float(text)) if text and DECIMAL.fullmatch(text) else text or ""
+    return bucket_text(float(text)) if text and _is_decimal(text) else text or ""
 
 
 def _codes(texts: Iterable[str]) -> npt.NDArray[np.int64]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from model_core.errors import InvalidInput
+from model_core.hashing.contract import check_name
 from service.errors import CommandFailure
 from service.parsing.files.columns import nearest
 from service.parsing.files.known_schemas import KNOWN_SCHEMAS
@@ -44,7 +46,8 @@ _NAMES_OF_LABELS = (
 _NAMES_OF_WEIGHTS = re.compile(r"(sample_?|importance_?)?weight", re.IGNORECASE)
 _NAMES_OF_RATES = re.compile(r"(down)?sampl(e|ing)_?rate", re.IGNORECASE)
 _TYPES = ("number", "category", "json")
-_DROPPED = ("id", "leak", "empty")
+_FEATURES = (*_TYPES, "list", "text")
+_DROPPED = ("id", "leak", "empty", "unusable")
 _RANGE_LENGTH = 3
 
 
@@ -74,6 +77,10 @@ def draft_schema(sample: Sample, options: ReadOptions) -> Draft:
     """
     if not sample.rows:
         raise CommandFailure("there is no row to look at")
+    named = [name for name in sample.names if name]
+    if len(set(named)) < len(named):
+        repeated = next(name for name in named if named.count(name) > 1)
+        raise CommandFailure(f"two columns are called {repeated!r}: give other names with --columns")
     known = _known(sample)
     nulls = options.nulls | _nulls(sample)
     columns = [
@@ -155,7 +162,13 @@ def _verdict(column: Column, label: Column, labels: Labels, options: ReadOptions
         return Verdict("weight", "by its name")
     if _NAMES_OF_RATES.fullmatch(column.name):
         return Verdict("sample rate", "by its name")
-    return judge(column, labels)
+    verdict = judge(column, labels)
+    if verdict.kind in _FEATURES:
+        try:
+            check_name(column.name, ())
+        except InvalidInput as wrong:
+            return Verdict("unusable", f"{wrong}: give other names with --columns")
+    return verdict
 
 
 def _one_time(judged: Judged) -> Judged:

@@ -12,6 +12,7 @@ from service.parsing.files.json_records import records_of
 from service.parsing.files.records import Records
 from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource, UnreadableFile
+from service.parsing.files.tables import names_of
 from service.parsing.inspection.sniff import SNIFFED_LINES, Sniffed, sniff
 
 MAX_ROWS = 100_000
@@ -53,11 +54,7 @@ def sample_of_text(
     separator = options.separator or found.separator
     records = Records(lines, quoted=found.file_format == "csv", separator=separator)
     header = found.header if options.header is None and options.columns is None else bool(options.header)
-    first: list[list[str]] = []
-    for record in islice(records, 1):
-        if isinstance(record.values, str):
-            raise UnreadableFile(f"{source.name}: line {record.line}: {record.values}")
-        first.append(record.values)
+    first = [names_of(source.name, record) for record in islice(records, 1)]
     if not first:
         return Sample(found.file_format, separator, header, [])
     names = list(
@@ -127,7 +124,7 @@ def _values(records: Iterable[Any], sample: Sample) -> Iterator[Sequence[str]]:
     """The values of the records, up to MAX_TEXT_BYTES of text."""
     size = 0
     for record in records:
-        if isinstance(record.values, str):
+        if isinstance(record.values, str) or not record.is_utf8:
             sample.bad_lines += 1
             continue
         yield record.values

@@ -47,17 +47,13 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     """Test whether the first record names the columns: with distinct words that no other record has there."""
     first, *others = records
     names = [name.strip() for name in first if name.strip()]
-    if len(set(names)) < len(names) or len(names) < max(len(first) - 1, 1):
+    if len(names) < max(len(first) - 1, 1) or any(map(is_number, names)):
         return False
-    if any(is_number(name) for name in names):
-        return False
-    if not others:
+    of_words = [i for i, name in enumerate(first) if name]
+    if others and any(all(is_number(other[i]) or not other[i] for other in others) for i in of_words):
         return True
-    if any(
-        all(is_number(other[i]) or not other[i] for other in others) for i in range(len(first)) if first[i]
-    ):
-        return True
-    return not any(other[i] == first[i] for other in others for i in range(len(first)) if first[i])
+    is_repeated = any(other[i] == first[i] for other in others for i in of_words)
+    return len(set(names)) == len(names) and not is_repeated
 
 
 def is_number(text: str) -> bool:

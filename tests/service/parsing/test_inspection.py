@@ -235,6 +235,7 @@ def test_a_progressive_loss_is_that_of_a_plain_loop() -> None:
         ("label,a\n", {}, "there is no row to look at"),
         ("a,b\nx,y\nz,w\nx,v\n", {}, "no column looks like a label"),
         ("click,a\n1,x\n0,z\n", {"label_column": "klick"}, "no column 'klick' (did you mean 'click'?)"),
+        ("label,a,a\n1,x,y\n0,x,z\n", {}, "two columns are called 'a'"),
         ("word\nother\n", {}, "the format is not clear from its first lines: give --format"),
         ("", {}, "the format is not clear"),
     ],
@@ -245,9 +246,21 @@ def test_what_cannot_be_drafted_is_said(tmp_path: Path, text: str, options: Any,
     assert says in str(caught.value)
 
 
+def test_what_no_feature_can_be_is_dropped_or_text(tmp_path: Path) -> None:
+    lines = "".join(f"{i % 2},1e400,{i % 5}\n" for i in range(100))
+    path = written(tmp_path, f"label,huge,a=b\n{lines}")
+    found = inspected(path)
+    assert kinds(found) == {"label": "label", "huge": "text", "a=b": "unusable"}
+    assert found.schema.drop == ["a=b"]
+    assert_reads_all(found, path)
+
+
 def test_bad_lines_are_left_out_and_counted(tmp_path: Path) -> None:
-    found = inspected(written(tmp_path, "label,a\n1,x\n0\n0,y\n" + "1,z\n0,x\n" * 20 + '1,"open\n'))
-    assert (found.rows, found.bad_lines) == (42, 2)
+    lines = "label,a\n1,x\n0\n0,y\n" + "1,z\n0,x\n" * 20 + '1,"open\n'
+    path = tmp_path / "clicks.log"
+    path.write_bytes(lines.encode().replace(b"0,y", b"0,\xe9"))
+    found = inspected(path)
+    assert (found.rows, found.bad_lines) == (41, 3)
 
 
 def test_the_draft_of_a_real_log_is_its_known_schema() -> None:
