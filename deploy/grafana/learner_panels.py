@@ -40,6 +40,19 @@ LEARNER = [
         (mean("ftrl_commit_examples"), "{{model}} examples"),
     ),
     graph(
+        "Checkpoint age",
+        "Age of the oldest commit that is not yet written into the state; until then Redis keeps the commit.",
+        "s",
+        (worst("ftrl_checkpoint_behind_seconds"), "{{model}}"),
+        limits=thresholds(GREEN, (300, RED)),
+    ),
+    graph(
+        "Checkpoint size",
+        "Slots written into the state per second, each once per checkpoint.",
+        "none",
+        (rate("ftrl_checkpoint_slots_total", "model"), "{{model}}"),
+    ),
+    graph(
         "Append",
         "Duration of an append to the log.",
         "s",

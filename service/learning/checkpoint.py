@@ -21,6 +21,7 @@ from service.settings.groups import LearnerSettings
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import Checkpoint, changed_records
 from service.storage.scripts.commit import write_behind
+from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,13 @@ SHARE_OF_COMMITS = 8
 
 class Chunk(NamedTuple):
     """Slots (changed_type) that are written at a time, and those whose features were dropped (uint32).
-    `complete`: after the last chunk of a checkpoint.
+    `complete`: after the last chunk of a checkpoint. `size`: how many slots.
     """
 
     slots: bytes
     dropped: bytes
     complete: Checkpoint | None
+    size: int
 
 
 class Checkpointer:
@@ -44,9 +46,10 @@ class Checkpointer:
     when they are written. What changes meanwhile is in later commits, which readers lay over the rows.
     """
 
-    def __init__(self, mirror: Mirror, settings: LearnerSettings) -> None:
+    def __init__(self, mirror: Mirror, settings: LearnerSettings, metrics: Metrics) -> None:
         self._mirror = mirror
         self._settings = settings
+        self._metrics = metrics
         self._rest: npt.NDArray[np.uint32] = np.empty(0, np.uint32)  # of the checkpoint that is being written
         self._through: Checkpoint | None = None  # it; None between two
 
@@ -77,7 +80,7 @@ class Checkpointer:
     async def write(self, chunks: Iterable[Chunk], token: bytes, behind: Behind) -> bool:
         """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
         replica = self._mirror.replica
-        for chunk in chunks:
+        for slots, dropped, complete, size in chunks:
             name = secrets.token_bytes(8)
             try:
                 written = await write_behind(
@@ -85,7 +88,9 @@ class Checkpointer:
                     replica.keys,
                     replica.generation,
                     token,
-                    *chunk,
+                    slots,
+                    dropped,
+                    complete,
                     previous=behind.written,
                     name=name,
                 )
@@ -97,6 +102,9 @@ class Checkpointer:
                 behind.forget()
                 return False
             behind.written = name
+            if complete:
+                behind.written_through()
+            self._metrics.written_behind(self._mirror.model, size)
         return True
 
     def _due(self, behind: Behind) -> Iterator[Chunk]:
@@ -114,7 +122,7 @@ class Checkpointer:
             state = self._mirror.replica.state
             slots, rows, dropped = state.changes_at(taken)
             written = changed_records(slots, rows, state.discount).tobytes()
-            yield Chunk(written, dropped.astype("<u4").tobytes(), complete)
+            yield Chunk(written, dropped.astype("<u4").tobytes(), complete, taken.size)
 
     def seconds_until_due(self, behind: Behind) -> float:
         """Until there is something to write, if no further commit comes; infinite if nothing is behind."""

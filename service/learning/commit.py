@@ -94,11 +94,18 @@ class Behind:
         self.written = b""
         self.since: float | None = None
         """When the first of these commits came (time.monotonic()); None where there is none."""
+        self.oldest: float | None = None
+        """The same, also of those that a checkpoint under way is to write."""
         self.bytes = 0
 
     @property
     def is_known(self) -> bool:
         return self._was_read and self.through.token == self._mirror.replica.token
+
+    @property
+    def age_seconds(self) -> float:
+        """Of the oldest commit whose rows are not all in the state; 0 where there is none."""
+        return 0.0 if self.oldest is None else time.monotonic() - self.oldest
 
     def add(self, position: LogId, commit: Commit) -> None:
         """Add a commit if it is the next."""
@@ -109,6 +116,12 @@ class Behind:
         self.bytes += commit.slots_bytes
         if self.since is None:
             self.since = time.monotonic()
+        if self.oldest is None:
+            self.oldest = self.since
+
+    def written_through(self) -> None:
+        """All that was taken is written."""
+        self.oldest = self.since
 
     def take(self) -> npt.NDArray[np.uint32]:
         """All of them, uint32[k], ascending; none is left."""
@@ -128,13 +141,17 @@ class Behind:
         """
         replica, channel = self._mirror.replica, self._mirror.channel
         self.take()
-        self._was_read = False
+        self._was_read, self.oldest = False, None
         meta = await read_meta(channel, self._mirror.model)
         checkpoint, self.written = meta.checkpoint, meta.written
         self.through = checkpoint or Checkpoint(replica.position, replica.token)
         try:
-            for position, commit in await commits_since(channel, replica, checkpoint):
+            commits = await commits_since(channel, replica, checkpoint)
+            for position, commit in commits:
                 self.add(position, commit)
+            if commits:
+                age = channel.clock.milliseconds() - commits[0][0].milliseconds  # another clock may be ahead
+                self.oldest = time.monotonic() - max(0, age) / 1000
         except FellBehind:  # removed by hand; or the model has moved, and what is written will be refused
             self._add_all(replica)
         self._was_read = True
@@ -143,7 +160,7 @@ class Behind:
         state = replica.state
         self._changed[slice(None) if state.discount.dropped else state.seen_slots()] = True
         self.through = Checkpoint(replica.position, replica.token)
-        self.since = time.monotonic()
+        self.since = self.oldest = time.monotonic()
 
 
 class Committer:

@@ -275,7 +275,7 @@ class LearningLoop:
         self._evaluation = evaluation
         self._gate = gate
         self._trimmed = 0.0
-        self._checkpoints = Checkpointer(mirror, settings)
+        self._checkpoints = Checkpointer(mirror, settings, metrics)
 
     async def step(self, committer: Committer) -> None:
         """Learn and commit the next entries of the log; wait briefly if there are none.
@@ -284,6 +284,7 @@ class LearningLoop:
         """
         await self._settle()
         await self._checkpoints.follow(committer.behind)
+        self._metrics.behind(self._mirror.model, committer.behind.age_seconds)
         entries = await self._read_log(committer)
         if not entries:
             await self._idle(committer)

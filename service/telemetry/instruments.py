@@ -182,6 +182,14 @@ class Instruments:
         self.commit_examples = self._histogram(
             "ftrl_commit_examples", "Examples that one commit learned.", COMMIT_EXAMPLES, "model"
         )
+        self.checkpoint_slots = self._counter(
+            "ftrl_checkpoint_slots", "Slots written into the state behind the commits.", "model"
+        )
+        self.checkpoint_behind_seconds = self._written(
+            "ftrl_checkpoint_behind_seconds",
+            "Age of the oldest commit that is not written into the state yet, or 0.",
+            "model",
+        )
 
     def _declare_mirror(self) -> None:
         self.mirror_age_seconds = self._gauge(

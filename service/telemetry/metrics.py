@@ -338,6 +338,13 @@ class Metrics(QualityMetrics):
 
     def leading(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
         self._show(self.model_info, 1, model, fingerprint, family, str(bits))
+        self.checkpoint_slots.labels(model)
+
+    def behind(self, model: str, seconds: float) -> None:
+        self._show(self.checkpoint_behind_seconds, seconds, model)
+
+    def written_behind(self, model: str, slots: int) -> None:
+        self.checkpoint_slots.labels(model).inc(slots)
 
     def committed(self, model: str, work: CommittedWork, seconds: float, rounds: int, features: int) -> None:
         self.learned.labels(model, "1").inc(work.positives)

@@ -73,6 +73,7 @@ HEALTHY: dict[str, str] = {
     of_model("ftrl_learner_blocked"): "0x200",
     of_model("ftrl_learner_lag_examples"): "100x200",
     of_model("ftrl_learner_lag_seconds"): "0.1x200",
+    of_model("ftrl_checkpoint_behind_seconds"): "0.5x200",
     of_model("ftrl_model_nonfinite_slots"): "0x200",
     **{wrong(check): "0x200" for check in CHECKS},
     online("calibration_ratio", "30m"): "1.04x200",
@@ -159,6 +160,9 @@ SCENARIOS = (
             of_model("ftrl_learner_lag_seconds"): "0+10x200",
         },
         {"FtrlLearnerLagGrows"},
+    ),
+    Scenario(
+        "no checkpoint", {of_model("ftrl_checkpoint_behind_seconds"): "0+60x200"}, {"FtrlCheckpointOld"}
     ),
     Scenario(
         "old mirror",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -53,7 +54,7 @@ class Leader:
         self._evaluation = evaluation
         self._mirror = mirror
         self._behind = committer.behind
-        self._checkpoints = Checkpointer(mirror, system.settings)
+        self._checkpoints = Checkpointer(mirror, system.settings, system.metrics)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -342,3 +343,23 @@ async def test_a_model_of_a_later_format_is_refused(system: System, leader: Lead
     await system.client.hset(meta_key("clicks"), "format", 3)
     with pytest.raises(ContractMismatch, match="format 3"):
         await stored(system.topology)
+
+
+async def test_the_metrics_show_what_is_written_behind_and_what_waits_for_that(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    def shown(system: System, name: str) -> float | None:
+        found = re.search(rf'^{name}{{model="clicks"}} (.+)$', system.metrics.render().decode(), re.MULTILINE)
+        return float(found[1]) if found else None
+
+    async with System(make_settings(valkey, checkpoint_seconds=3600)) as system:
+        model = await system.model()
+        system.learn()
+        await system.update(model, 20)
+        await until(lambda: shown(system, "ftrl_checkpoint_behind_seconds"))
+        assert shown(system, "ftrl_checkpoint_slots_total") == 0
+    async with System(make_settings(valkey, checkpoint_seconds=0)) as system:
+        system.learn()
+        await until(lambda: shown(system, "ftrl_checkpoint_behind_seconds") == 0)
+        replica = await assert_rows_are_a_pass_over_the_log(system)
+        assert shown(system, "ftrl_checkpoint_slots_total") == len(replica.state.seen_slots())

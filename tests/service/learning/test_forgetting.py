@@ -13,7 +13,6 @@ import pytest
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import Discount, Mixture
 from service.example_log.incoming import NewExamples
-from service.learning.checkpoint import Chunk
 from service.models.bulk_load import bulk_load
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
@@ -176,7 +175,7 @@ async def test_a_checkpoint_that_stopped_halfway_brings_no_dropped_feature_back(
         slots, rows, dropped = replica.state.changes_at(half)
         written = changed_records(slots, rows, replica.state.discount).tobytes()
         last = await channel.call("HGET", replica.keys.meta, "written")
-        chunk = Chunk(written, dropped.tobytes(), None)
+        chunk = (written, dropped.tobytes(), None)
         assert await write_behind(
             channel, replica.keys, 0, replica.token, *chunk, previous=last, name=b"half"
         )
