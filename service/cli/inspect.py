@@ -33,7 +33,7 @@ def inspect(
     settings: Settings,
     flags: FileFlags,
     files: Files,
-    rows: Annotated[int, typer.Option(min=1, help="Look at so many rows.", metavar="ROWS")] = MAX_ROWS,
+    rows: Annotated[int, typer.Option(min=1, help="Read at most so many rows.", metavar="ROWS")] = MAX_ROWS,
     out: Annotated[Path | None, typer.Option(help="Write the schema to this file.")] = None,
     example_request: Annotated[
         bool,
@@ -45,10 +45,10 @@ def inspect(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
 ) -> None:
-    """Look at the first rows of a log, and draft its schema.
+    """Draft the schema of a log from its first rows, with a reason for each column.
 
-    What it prints is what `ftrl replay --schema` and `ftrl tune --schema` read: look at it, correct it. Of
-    several files it looks at the first one. With --schema, that one is applied instead.
+    Check and correct the draft before `ftrl replay --schema` and `ftrl tune --schema` read it. Of several
+    files the first one is read. With --schema, that one is applied instead.
     """
     from service.parsing.inspection.report import inspect_file
 
@@ -75,7 +75,7 @@ def inspect(
 
 
 def _by_name(file: str) -> Format | None:
-    """The format that the file's name says; None: look at the text."""
+    """The format by the file's name; None: recognise it by the text."""
     try:
         return format_of(file)
     except typer.BadParameter:

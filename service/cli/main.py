@@ -69,7 +69,11 @@ GROUPS = {
             "replay",
             "Learn from a file of examples, and report how good its predictions were.",
         ),
-        "inspect": Command("inspect", "inspect", "Look at the first rows of a log, and draft its schema."),
+        "inspect": Command(
+            "inspect",
+            "inspect",
+            "Draft the schema of a log from its first rows, with a reason for each column.",
+        ),
         "simulate": Command(
             "simulate", "simulate", "Send impressions and delayed clicks from a world whose truth is known."
         ),

@@ -1,4 +1,4 @@
-"""Whether a model hashes as a schema says, so that a live request lands in the slots of the same row."""
+"""Refuses a model that hashes otherwise than a schema says: live requests would miss the slots of the rows."""
 
 from __future__ import annotations
 

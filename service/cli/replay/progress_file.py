@@ -1,4 +1,4 @@
-"""How far a replay over HTTP has come, in a file, so that another one goes on there.
+"""Records in a file how far a replay over HTTP has come, so that the next one continues there.
 
 Every example has an event id: its own, or one made of the replay's and its number. Those that were sent
 after the position in the file are sent again under the same ids, and learned once as long as the service

@@ -102,7 +102,7 @@ class RowBuilder:
 
     @property
     def used(self) -> list[bool]:
-        """Whether the values of each column are looked at."""
+        """True for each column whose values are needed."""
         others = {self._label, self._weight, self._sample_rate, self._event_id, self._time}
         return [bool(name) or i in others for i, name in enumerate(self._names)]
 

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeRule:
-    """How the time of an example is read from a column of a table.
+    """The rule by which the time of an example is read from a column of a table.
 
     form: "s", "ms", "us" or "ns" since 1970, "iso" for ISO 8601, or a pattern of strptime.
     zone: of times without an offset, and of the parts. parts: features that are made of the time.

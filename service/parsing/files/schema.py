@@ -1,4 +1,4 @@
-"""Schemas: what the columns of a log mean, as a JSON document that training and serving share.
+"""Schemas of logs: a JSON document of what the columns mean, which training and serving share.
 
 The column-related part becomes the ReadOptions that flags make, too; types, transforms and crosses become the
 hash contract of the model, so that a live request is hashed as a row of the file.
@@ -131,7 +131,7 @@ class Schema(_Part):
 
     @cached_property
     def hashing(self) -> dict[str, Any]:
-        """What the hash contract of the model has to have, as in the body of PUT /models/{name}."""
+        """The part of the model's hash contract that it requires, as in the body of PUT /models/{name}."""
         types = {n: kind for n, kind in _spread(self.types).items() if kind != "json"}
         if self.time is not None:
             types |= dict.fromkeys(self.time.parts, "category")

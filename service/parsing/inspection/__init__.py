@@ -1,1 +1,1 @@
-"""Looks at the first rows of a log, and drafts its schema."""
+"""Drafts the schema of a log from its first rows."""

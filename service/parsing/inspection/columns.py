@@ -1,4 +1,4 @@
-"""What a column of a log is: label, time, id, a leak of the label, a list, a number or a category.
+"""Judges what a column of a log is: a time, an id, a leak of the label, a list, a number or a category.
 
 A number becomes a bucket of its size and a category one feature for each value; of the two, the column is
 what predicts the label better, by the progressive log loss of a model of this column alone.
@@ -47,7 +47,7 @@ LIST_SEPARATORS = ("|", ";", ",", " ", "^", "~")
 NULL_WORDS = ("NULL", "null", "None", "NaN", "nan", "NA", "N/A", "n/a", "(null)")
 
 _FEW_CLICKS = 5
-_LEAKS = 0.1  # of the entropy of the labels: with less loss, the column says the label itself
+_LEAKS = 0.1  # of the entropy of the labels: with less loss, the column gives the label away
 _SAME = 1e-3  # of the entropy of the labels: a difference of losses that decides nothing
 _GAIN = 2e-3  # of the entropy of the labels: with less, the column says too little to be judged by it
 _FEW_VALUES = 100
@@ -73,7 +73,7 @@ _LEADING_ZERO = re.compile(r"-?0[0-9]")
 
 @dataclass
 class Column:
-    """A column with its values as texts, None for a missing one; `items` are those of lists in a file.
+    """A column: its values as they were read, and as texts, None for a missing one.
 
     codes int64[r]: equal for equal values. distinct: the number of different values.
     """
@@ -108,7 +108,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a column is, and why. detail: the form of a time, or the separator of a list."""
+    """The kind of a column, and the reason. detail: the form of a time, or the separator of a list."""
 
     kind: Kind
     reason: str = ""
@@ -138,7 +138,9 @@ def judge(column: Column, labels: Labels) -> Verdict:
     entropy = entropy_of(labels)
     loss = progressive_loss(column.codes, labels)
     if min(labels.sum(), labels.size - labels.sum()) >= 4 * _FEW_CLICKS and loss < _LEAKS * entropy:
-        return Verdict("leak", f"its value says the label: log loss {loss:.4f} instead of {entropy:.4f}")
+        return Verdict(
+            "leak", f"its value gives the label away: log loss {loss:.4f} instead of {entropy:.4f}"
+        )
     if any(isinstance(value, list) for value in column.values):
         return Verdict("list", "a list in each row")
     others = [text for text in column.present if not _is_decimal(text)]
@@ -151,7 +153,7 @@ def judge(column: Column, labels: Labels) -> Verdict:
 
 
 def _leak_by_absence(missing: npt.NDArray[np.bool_], labels: Labels) -> str | None:
-    """Explain how the absence of values says the label, if it does."""
+    """Explain how the absence of values gives the label away, if it does."""
     clicks = labels == 1
     if min(clicks.sum(), (~clicks).sum()) < _FEW_CLICKS:
         return None
@@ -164,7 +166,7 @@ def _leak_by_absence(missing: npt.NDArray[np.bool_], labels: Labels) -> str | No
 
 
 def _id(column: Column) -> Verdict | None:
-    """Tell ids, of which nearly each row has its own, from numbers with as many values."""
+    """Distinguish ids, of which nearly each row has its own, from numbers with as many values."""
     present = column.present
     if column.distinct < _UNIQUE * len(present) or len(present) < 20:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def draft_schema(sample: Sample, options: ReadOptions) -> Draft:
     Raises CommandFailure if there is no row, or nothing that can be the label.
     """
     if not sample.rows:
-        raise CommandFailure("there is no row to look at")
+        raise CommandFailure("there is no row")
     named = [name for name in sample.names if name]
     if len(set(named)) < len(named):
         repeated = next(name for name in named if named.count(name) > 1)
@@ -247,11 +248,12 @@ def _parts(column: Column, form: str, taken: Set[str]) -> list[str]:
 
 
 def _milliseconds(reader: TimeReader, column: Column) -> list[int]:
-    """The different times of a column."""
-    return [
-        reader.milliseconds(value)
-        for value in {v for v, t in zip(column.values, column.texts, strict=True) if t}
-    ]
+    """The different times of a column, those left out that cannot be read."""
+    found = []
+    for value in {value for value, text in zip(column.values, column.texts, strict=True) if text}:
+        with contextlib.suppress(InvalidInput):  # a bad line of its own
+            found.append(reader.milliseconds(value))
+    return found
 
 
 def _time_span(schema: Schema, judged: Judged) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What `ftrl inspect` found: figures of the first rows, their columns or features, and a schema."""
+"""The report of `ftrl inspect`: figures of the first rows, their columns or features, and a schema."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Inspection:
-    """rows: examples that were looked at, `complete` if these are all. times: the first and the last, in
+    """rows: examples that were read, `complete` if these are all. times: the first and the last, in
     milliseconds since 1970. known: the name of the schema for a known log with these columns.
     """
 
@@ -69,7 +69,7 @@ class Inspection:
 def inspect_file(
     file: str, file_format: Format | None, options: ReadOptions, schema: Schema | None, max_rows: int
 ) -> Inspection:
-    """Look at the first rows of a file, by the schema if there is one.
+    """Report on the first rows of a file, read by the schema if there is one.
 
     file_format: None: that of the text itself. Raises UnreadableFile, CommandFailure.
     """
@@ -133,7 +133,7 @@ def _of_draft(draft: Draft) -> Inspection:
 
 
 def _with_labels(file: str, file_format: Format, options: ReadOptions, max_rows: int) -> Inspection:
-    """Look at rows of text whose labels are -1 and 1 or, if most of them are bad lines so, 0 and 1."""
+    """Report on rows of text whose labels are -1 and 1 or, if most of them are bad lines so, 0 and 1."""
     if file == STANDARD_INPUT:
         raise CommandFailure(
             "the labels are found by reading the text more than once, which standard input does not allow:"

@@ -21,7 +21,7 @@ _LIBSVM = re.compile(r"[+-]?\d[\d.]*(?: qid:\d+)?(?: +\d+:\S+)+\s*(?:#.*)?")
 
 
 class Sniffed(NamedTuple):
-    """What the first lines say; separator: None where it is that of the format. header: of tables only."""
+    """The format by the first lines. separator: None where it is that of the format. header: of tables."""
 
     file_format: Format
     separator: str | None = None

@@ -65,12 +65,12 @@ def test_with_a_schema_its_rows_are_counted(tmp_path: Path) -> None:
     assert json.loads(run(*words, "--example-request").stdout)["event_time"] == 1413849600.0
 
 
-def test_it_looks_at_as_many_rows_as_it_is_told(log: Path) -> None:
+def test_no_more_rows_are_read_than_asked_for(log: Path) -> None:
     found = json.loads(run("inspect", str(log), "--rows", "50", "--json").stdout)
     assert (found["rows"], found["complete"]) == (50, False)
 
 
-def test_standard_input_is_looked_at_once(log: Path) -> None:
+def test_standard_input_is_read_once(log: Path) -> None:
     words = ("inspect", "-", "--format", "csv")
     with log.open() as text:
         found = subprocess.run(

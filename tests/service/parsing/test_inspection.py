@@ -90,7 +90,7 @@ def test_the_draft_says_what_each_column_is(tmp_path: Path) -> None:
     }
     reasons = {column.name: column.reason for column in found.columns}
     assert reasons["attributed"] == "empty exactly where the label is 0: it is known after the click only"
-    assert reasons["state"].startswith("its value says the label: log loss 0.0")
+    assert reasons["state"].startswith("its value gives the label away: log loss 0.0")
     assert reasons["tags"].endswith("are made of 20 items")
     assert reasons["zip"] == "codes with leading zeros"
     assert "as a number" in reasons["views"]
@@ -232,7 +232,7 @@ def test_a_progressive_loss_is_that_of_a_plain_loop() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "says"),
     [
-        ("label,a\n", {}, "there is no row to look at"),
+        ("label,a\n", {}, "there is no row"),
         ("a,b\nx,y\nz,w\nx,v\n", {}, "no column looks like a label"),
         ("click,a\n1,x\n0,z\n", {"label_column": "klick"}, "no column 'klick' (did you mean 'click'?)"),
         ("label,a,a\n1,x,y\n0,x,z\n", {}, "two columns are called 'a'"),
@@ -244,6 +244,14 @@ def test_what_cannot_be_drafted_is_said(tmp_path: Path, text: str, options: Any,
     with pytest.raises(CommandFailure) as caught:
         inspected(written(tmp_path, text), **options)
     assert says in str(caught.value)
+
+
+def test_a_time_that_cannot_be_read_is_a_bad_line_of_its_own(tmp_path: Path) -> None:
+    lines = [f"{i % 2},2017-07-14 02:{i % 60:02}:00" for i in range(600)]
+    path = written(tmp_path, "\n".join(["label,ts", *lines, "1,yesterday"]) + "\n")
+    found = inspected(path)
+    assert kinds(found)["ts"] == "time"
+    assert found.times == (1499997600000, 1500001140000)
 
 
 def test_what_no_feature_can_be_is_dropped_or_text(tmp_path: Path) -> None:
