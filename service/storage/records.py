@@ -277,9 +277,10 @@ class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
     ``feedback`` is in force in place of that section of ``config``; empty where it was never changed.
-    ``discount``: of a model that has forgotten something, or is a mixture; else not stored. ``checkpoint``:
-    None, stored as nothing or as an empty position, where ``state`` is that of the last commit. ``written``:
-    names what was written into ``state`` last, behind the commits; empty where that was nothing.
+    ``discount``: of a model that has forgotten something, or is a mixture; else not stored, or empty.
+    ``checkpoint``: None, stored as nothing or as an empty position, where ``state`` is that of the last
+    commit. ``written``: names what was written into ``state`` last, behind the commits; empty where that was
+    nothing.
     """
 
     incarnation: str

@@ -47,16 +47,11 @@ local evaluated = meta[4]
 if meta[9] and before(evaluated, meta[9]) then evaluated = meta[9] end
 local number = string.format('%.0f', meta[6] + 1)
 redis.call('PERSIST', KEYS[3])
--- The filled state is complete, so that there is no checkpoint: in the same command, since a server may run half of
--- this at a restart (torn_tail.py), and no commits lead from one to the new token.
+-- The filled state is complete, so that there is no checkpoint. One command for all, since a server may run half of
+-- this at a restart (torn_tail.py), and no commits lead from a checkpoint to the new token.
 redis.call('HSET', KEYS[1], 'generation', new_generation, 'token', token, 'commit', number, 't', t,
-  'checkpoint', '', 'config', config, 'applied', applied, 'applied_number', applied_number,
+  'discount', discount, 'checkpoint', '', 'config', config, 'applied', applied, 'applied_number', applied_number,
   'base', base, 'base_applied', base_applied, 'base_number', base_number, 'evaluated', evaluated)
-if discount == '' then
-  redis.call('HDEL', KEYS[1], 'discount')
-else
-  redis.call('HSET', KEYS[1], 'discount', discount)
-end
 if by_itself then redis.call('HSET', KEYS[1], 'rolled_back', base) end
 redis.call('XADD', KEYS[4], '*', 'previous', meta[3], 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', meta[7],

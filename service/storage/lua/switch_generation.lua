@@ -23,12 +23,7 @@ end
 local number = string.format('%.0f', meta[6] + 1)
 redis.call('PERSIST', KEYS[3])
 redis.call('HSET', KEYS[1], 'generation', new_generation, 'token', token, 'commit', number, 't', t, 'base', '',
-  'checkpoint', '') -- the filled state is complete; in the same command, as in restore.lua
-if discount == '' then
-  redis.call('HDEL', KEYS[1], 'discount')
-else
-  redis.call('HSET', KEYS[1], 'discount', discount)
-end
+  'discount', discount, 'checkpoint', '') -- the filled state is complete; one command for all, as in restore.lua
 redis.call('XADD', KEYS[4], '*', 'previous', previous, 'token', token, 'commit', number, 't', t,
   'applied', meta[4], 'applied_number', meta[5], 'skipped_total', meta[7],
   'changed', '', 'entries', '', 'margins', '', 'skipped', '', 'reset', new_generation)
