@@ -3,7 +3,8 @@
 Each measure comes plain, one example one vote, and weighted by importance.  None where it is undefined.
 """
 
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ def summarize(
     """The measures of margins float64[r] for labels uint8[r], and weights float64[r] (None or empty: all 1).
 
     Examples whose margin is not finite (those that learning skips) are left out. Takes 10 bytes an example
-    beside the arguments, about 60 with weights.
+    beside the arguments, about 60 with weights, and 8 MiB.
     """
     kept = np.isfinite(margins)
     if weights is not None and not weights.size:
@@ -56,7 +57,10 @@ def summarize(
     if not kept.all():
         margins, labels = margins[kept], labels[kept]
         weights = None if weights is None else weights[kept]
-    plain = _measures(margins, labels, _plain_auc(margins, labels), None)
+    with ThreadPoolExecutor(1) as beside:
+        plain_auc = beside.submit(_plain_auc, margins, labels)
+        plain = _measures(margins, labels, None, None)
+        plain = replace(plain, auc=plain_auc.result())
     if weights is None:
         weighted = plain
     else:
