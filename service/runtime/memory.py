@@ -6,7 +6,8 @@ import ctypes
 import gc
 
 MMAP_THRESHOLD_BYTES = 128 * 1024
-_M_MMAP_THRESHOLD = -3  # malloc.h
+_LARGEST_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES = 32 * 2**20, 256 * 2**20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _USUAL = gc.get_threshold()
 _AT_START = 100_000
 
@@ -20,12 +21,25 @@ def return_large_blocks() -> bool:
     memory for pages that are never touched, and fragment. After an outage, when all models load again, a
     process held two to three times the memory of its models, permanently.
     """
+    return _mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+
+
+def retain_large_blocks() -> bool:
+    """Have glibc retain freed blocks of up to 32 MiB for later ones; return False with another C library.
+
+    For a command that uses blocks of the same sizes over and over: the system zeroes each page that it gives.
+    """
+    retained = _mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD_BYTES)
+    return _mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES) and retained
+
+
+def _mallopt(parameter: int, value: int) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES))
+    return bool(mallopt(parameter, value))
 
 
 def collect_rarely() -> None:

@@ -21,6 +21,7 @@ from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_conf
 from service.parsing.files.reader import read_examples
 from service.parsing.files.source import InputFiles
 from service.runtime.kernels import interrupts_held
+from service.runtime.memory import retain_large_blocks
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _learn(plan: ReplayPlan, source: InputFiles, config: ModelConfig, state: Mod
 
     Raises CommandFailure, UnreadableFile.
     """
+    retain_large_blocks()
     if source.size is not None:
         state.prepare_for(plan.passes * source.size)
     with interrupts_held():

@@ -1,4 +1,4 @@
-"""What a process gives back to the system of the memory that it has freed."""
+"""What a process gives back to the system of the memory that it has freed, and what it retains."""
 
 from __future__ import annotations
 
@@ -27,16 +27,46 @@ del arrays
 print(filled - resident())
 """
 
+FAULTS_SCRIPT = """
+import resource, sys
+import numpy as np
+from service.runtime.memory import retain_large_blocks, return_large_blocks
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is that of glibc")
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+assert return_large_blocks()
+if sys.argv[1] == "set":
+    assert retain_large_blocks()
+np.ones(1 << 18)
+before = faults()
+for _ in range(100):
+    np.ones(1 << 18)  # 2 MiB
+print(faults() - before)
+"""
+
+on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is that of glibc")
+
+
+@on_glibc
 def test_freed_arrays_are_given_back_while_others_are_held() -> None:
     assert given_back("set") > 100
     assert given_back("unset") < 60, "glibc gives back without it: the test does not test"
 
 
+@on_glibc
+def test_a_replay_uses_freed_blocks_again() -> None:
+    assert printed(FAULTS_SCRIPT, "set") < 1000
+    assert printed(FAULTS_SCRIPT, "unset") > 20_000, "pages of blocks are kept without it: nothing is tested"
+
+
 def given_back(setting: str) -> float:
     """MiB of 120 that were freed."""
+    return printed(SCRIPT, setting)
+
+
+def printed(script: str, setting: str) -> float:
     ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, setting], capture_output=True, check=True, text=True
+        [sys.executable, "-c", script, setting], capture_output=True, check=True, text=True
     )
     return float(ended.stdout)
