@@ -1,4 +1,4 @@
-"""Refuses a model that hashes otherwise than a schema says: live requests would miss the slots of the rows."""
+"""Refuses models that hash otherwise than a schema says: live requests would miss the slots of its rows."""
 
 from __future__ import annotations
 

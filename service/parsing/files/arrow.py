@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from model_core.hashing.contract import HashContract
 from model_core.text.problems import LineError
 from service.errors import CommandFailure
 from service.parsing.files.columns import RowBuilder
@@ -29,37 +28,44 @@ BATCH_ROWS = 8192
 _FILE_BEGINNING = b"ARROW1"
 
 
+class ArrowFile(NamedTuple):
+    """An open file: the names and the types of its columns, and its rows in batches."""
+
+    names: list[str]
+    types: list[pa.DataType]
+    batches: Iterator[pa.RecordBatch]
+
+
 def arrow_rows(
-    source: TextSource, file_format: Format, contract: HashContract, options: ReadOptions
+    source: TextSource, file: ArrowFile, builder: RowBuilder, options: ReadOptions
 ) -> Iterator[Row | LineError]:
     """Yield a row, or the error, for each row, counted from 1.
 
-    Raises UnreadableFile if the file or its columns cannot be used, CommandFailure without pyarrow.
+    Raises UnreadableFile if a column cannot be used.
     """
-    names, batches = opened(source, file_format)
-    builder = RowBuilder(source.name, names, contract, options, options.text_options(file_format))
     time = None if options.time is None else options.time.column
     number = 1
-    for batch in batches:
+    for batch in file.batches:
         columns = [
             values_of(source, name, column, is_time=name == time) if used else repeat(None)
-            for name, column, used in zip(names, batch.columns, builder.used, strict=True)
+            for name, column, used in zip(file.names, batch.columns, builder.used, strict=True)
         ]
         for i, values in enumerate(zip(*columns, strict=False)):
             yield builder.row(number + i, values)
         number += batch.num_rows
 
 
-def opened(source: TextSource, file_format: Format) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Return the names of the columns, and batches of rows. Raises UnreadableFile, CommandFailure."""
+def open_arrow(source: TextSource, file_format: Format, batch_rows: int = BATCH_ROWS) -> ArrowFile:
+    """Open a file with batches of at most `batch_rows` rows. Raises UnreadableFile, CommandFailure."""
     arrow = require_pyarrow()
     if not source.binary.seekable() and file_format == "parquet":
         raise UnreadableFile(f"{source.name}: a Parquet file cannot be read from a pipe: give its name")
     try:
-        names, batches = (_parquet if file_format == "parquet" else _arrow)(source.binary)
+        schema, batches = (_parquet if file_format == "parquet" else _arrow)(source.binary)
     except (arrow.ArrowInvalid, OSError) as wrong:
         raise UnreadableFile(f"{source.name}: this is no {file_format} file: {_one_line(wrong)}") from wrong
-    return names, _reported(source, batches, arrow.ArrowException)
+    pieces = _pieces(_reported(source, batches, arrow.ArrowException), batch_rows)
+    return ArrowFile(list(schema.names), list(schema.types), pieces)
 
 
 def require_pyarrow() -> Any:
@@ -73,14 +79,14 @@ def require_pyarrow() -> Any:
     return pa
 
 
-def _parquet(file: IO[bytes]) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _parquet(file: IO[bytes]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     from pyarrow.parquet import ParquetFile
 
     opened = ParquetFile(file)
-    return list(opened.schema_arrow.names), opened.iter_batches(BATCH_ROWS)
+    return opened.schema_arrow, opened.iter_batches(BATCH_ROWS)
 
 
-def _arrow(file: IO[bytes]) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _arrow(file: IO[bytes]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Open the file format, which has an index at its end, or the stream."""
     from pyarrow import ipc
 
@@ -90,15 +96,14 @@ def _arrow(file: IO[bytes]) -> tuple[list[str], Iterator[pa.RecordBatch]]:
         file.seek(0)
     if not is_file:
         stream = ipc.open_stream(file)
-        return list(stream.schema.names), _pieces(stream)
+        return stream.schema, iter(stream)
     opened = ipc.open_file(file)
-    return list(opened.schema.names), _pieces(map(opened.get_batch, range(opened.num_record_batches)))
+    return opened.schema, map(opened.get_batch, range(opened.num_record_batches))
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     return chain.from_iterable(
-        (batch.slice(first, BATCH_ROWS) for first in range(0, batch.num_rows, BATCH_ROWS))
-        for batch in batches
+        (batch.slice(first, rows) for first in range(0, batch.num_rows, rows)) for batch in batches
     )
 
 

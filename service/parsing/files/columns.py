@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from model_core.errors import InvalidInput
@@ -88,13 +89,8 @@ class RowBuilder:
         self._time = None if options.time is None else positions[options.time.column]
         self._times = None if options.time is None else _time_reader(source, options, names, roles)
         self._names = [None if name in roles else name for name in names]
-        features = [name for name in self._names if name]
-        self._lists = [(name, options.lists[name]) for name in features if name in options.lists]
-        single = [name for name in features if name not in options.lists]
-        self._numbers = [name for name in single if contract.types.get(name) == "number"]
-        self._categories = [name for name in single if contract.types.get(name) == "category"]
-        self._json = [name for name in single if name in options.json_columns]
         self._types = contract.types
+        self._converters = dict(self._conversions(options))
         self._missing = frozenset({"", NULL}) | options.nulls
         self._keep_missing = contract.missing == "indicator"
         parts = options.time.parts if options.time is not None and self._keep_missing else ()
@@ -106,8 +102,23 @@ class RowBuilder:
         others = {self._label, self._weight, self._sample_rate, self._event_id, self._time}
         return [bool(name) or i in others for i, name in enumerate(self._names)]
 
+    @property
+    def feature_columns(self) -> dict[int, str]:
+        """The names of the columns that are features, by their positions."""
+        return {i: name for i, name in enumerate(self._names) if name}
+
     def row(self, number: int, values: Sequence[Any], lines: int = 1) -> Row | LineError:
         """Return the row that begins in line `number`, or what is wrong with it."""
+        row = self.without_columns(number, values, lines)
+        if isinstance(row, LineError):
+            return row
+        try:
+            return row._replace(features={**self._features(values), **dict(row.features)})
+        except InvalidInput as invalid:
+            return LineError(number, str(invalid), lines)
+
+    def without_columns(self, number: int, values: Sequence[Any], lines: int = 1) -> Row | LineError:
+        """Return the same row, but of its features only those that are parts of its time."""
         try:
             label = self._read_label(values[self._label])
             weight = 1.0 if self._weight is None else read_weight(_text(values[self._weight]), self._lines)
@@ -115,11 +126,18 @@ class RowBuilder:
                 weight = self._sampled(values[self._sample_rate], weight)
             event_id = None if self._event_id is None else self._read_id(values[self._event_id])
             time, parts = self._read_time(values)
-            return Row(number, {**self._features(values), **parts}, label, weight, event_id, time)
+            return Row(number, parts, label, weight, event_id, time)
         except LineProblem as problem:
             return LineError(number, explain(problem.code, problem.word, self._lines), lines)
         except InvalidInput as invalid:
             return LineError(number, str(invalid), lines)
+
+    def feature(self, name: str, value: Any) -> Any:
+        """Return one value of a column as it is in JSON; None if it is missing. Raises InvalidInput."""
+        if value is None or (type(value) is str and value in self._missing):
+            return None
+        convert = self._converters.get(name)
+        return value if convert is None else convert(value)
 
     def _read_label(self, value: Any) -> int:
         """Return 0 or 1, also for true and false, as pandas or as JSON writes them."""
@@ -173,31 +191,33 @@ class RowBuilder:
             for name, value in zip(self._names, values, strict=True)
             if name and value is not None and (type(value) is not str or value not in missing)
         }
-        for name in self._numbers:
-            if type(text := features.get(name)) is str:
-                features[name] = _number(name, text, self._lines)
-        for name in self._categories:
-            if type(text := features.get(name)) is str:
-                features[name] = _category(text)
-        for name in self._json:
-            if type(text := features.get(name)) is str and _JSON_NUMBER.fullmatch(text):
-                features[name] = read_number(text)
-        for name, separator in self._lists:
-            if name in features and not self._split(features, name, separator):
-                del features[name]
+        for name, convert in self._converters.items():
+            if name in features and (converted := convert(features[name])) is not None:
+                features[name] = converted
+            else:
+                features.pop(name, None)
         if self._keep_missing:
             features.update({name: None for name in self._names if name and name not in features})
         return features
 
-    def _split(self, features: dict[str, Any], name: str, separator: str) -> list[Any]:
-        """Put the items of a list in place of its text, and return them."""
-        value = features[name]
+    def _conversions(self, options: ReadOptions) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+        """Yield the columns whose values are not taken as they stand, and what converts them."""
+        for name in filter(None, self._names):
+            kind = self._types.get(name)
+            if name in options.lists:
+                yield name, partial(self._items, name, options.lists[name])
+            elif kind is not None:
+                yield name, partial(self._item, name, kind)
+            elif name in options.json_columns:
+                yield name, _json_value
+
+    def _items(self, name: str, separator: str, value: Any) -> list[Any] | None:
+        """Split the text of a list; None if it has no item."""
         items = value if isinstance(value, list) else _text(value).split(separator)
         found = [item for item in items if not isinstance(item, str) or item not in self._missing]
         if (kind := self._types.get(name)) is not None:
             found = [self._item(name, kind, item) for item in found]
-        features[name] = found
-        return found
+        return found or None
 
     def _item(self, name: str, kind: str, item: Any) -> Any:
         if not isinstance(item, str):
@@ -225,6 +245,11 @@ def _number(name: str, text: str, options: TextOptions) -> float:
         return read_number(text)
     except LineProblem as problem:
         raise InvalidInput((name,), explain(problem.code, problem.word, options)) from None
+
+
+def _json_value(value: Any) -> Any:
+    """Return the number that JSON would write like this, or else the text."""
+    return read_number(value) if isinstance(value, str) and _JSON_NUMBER.fullmatch(value) else value
 
 
 def _category(text: str) -> str:

@@ -31,6 +31,7 @@ ITEMS_AHEAD = 2
 LONGEST_END_SECONDS = 1.0
 
 _PARSERS = {"vw": vw_parser, "libsvm": libsvm_parser}
+_OF_COLUMNS = ("parquet", "arrow")
 
 Item = TypeVar("Item")
 RowOrError = TypeVar("RowOrError", Row, LineError, Row | LineError)
@@ -77,6 +78,8 @@ def read_examples(
         if file_format in _PARSERS:
             parser = _PARSERS[file_format](contract, options.text_options(file_format), encoder)
             return _parsed_chunks(text, parser, chunk_bytes)
+        if file_format in _OF_COLUMNS and encoder is None:
+            return _column_chunks(text, file_format, contract, options, chunk_rows, event_ids)
         encoded = _encoded_rows(text, file_format, contract, options, encoder)
         return _gathered_chunks(text, encoded, chunk_rows, event_ids)
 
@@ -176,14 +179,24 @@ def _encoded_rows(
         from service.parsing.files.json_records import record_rows
 
         rows = record_rows(source, file_format, contract, options)
-    elif file_format in ("parquet", "arrow"):
-        from service.parsing.files.arrow import arrow_rows
+    elif file_format in _OF_COLUMNS:
+        from service.parsing.files.arrow import arrow_rows, open_arrow
+        from service.parsing.files.columns import RowBuilder
 
-        rows = arrow_rows(source, file_format, contract, options)
+        file = open_arrow(source, file_format)
+        lines = options.text_options(file_format)
+        builder = RowBuilder(source.name, file.names, contract, options, lines)
+        rows = arrow_rows(source, file, builder, options)
     else:
         from service.parsing.files.tables import table_rows
 
         rows = table_rows(source, file_format, contract, options)
+    yield from _encoded_whole(rows, encoder)
+
+
+def _encoded_whole(
+    rows: Iterator[Row | LineError], encoder: FeatureEncoder
+) -> Iterator[tuple[Row, Encoded] | LineError]:
     for row in rows:
         if isinstance(row, LineError):
             yield row
@@ -192,6 +205,34 @@ def _encoded_rows(
             yield row, encoder.encode(row.features, ())
         except InvalidInput as invalid:
             yield LineError(row.line_number, str(invalid))
+
+
+def _column_chunks(
+    source: TextSource,
+    file_format: Format,
+    contract: HashContract,
+    options: ReadOptions,
+    chunk_rows: int,
+    event_ids: EventIds,
+) -> Iterator[Chunk]:
+    """Yield the examples of Parquet and Arrow, encoded column by column where that is possible."""
+    from model_core.hashing.encoder import FeatureEncoder
+    from service.parsing.files.arrow import arrow_rows, open_arrow
+    from service.parsing.files.arrow_batches import ColumnEncoder, has_columns_alone
+    from service.parsing.files.columns import RowBuilder
+
+    file = open_arrow(source, file_format, chunk_rows)
+    builder = RowBuilder(source.name, file.names, contract, options, options.text_options(file_format))
+    encoder = FeatureEncoder(contract, options.limits)
+    if not has_columns_alone(file, builder, options, encoder):
+        rows = _encoded_whole(arrow_rows(source, file, builder, options), encoder)
+        yield from _gathered_chunks(source, rows, chunk_rows, event_ids)
+        return
+    columns, number = ColumnEncoder(source, builder, encoder, options), 1
+    for piece in file.batches:
+        batch, errors, duplicates = columns.encoded(file, piece, number, event_ids.is_new)
+        number += piece.num_rows
+        yield Chunk(batch, errors, source.bytes_read, duplicates)
 
 
 def _text_rows(

@@ -94,9 +94,9 @@ def sample_of_columns(source: TextSource, file_format: Format, max_rows: int) ->
     """Read Parquet or Arrow; columns that no feature can be made of have no values. Raises UnreadableFile,
     CommandFailure.
     """
-    from service.parsing.files.arrow import opened, values_of
+    from service.parsing.files.arrow import open_arrow, values_of
 
-    names, batches = opened(source, file_format)
+    names, _, batches = open_arrow(source, file_format)
     sample = Sample(file_format, None, True, names, [[] for _ in names])
     for batch in batches:
         room = max_rows - sample.rows

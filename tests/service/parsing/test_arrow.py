@@ -14,6 +14,7 @@ import pytest
 
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract, Limits
+from model_core.hashing.encoder import FeatureEncoder
 from model_core.text.problems import LineError
 from service.errors import CommandFailure
 from service.parsing.files.reader import read_examples, read_rows
@@ -87,6 +88,70 @@ def test_batches_and_rows_hold_the_same_examples(file_format: Format, tmp_path: 
     assert rows[2] == LineError(3, "the label '2' is neither 1 nor 0")
     progress = [chunk.bytes_read for chunk in chunks]
     assert progress == sorted(progress)
+
+
+CONTRACTS = [
+    {},
+    {"numeric": "raw"},
+    {"numeric": "log", "missing": "indicator", "types": {"whole": "category", "text": "number"}},
+    {"numeric": {"scale": 100}, "types": {"real": "number", "yes": "category"}},
+    {"crosses": [["text", "whole"]], "missing": "indicator"},
+]
+
+
+def random_columns(rows: int, seed: int) -> dict[str, Any]:
+    chance = np.random.default_rng(seed)
+
+    def drawn(*values: Any) -> list[Any]:
+        return [values[i] for i in chance.integers(0, len(values), rows)]
+
+    return {
+        "label": drawn(0, 1, 1, 0, 2),
+        "w": drawn(1.0, 1.0, 0.5, -1.0),
+        "id": drawn(*range(rows), None),
+        "t": pa.array(drawn(1_500_000_000_000, 1_500_003_600_000, None), pa.timestamp("ms")),
+        "text": drawn("7", "x", "", "NULL", None, "7.0"),
+        "kind": pa.array(drawn("a", "b", None)).dictionary_encode(),
+        "yes": drawn(True, False, None),
+        "whole": drawn(0, 7, -3, 2**40, None),
+        "real": drawn(0.5, -0.0, 0.0, 7.0, 1e7, float("nan"), None),
+        "price": drawn(Decimal("1.50"), None, Decimal("2.00")),
+    }
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize(
+    "document", [{}, {"time": {"column": "t", "parts": ["hour", "weekday"]}, "weight": "w"}]
+)
+def test_columns_and_rows_are_encoded_alike(contract: Any, document: Any, tmp_path: Path) -> None:
+    asked = schema_of({"event_id": "id", "null": ["NULL"], **(document or {"drop": ["t"]})}, "it")
+    options = asked.options(Limits())
+    hashing = HashContract.from_json(contract)
+    path = write_arrow(tmp_path / "clicks.parquet", random_columns(500, len(str(contract))))
+    rows = list(read_rows(path, "parquet", hashing, options))
+    chunks = list(read_examples(path, "parquet", hashing, options, chunk_rows=64))
+    seen: set[str | None] = {None}
+    kept = []
+    for row in rows:
+        if isinstance(row, Row) and (row.event_id is None or row.event_id not in seen):
+            seen.add(row.event_id)
+            kept.append(row)
+    encoder = FeatureEncoder(hashing)
+    expected = ExampleBatch.from_encoded(
+        [encoder.encode(row.features) for row in kept],
+        [row.label for row in kept],
+        [row.weight for row in kept],
+        [row.event_time_ms for row in kept],
+    )
+    found = ExampleBatch.concatenate([chunk.batch for chunk in chunks])
+    for name in ("row_ptr", "hashes", "values", "labels", "weights", "event_times"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one.dtype, one.tobytes()) == (other.dtype, other.tobytes()), name
+    assert [e for chunk in chunks for e in chunk.errors] == [
+        row for row in rows if isinstance(row, LineError)
+    ]
+    good = sum(isinstance(row, Row) for row in rows)
+    assert sum(chunk.duplicates for chunk in chunks) == good - len(kept) > 0
 
 
 def test_labels_weights_and_ids_have_any_type(tmp_path: Path) -> None:
