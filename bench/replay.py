@@ -13,9 +13,8 @@ from bench.processes import finish, ftrl
 from bench.result import Options, Result, Target, alternate, require
 
 HYPER = {"family": "ftrl", "rate": {"kind": "adaptive", "alpha": 0.1, "beta": 1.0}, "l1": 0.0, "l2": 0.0}
-HASHING = {"bits": 22, "numeric": "raw", "prior_probability": None}
+HASHING = {"numeric": "raw", "prior_probability": None}
 TIMES = 10
-WIDTHS = (24, 26)
 AGAINST = "Vowpal Wabbit --ftrl, same file, rates and bits"
 SAME_LOG_LOSS = 1e-4
 
@@ -39,54 +38,61 @@ def measure(options: Options) -> list[Result]:
     file, one_row = options.directory / "criteo.vw", options.directory / "one.vw"
     write_vw(one_row, 1)
     write_vw(file, times=TIMES)
-    results = _against_vw(options, "replay-vw", "", file, one_row, HYPER, HASHING, Target(">=", 5.0))
-    results += _against_vw(
-        options, "replay-vw-default", ", the default's four experts", file, one_row, {}, HASHING
-    )
+    compared = _Comparison(options, file, one_row)
+    results = [
+        compared.rates("replay-vw", HYPER, 22, "", Target(">=", 5.0)),
+        compared.rates("replay-vw-default", {}, 22, ", the default's four experts"),
+    ]
     write_vw(file)
-    for bits in WIDTHS:
+    results += [compared.rates(f"replay-vw-{bits}", HYPER, bits) for bits in (24, 26)]
+    return [*results, compared.losses()]
+
+
+class _Comparison:
+    """Runs of `ftrl replay --dry-run` and of Vowpal Wabbit in turn, each on one row and on a file."""
+
+    def __init__(self, options: Options, file: Path, one_row: Path) -> None:
+        self._rounds = options.rounds
+        self._files = (one_row, file)
+        self._last: tuple[tuple[list[Pass], ...], tuple[list[Pass], ...]] = ((), ())
+
+    def rates(
+        self,
+        name: str,
+        hyper: Mapping[str, object],
+        bits: int,
+        detail: str = "",
+        target: Target | None = None,
+    ) -> Result:
+        """Rows a second."""
         hashing = {**HASHING, "bits": bits}
-        results += _against_vw(options, f"replay-vw-{bits}", "", file, one_row, HYPER, hashing)
-    return results
+        ours, theirs = self._last = alternate(
+            self._rounds,
+            lambda: [_replay(file, hyper, hashing, "--dry-run") for file in self._files],
+            lambda: [vowpal_wabbit(file, bits) for file in self._files],
+        )
+        rows = f"{ours[0][1].rows:,.0f} Criteo rows, 2^{bits} slots{detail}"
+        return Result(
+            name,
+            f"ftrl replay of {rows}: the command without its start",
+            "rows/s",
+            tuple(run.rate_after(start) for start, run in ours),
+            tuple(run.rate_after(start) for start, run in theirs),
+            AGAINST,
+            target,
+        )
 
-
-def _against_vw(
-    options: Options,
-    name: str,
-    detail: str,
-    file: Path,
-    one_row: Path,
-    hyper: Mapping[str, object],
-    hashing: Mapping[str, object],
-    target: Target | None = None,
-) -> list[Result]:
-    bits = int(str(hashing["bits"]))
-    ours, theirs = alternate(
-        options.rounds,
-        lambda: [_replay(each, hyper, hashing, "--dry-run") for each in (one_row, file)],
-        lambda: [vowpal_wabbit(each, bits) for each in (one_row, file)],
-    )
-    what = f"ftrl replay of {ours[0][1].rows:,.0f} Criteo rows, 2^{bits} slots{detail}"
-    rates = Result(
-        name,
-        f"{what}: the whole command without its start",
-        "rows/s",
-        tuple(run.rate_after(start) for start, run in ours),
-        tuple(run.rate_after(start) for start, run in theirs),
-        AGAINST,
-        target,
-    )
-    if hyper is not HYPER:
-        return [rates]
-    losses = Result(
-        f"{name}-log-loss",
-        f"{what}: difference of the progressive log losses",
-        "",
-        tuple(abs(a.log_loss - b.log_loss) for (_, a), (_, b) in zip(ours, theirs, strict=True)),
-        target=Target("<=", SAME_LOG_LOSS),
-        notes=(f"progressive log loss: ours {ours[-1][1].log_loss:.6f}, VW {theirs[-1][1].log_loss:.6f}",),
-    )
-    return [rates, losses]
+    def losses(self) -> Result:
+        """The difference of the progressive log losses in the latest runs."""
+        ours, theirs = ([run.log_loss for _, run in runs] for runs in self._last)
+        return Result(
+            "replay-vw-log-loss",
+            "the last of these: difference of the progressive log losses",
+            "",
+            tuple(abs(a - b) for a, b in zip(ours, theirs, strict=True)),
+            target=Target("<=", SAME_LOG_LOSS),
+            notes=(f"progressive log loss: ours {ours[-1]:.6f}, VW {theirs[-1]:.6f}",),
+        )
 
 
 def replay_offline(file: Path, hyper: Mapping[str, object], hashing: Mapping[str, object]) -> Pass:
