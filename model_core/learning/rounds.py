@@ -163,7 +163,9 @@ def _warm_up(hyper: Hyperparameters) -> None:
     state = ModelState.empty(1, len(hyper.experts))
     margins = learn_batch(state, hyper, True, 0.0, batch).margins
     predict_batch(state, hyper, True, 0.0, batch)
-    state.weights(state.take_changed()[0], hyper)
+    changes = state.take_changed()
+    state.apply_rows(*changes)
+    state.weights(changes.slots, hyper)
     state.nonzero(hyper)
     fold_rows(state.rows, state.marks, 0, 1)
     clear(state.rows, state.marks, state.changed[:0])

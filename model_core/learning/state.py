@@ -282,7 +282,8 @@ class ModelState:
         """Take over rows float64[k, 2 K] of slots uint32[k] that were stored elsewhere, which marks them
         SEEN, and drop the features of other slots uint32[d].
         """
-        fresh = take_over(self.rows, self.marks, np.ascontiguousarray(slots), rows)
+        # Copies, also of what is contiguous: for memory that cannot be written a kernel is compiled anew.
+        fresh = take_over(self.rows, self.marks, np.array(slots, np.uint32), np.array(rows))
         if dropped.size:
             fresh -= clear(self.rows, self.marks, dropped)
         self.now_seen(self.features_seen + fresh)

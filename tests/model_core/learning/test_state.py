@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.hyperparameters import Hyperparameters, ScalarRate
 from model_core.learning.rounds import learn_batch
-from model_core.learning.rows import CHANGED, SEEN
+from model_core.learning.rows import CHANGED, SEEN, take_over
 from model_core.learning.schedules import Constant
 from model_core.learning.state import ModelState
 
@@ -23,6 +23,16 @@ def learn(state: ModelState, rows, hyper=DEFAULT, bias=True):
     return learn_batch(
         state, hyper, bias, 0.0, ExampleBatch.from_encoded([(row, None) for row in rows], [1] * len(rows))
     )
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_rows_from_any_memory_are_taken_over_by_one_kernel(count):
+    """Also a view of bytes, which for one record is contiguous, not aligned, and not to be written."""
+    records = np.frombuffer(bytes(21 * count), [("tag", "u1"), ("slot", "<u4"), ("row", "<f8", (2,))])
+    state = ModelState.empty(BITS)
+    state.apply_rows(records["slot"], records["row"])
+    state.apply_rows(np.zeros(count, np.uint32), np.frombuffer(bytes(16 * count)).reshape(-1, 2))
+    assert len(getattr(take_over, "signatures")) == 1  # noqa: B009  mypy sees the function
 
 
 @given(examples, examples)
