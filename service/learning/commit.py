@@ -137,12 +137,15 @@ class Behind:
     async def read(self) -> None:
         """Find them in the commits since the last checkpoint.
 
-        Raises ModelGone, and what Channel.call raises.
+        They stay unknown if the model has moved on: the checkpoint is not that of the replica then, and is
+        not to be believed if the server goes back. Raises ModelGone, and what Channel.call raises.
         """
         replica, channel = self._mirror.replica, self._mirror.channel
         self.take()
         self._was_read, self.oldest = False, None
         meta = await read_meta(channel, self._mirror.model)
+        if meta.token != replica.token:
+            return
         checkpoint, self.written = meta.checkpoint, meta.written
         self.through = checkpoint or Checkpoint(replica.position, replica.token)
         try:

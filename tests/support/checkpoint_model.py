@@ -37,6 +37,7 @@ class Rules:
     complete_as_of_its_begin: bool = True
     switch_ends_checkpoint: bool = True
     switch_is_one_command: bool = True
+    learner_reads_at_its_token: bool = True
     reader_lays_commits_over: bool = True
     reader_checks_the_chain: bool = True
     reader_reads_backwards: bool = True
@@ -231,12 +232,15 @@ class Behind(NamedTuple):
 
 class Learner(NamedTuple):
     """Its arrays are those after `prepared`, a commit under way, or else those of `token`. `chunks` were
-    taken and are written once there is no commit under way; `rest` and `through`: of the checkpoint.
+    taken and are written once there is no commit under way; `rest` and `through`: of the checkpoint. `meta`:
+    what it has read of that to find out what is behind.
     """
 
     name: str
     token: Token
+    position: int
     generation: int
+    meta: tuple[Point | None, int] | None = None
     behind: Behind | None = None
     through: Point | None = None
     rest: frozenset[int] = frozenset()
@@ -246,7 +250,7 @@ class Learner(NamedTuple):
     @classmethod
     def at(cls, name: str, server: Server) -> Learner:
         """Loaded: `check_server` finds for every server that this is the state of its token."""
-        return cls(name, server.token, server.generation)
+        return cls(name, server.token, server.position, server.generation)
 
     @property
     def request(self) -> Request | None:
@@ -269,22 +273,21 @@ class Learner(NamedTuple):
     def _after_commit(self, server: Server, reply: str) -> Learner:
         if reply == "refused":
             return self.at(self.name, server)
-        behind = self.behind
+        entry, behind = server.commits[-1], self.behind
         if behind is not None:
-            entry = server.commits[-1]
             slots = behind.slots | {slot for slot, _ in entry.rows}
             behind = Behind(Point(entry.position, entry.token), slots, behind.written)
-        return self._replace(token=server.token, prepared="", behind=behind)
+        return self._replace(token=entry.token, position=entry.position, prepared="", behind=behind)
 
     def choices(self, server: Server, rules: Rules) -> Iterator[tuple[str, Learner]]:
         """What it may do next while it has nothing to send."""
+        if self.meta is not None:
+            yield "reads the commits", self._finds_behind(server, *self.meta, rules)
+            return
         if self.token != server.token:
             yield "follows", self.at(self.name, server)
-        elif self.behind is None:
-            entries = chain(server, server.token, server.checkpoint, server.position, rules) or []
-            slots = frozenset(slot for entry in entries for slot, _ in entry.rows)
-            behind = Behind(Point(server.position, server.token), slots, server.written)
-            yield "finds out what is behind", self._replace(behind=behind)
+        if self.behind is None and (self.token == server.token or not rules.learner_reads_at_its_token):
+            yield "reads meta", self._replace(meta=(server.checkpoint, server.written))
         done = self.token.learned
         for stop in range(len(done) + 1, min(len(done) + 2, len(server.log)) + 1):
             learned = done + server.log[len(done) : stop]
@@ -296,6 +299,13 @@ class Learner(NamedTuple):
             for taken in self._takes(learned, rules):
                 if len(taken.chunks) == 1:
                     yield f"takes a chunk as of {learned}", taken
+
+    def _finds_behind(self, server: Server, checkpoint: Point | None, written: int, rules: Rules) -> Learner:
+        """Behind.read: all slots, where commits since the checkpoint are missing."""
+        entries = chain(server, self.token, checkpoint, self.position, rules)
+        slots = SLOTS if entries is None else (slot for entry in entries for slot, _ in entry.rows)
+        behind = Behind(Point(self.position, self.token), frozenset(slots), written)
+        return self._replace(behind=behind, meta=None)
 
     def _takes(self, learned: str, rules: Rules) -> Iterator[Learner]:
         """Checkpointer.take: any number of chunks of the checkpoint under way, or else of a new one."""

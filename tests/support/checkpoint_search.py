@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -129,13 +129,16 @@ class World(NamedTuple):
             late=late,
             server=self.server._replace(written=number(self.server.written)),
             durable=self.durable and self.durable._replace(written=number(self.durable.written)),
-            learners=tuple(
-                one._replace(behind=one.behind._replace(written=number(one.behind.written)))
-                if one.behind
-                else one
-                for one in self.learners
-            ),
+            learners=tuple(_numbered(one, number) for one in self.learners),
         )
+
+
+def _numbered(learner: Learner, number: Callable[[int], int]) -> Learner:
+    if learner.behind:
+        return learner._replace(behind=learner.behind._replace(written=number(learner.behind.written)))
+    if learner.meta:
+        return learner._replace(meta=(learner.meta[0], number(learner.meta[1])))
+    return learner
 
 
 Step = tuple[str, World]
@@ -255,7 +258,7 @@ def _crashed(world: World, durable: Server, rules: Rules) -> World:
     learners, reader = world.learners, world.reader
     if rules.learner_rereads_after_reconnection:
         learners = tuple(
-            one if one.request else one._replace(behind=None, through=None, rest=frozenset())
+            one if one.request else one._replace(behind=None, meta=None, through=None, rest=frozenset())
             for one in learners
         )
     if reader is not None and reader.phase != "follow" and rules.reader_notices_reconnection:

@@ -38,6 +38,7 @@ LEARNER, READER = Bounds(crashes=1), Bounds(loaders=1, crashes=1)
             Bounds(restores=1, crashes=1, torn=True),
             "commits since the checkpoint are missing",
         ),
+        ("learner_reads_at_its_token", Bounds(restores=1, crashes=1), "with the commits since"),
         ("reader_lays_commits_over", Bounds(loaders=1), "a reader has"),
         ("reader_checks_the_chain", Bounds(loaders=1), "a reader has"),
         ("reader_reads_backwards", Bounds(examples=2, loaders=1, crashes=1, torn=True), "a reader has"),

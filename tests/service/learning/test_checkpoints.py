@@ -90,9 +90,10 @@ class Leader:
         prepared = self._committer.prepare(work)
         assert await self._committer.conclude(prepared, await self._committer.send(prepared))
 
-    def forget(self) -> None:
+    async def begin_again(self) -> None:
         """As after a failure: what is behind is read again."""
         self._behind.forget()
+        await self._checkpoints.follow(self._behind)
 
     def take(self, slots: int) -> list[Chunk]:
         return self._checkpoints.take(self._behind, slots)
@@ -177,6 +178,25 @@ async def test_a_server_that_lost_a_whole_checkpoint_gets_it_again(
         await leader.learn(20)
         older = copy_aof(server, tmp_path)
         await leader.checkpoint()
+        await roll_back(server, older)
+        await leader.learn(20, start=20)
+        await leader.checkpoint()
+        await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_learner_does_not_take_what_a_lost_restore_had_written_for_its_own(
+    server_factory: ServerFactory, make_settings: SettingsFactory, tmp_path: Path
+) -> None:
+    server = server_factory()
+    async with System(make_settings(server, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
+        async with channel_of(system) as channel:
+            untrained = await capture_stored(channel, "clicks")
+            store = SnapshotStore(system.settings)
+            await asyncio.to_thread(write_and_retain, store, untrained, "manual", ["first"])
+            await leader.learn(20)
+            older = copy_aof(server, tmp_path)
+            await restore(channel, store, RestorePlan("clicks", "first"))
+        await leader.begin_again()
         await roll_back(server, older)
         await leader.learn(20, start=20)
         await leader.checkpoint()
@@ -319,8 +339,8 @@ async def test_a_learner_that_has_the_state_in_memory_makes_up_for_missing_commi
 ) -> None:
     await leader.learn(20)
     async with Leader.open(system) as successor:
-        successor.forget()
         await system.client.delete((await stored(system.topology)).keys.commits)
+        await successor.begin_again()
         await successor.checkpoint()
         await assert_rows_are_a_pass_over_the_log(system)
 
