@@ -98,7 +98,10 @@ _MASK_BITS, _IN_MASK, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
 
 @kernel
 def mark_ends(columns: Columns, size: int, first: np.uint8, second: np.uint8) -> None:
-    """Fill `ends` for text[:size] and until its last mask is full; `first` and `second` end words, too."""
+    """Fill `ends` for text[:size] and until its last mask is full; `first` and `second` end words, too.
+
+    A mask is made without a branch, as those of simdjson are.  (Langdale and Lemire 2019, section 3.1)
+    """
     for start in range(0, size, BYTES_A_MASK):
         columns.ends[start // BYTES_A_MASK] = mask_of_ends(columns.text, start, first, second)
 
