@@ -15,6 +15,7 @@ from model_core.examples.records import NO_TIME
 from model_core.kernels.numerics import log1p
 from model_core.learning.hyperparameters import MOST_EXPERTS, Hyperparameters
 from model_core.learning.rows import (
+    ROUNDS_A_SEARCH,
     SEEN,
     SLOTS_A_ROUND,
     clear,
@@ -312,10 +313,11 @@ class ModelState:
         self._memory.settle(features)
 
     def make_room_for_changes(self, more: int, rounds_that_drop: int = 0) -> None:
-        """Let `changed` take this many more slots, and what so many rounds may drop: it grows by doubling, to
-        the size of the model at most.
+        """Let `changed` take this many more slots, and what so many rounds may drop, the first of which may
+        search: it grows by doubling, to the size of the model at most.
         """
-        needed = min(self.changes + more + SLOTS_A_ROUND * rounds_that_drop, self.marks.size)
+        searched = SLOTS_A_ROUND * (rounds_that_drop + ROUNDS_A_SEARCH) if rounds_that_drop else 0
+        needed = min(self.changes + more + searched, self.marks.size)
         if needed > self.changed.size:
             grown = np.empty(min(max(needed, 2 * self.changed.size), self.marks.size), np.uint32)
             grown[: self.changes] = self.changed[: self.changes]

@@ -12,7 +12,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import take_census
 from model_core.learning.hyperparameters import AdaptiveRate, Expert, HalfLife, Hyperparameters, MixtureRate
 from model_core.learning.rounds import learn_batch, predict_batch
-from model_core.learning.rows import ROUNDS_A_SEARCH, SLOTS_A_ROUND
+from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SLOTS_A_ROUND
 from model_core.learning.state import Mixture, ModelState, parse_evidence
 
 BITS = 8
@@ -96,6 +96,20 @@ def test_a_round_drops_what_has_faded_in_the_slots_that_it_searches(stream, hype
         assert not state.rows[gone].any()
         assert state.discount.dropped == before.discount.dropped + len(gone)
         assert state.features_seen == take_census(state, hyper).features_seen == len(set(kept) - {SIZE})
+
+
+def test_one_round_may_drop_a_whole_search():
+    hyper = Hyperparameters(l1=1.0, forgetting=HalfLife("examples", 1.0), drop_below=1.0)
+    state = ModelState.empty(11)
+    slots = np.arange(state.size, dtype=np.uint32)
+    state.apply_rows(slots, np.full((slots.size, 2), 1e-6))
+    state.t = state.size // SLOTS_A_ROUND - 1  # the next round searches the last slots
+    state.changed[:], state.changes = slots[: state.changed.size], state.changed.size - SEARCHED // 2
+    state.marks[state.changed[: state.changes]] |= CHANGED
+    learn_batch(state, hyper, True, 0.0, batch_of([([], 1, 1.0)]))
+    assert state.discount.dropped == SEARCHED
+    assert state.changes <= state.changed.size
+    assert set(slots[-SEARCHED:].tolist()) <= set(state.take_changed().dropped.tolist())
 
 
 @settings(max_examples=40)
