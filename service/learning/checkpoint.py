@@ -59,11 +59,9 @@ class Checkpointer:
             self._through = None
             await behind.read()
 
-    async def write_all(self, behind: Behind) -> None:
-        """Write a whole checkpoint, if one is due. The mirror's arrays are those of its commit."""
-        for chunk in self._due(behind):
-            if not await self.write([chunk], self._mirror.replica.token, behind):
-                return
+    async def write_next(self, behind: Behind) -> None:
+        """Write one chunk, if one is due. The mirror's arrays are those of its commit."""
+        await self.write(self.take(behind, slots=1), self._mirror.replica.token, behind)
 
     def take(self, behind: Behind, slots: int) -> list[Chunk]:
         """Chunks with at least so many slots, if as many are due, and the rows that the arrays have now. They

@@ -278,7 +278,8 @@ class LearningLoop:
         self._checkpoints = Checkpointer(mirror, settings, metrics)
 
     async def step(self, committer: Committer) -> None:
-        """Learn and commit the next entries of the log; wait briefly if there are none.
+        """Learn and commit the next entries of the log; if there are none, write a chunk of a checkpoint that
+        is due, or wait briefly.
 
         Raises LogBlocked if the next entry cannot be learned, and what Channel.call raises.
         """
@@ -289,7 +290,7 @@ class LearningLoop:
         if not entries:
             await self._idle(committer)
             await self._evaluation.publish(self._mirror)
-            await self._checkpoints.write_all(committer.behind)
+            await self._checkpoints.write_next(committer.behind)
         await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
         while entries and self._leads():
             work: Work | None = self._work_on(entries, self._mirror.replica.applied_number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -106,7 +106,7 @@ class Leader:
 
         async def is_complete() -> bool:
             await self._checkpoints.follow(self._behind)
-            await self._checkpoints.write_all(self._behind)
+            await self.write(self.take(10 * EXAMPLES))
             return await is_checkpointed(self._system)
 
         await until(is_complete)
@@ -249,6 +249,36 @@ async def test_the_next_learner_writes_what_one_that_died_between_two_chunks_has
         await system.update(await system.model(), 100, start=EXAMPLES)
         await checkpointed(system.topology)
         await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_examples_that_arrive_during_a_checkpoint_are_learned_before_it_is_complete(
+    valkey: ServerProcess, system: System, leader: Leader, make_settings: SettingsFactory
+) -> None:
+    await leader.learn()
+    async with (
+        Proxy(valkey.socket_path) as proxy,
+        System(make_settings(valkey, checkpoint_seconds=0, redis_url=proxy.url)) as other,
+    ):
+        written: list[str] = []
+        delivered = asyncio.Event()
+
+        def note(verb: str) -> Callable[[bytes], bytes]:
+            return lambda reply: written.append(verb) or reply
+
+        def note_delivery(reply: bytes) -> bytes:
+            if b":log" in reply:
+                delivered.set()
+            return reply
+
+        proxy.rewrite |= {"checkpoint": note("chunk"), "commit": note("commit"), "XREAD": note_delivery}
+        chunk = proxy.hold("checkpoint")
+        other.learn()
+        await chunk.reached.wait()
+        await system.update(await system.model(), start=EXAMPLES, wait=False)
+        await delivered.wait()
+        chunk.release()
+        await checkpointed(system.topology)
+        assert "commit" in written[:3], "there are three chunks"
 
 
 async def test_a_model_is_loaded_while_its_commits_are_written_and_trimmed(
