@@ -263,7 +263,11 @@ async def test_examples_that_arrive_during_a_checkpoint_are_learned_before_it_is
         delivered = asyncio.Event()
 
         def note(verb: str) -> Callable[[bytes], bytes]:
-            return lambda reply: written.append(verb) or reply
+            def noted(reply: bytes) -> bytes:
+                written.append(verb)
+                return reply
+
+            return noted
 
         def note_delivery(reply: bytes) -> bytes:
             if b":log" in reply:
