@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
+from model_core.learning.state import NO_SLOTS
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
@@ -88,7 +89,8 @@ class Behind:
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._changed = np.zeros(mirror.replica.state.size + 1, np.bool_)
+        self._slots: list[npt.NDArray[np.uint32]] = []  # each slot once
+        self._is_listed = np.zeros(mirror.replica.state.size + 1, np.bool_)
         self._was_read = False
         self.through = Checkpoint(LOG_START, NO_TOKEN)
         self.written = b""
@@ -112,7 +114,8 @@ class Behind:
         if commit.previous_token != self.through.token:
             return
         self.through = Checkpoint(position, commit.token)
-        self._changed[commit.changed["slot"]] = self._changed[commit.dropped] = True
+        self._list(commit.changed["slot"])
+        self._list(commit.dropped)
         self.bytes += commit.slots_bytes
         if self.since is None:
             self.since = time.monotonic()
@@ -124,9 +127,9 @@ class Behind:
         self.oldest = self.since
 
     def take(self) -> npt.NDArray[np.uint32]:
-        """All of them, uint32[k], ascending; none is left."""
-        slots = np.flatnonzero(self._changed).astype(np.uint32)
-        self._changed[slots] = False
+        """All of them, uint32[k]; none is left."""
+        slots = np.concatenate([NO_SLOTS, *self._slots])
+        self._slots, self._is_listed[slots] = [], False
         self.since, self.bytes = None, 0
         return slots
 
@@ -161,9 +164,16 @@ class Behind:
 
     def _add_all(self, replica: Replica) -> None:
         state = replica.state
-        self._changed[slice(None) if state.discount.dropped else state.seen_slots()] = True
+        self._list(
+            np.arange(state.size + 1, dtype=np.uint32) if state.discount.dropped else state.seen_slots()
+        )
         self.through = Checkpoint(replica.position, replica.token)
         self.since = self.oldest = time.monotonic()
+
+    def _list(self, slots: npt.NDArray[np.uint32]) -> None:
+        new = slots[~self._is_listed[slots]]
+        self._is_listed[new] = True
+        self._slots.append(new)
 
 
 class Committer:
