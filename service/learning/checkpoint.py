@@ -19,6 +19,7 @@ from service.learning.commit import Behind
 from service.models.mirror import Mirror
 from service.settings.groups import LearnerSettings
 from service.storage.errors import CONNECTION_FAILURES
+from service.storage.health import ServerHealth
 from service.storage.records import Checkpoint, changed_records
 from service.storage.scripts.commit import write_behind
 from service.telemetry.metrics import Metrics
@@ -46,9 +47,12 @@ class Checkpointer:
     when they are written. What changes meanwhile is in later commits, which readers lay over the rows.
     """
 
-    def __init__(self, mirror: Mirror, settings: LearnerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, mirror: Mirror, settings: LearnerSettings, health: ServerHealth, metrics: Metrics
+    ) -> None:
         self._mirror = mirror
         self._settings = settings
+        self._health = health
         self._metrics = metrics
         self._rest: npt.NDArray[np.uint32] = np.empty(0, np.uint32)  # of the checkpoint that is being written
         self._through: Checkpoint | None = None  # it; None between two
@@ -128,4 +132,6 @@ class Checkpointer:
             return 0.0
         if behind.since is None:
             return math.inf
+        if self._health.shedding:
+            return 0.0  # commits that take the memory are trimmed only behind a checkpoint
         return max(0.0, behind.since + self._settings.checkpoint_seconds - time.monotonic())

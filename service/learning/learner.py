@@ -275,7 +275,7 @@ class LearningLoop:
         self._evaluation = evaluation
         self._gate = gate
         self._trimmed = 0.0
-        self._checkpoints = Checkpointer(mirror, settings, metrics)
+        self._checkpoints = Checkpointer(mirror, settings, health, metrics)
 
     async def step(self, committer: Committer) -> None:
         """Learn and commit the next entries of the log; if there are none, write a chunk of a checkpoint that

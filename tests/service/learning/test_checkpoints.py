@@ -21,13 +21,15 @@ from service.learning.commit import Committer, Work
 from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
-from service.models.replica import Replica, load_replica, read_meta
+from service.models.replica import Replica, load_replica, parsed, read_meta
+from service.settings.groups import MIB
 from service.snapshots.restore.restore import RestorePlan, restore
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import LogArchiver
 from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
-from service.storage.records import Checkpoint, meta_key
+from service.storage.records import LOG_START, Checkpoint, meta_key
+from service.storage.streams import read_stream
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.append_only_file import copy_aof, roll_back
 from tests.support.proxy import Hold, Proxy
@@ -54,7 +56,7 @@ class Leader:
         self._evaluation = evaluation
         self._mirror = mirror
         self._behind = committer.behind
-        self._checkpoints = Checkpointer(mirror, system.settings, system.metrics)
+        self._checkpoints = Checkpointer(mirror, system.settings, system.health, system.metrics)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -346,6 +348,26 @@ async def test_a_checkpoint_is_completed_on_a_full_server(
             await system.client.set("foreign", "x")
         await leader.checkpoint()
         await assert_rows_are_a_pass_over_the_log(system)
+
+
+async def test_a_server_that_needs_memory_gets_a_checkpoint_at_once_and_its_commits_are_trimmed(
+    server_factory: ServerFactory, make_settings: SettingsFactory
+) -> None:
+    server = server_factory()
+    settings = make_settings(server, checkpoint_seconds=3600, commits_bytes=MIB)
+    async with System(settings) as system, channel_of(system) as channel:
+        await system.update(await system.model(), 600, wait=False)
+        await system.client.config_set("maxmemory", 1)
+        system.learn()
+        keys = (await stored(system.topology)).keys
+
+        async def is_trimmed() -> bool:
+            commits = parsed(await read_stream(channel, keys.commits, LOG_START, 1))
+            return bool(commits) and commits[0][1].number > 1
+
+        await until(is_trimmed, "the first commit is gone")
+        replica = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert await system.client.hlen(keys.state(0)) == len(replica.state.seen_slots())
 
 
 async def test_a_model_without_its_commits_since_the_checkpoint_is_not_loaded_but_restored(
