@@ -7,7 +7,6 @@ import glob
 import gzip
 import io
 import lzma
-import os
 import stat
 import sys
 import zlib
@@ -85,7 +84,7 @@ class TextSource:
             self._raw = self._open_url(self.name) if is_url(self.name) else self._open(Path(source))
         else:
             self.name = "standard input" if isinstance(source, str | Path) else "the file"
-            self._raw = _standard_input() if isinstance(source, str | Path) else source
+            self._raw = cast(BinaryIO, _StandardInput()) if isinstance(source, str | Path) else source
         self._delivered = 0
         self._text = self._decompressed(Path(self.name).suffix.lower())
 
@@ -207,9 +206,23 @@ class TextSource:
         return text
 
 
-def _standard_input() -> BinaryIO:
-    """Open a reader of its own: Python cannot exit while a thread waits in that of `sys.stdin`."""
-    return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+class _StandardInput(io.FileIO):
+    """A reader of its own: Python cannot exit while a thread waits in that of `sys.stdin`. It has no buffer:
+    one that waits for more than there is would not notice a Ctrl-C that came just before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdin.fileno(), closefd=False)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        if size is None or size < 0:
+            return self.readall()
+        pieces = []
+        while size > 0 and (piece := super().read(size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
 
 
 class InputFiles:
