@@ -150,6 +150,7 @@ def periodic_code() -> set[CodeType]:
         Checkpointer.follow,
         Checkpointer.take,
         Checkpointer.write,
+        Checkpointer.write_next,
         Checkpointer.seconds_until_due,
         LiveEvaluation.publish,
         LiveEvaluation.seconds_until_due,
