@@ -30,7 +30,7 @@ def measure(options: Options) -> list[Result]:
     with redis_server(str(binary_path())) as url, Redis.from_url(url) as server:
         server.config_set("slowlog-log-slower-than", 1000)
         server.config_set("slowlog-max-len", 10_000)
-        stalls, idle = asyncio.run(_rounds(url, options.rounds))
+        stalls, idle = asyncio.run(_rounds(url, server, options.rounds))
         scripts = [
             entry["duration"] / 1000
             for entry in server.slowlog_get(10_000)
@@ -59,11 +59,12 @@ def measure(options: Options) -> list[Result]:
     ]
 
 
-async def _rounds(url: str, rounds: int) -> tuple[list[float], list[float]]:
+async def _rounds(url: str, server: Redis, rounds: int) -> tuple[list[float], list[float]]:
     """Longest waits in milliseconds while a learner commits, and while the service is idle."""
     stalls, idle = [], []
     async with created_model(url) as client:
         await fill(client)
+        server.slowlog_reset()
         for round_number in range(rounds):
             await append(client, _examples(round_number), batch_size=1000)
             idle.append(await longest_wait(url, asyncio.sleep(1)))

@@ -196,6 +196,7 @@ def test_the_state_outlives_a_restart_of_redis() -> None:
     learn(7)
     before = rounds(), probability()
     compose("restart", "redis")
+    compose("up", "-d", "--wait", "--no-recreate", "redis")  # a restart does not wait until it answers
     wait_until(lambda: (rounds(), probability()) == before)
     wait_until(lambda: "update" in call(f"{address('api', 8000)}/readyz?for=update"))
     # In the log at once; learned when the learner, too, has found the server again.
