@@ -64,8 +64,8 @@ end
 for start = first_argument + deleted, #ARGV, CHUNK do
   redis.call('HSET', KEYS[4], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
 end
-local forgotten = discount ~= '' and {'discount', discount} or {}
-local optional = {unpack(forgotten)}
+local optional = {}
+if discount ~= '' then optional = {'discount', discount} end
 if dropped ~= '' then
   optional[#optional + 1], optional[#optional + 2] = 'dropped', dropped
 end
@@ -81,6 +81,8 @@ end
 local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
 local fields = {'token', token, 'applied', applied, 'applied_number', applied_number, 't', t, 'commit', number,
   'skipped', skipped, 'backlog_bytes', backlog_bytes, clock_fields(clock)}
-for _, part in ipairs(forgotten) do fields[#fields + 1] = part end
+if discount ~= '' then
+  fields[#fields + 1], fields[#fields + 2] = 'discount', discount
+end
 redis.call('HSET', KEYS[1], unpack(fields))
 return {'COMMITTED', id}

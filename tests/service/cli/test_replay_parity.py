@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -116,16 +115,6 @@ LINES: dict[Format, st.SearchStrategy[str]] = {
     "parquet": TYPED,
 }
 HEADERS: dict[Format, str] = {"csv": "label,a,b,7\n", "tsv": "label\ta\tb\t7\n"}
-
-
-@pytest.fixture(scope="module")
-def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
-    try:
-        service.wait_until_ready()
-        yield service
-    finally:
-        service.remove()
 
 
 numbers = count()

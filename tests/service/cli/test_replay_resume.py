@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,6 @@ from tests.support.waiting import wait_until
 
 ROWS = 30_000
 KILLS = 2
-
-
-@pytest.fixture(scope="module")
-def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
-    try:
-        service.wait_until_ready()
-        yield service
-    finally:
-        service.remove()
 
 
 def line(i: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,6 @@ from tests.support.replays import assert_same_figures
 from tests.support.servers import ServerProcess
 from tests.support.system import stored_now
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def service(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    service = ServiceProcess("serve", server.url, tmp_path_factory.mktemp("service"))
-    try:
-        service.wait_until_ready()
-        yield service
-    finally:
-        service.remove()
 
 
 def plan(path: Path, known: str, model: str) -> ReplayPlan:
