@@ -68,7 +68,7 @@ def explain(code: int, word: str, options: TextOptions) -> str:
         EQUALS_IN_NAMESPACE: f"{shown}: a feature's name, the namespace before it, cannot contain '='",
         NOT_A_NUMBER: f"{shown} is not a decimal number",
         OUT_OF_BOUNDS: f"{shown}: the value must be between -{bound:g} and {bound:g}{_way_out(word)}",
-        TOO_MANY_FEATURES: f"more than {limits.features_per_example} features",
+        TOO_MANY_FEATURES: f"more than {limits.features_per_example} features: --max-features allows more",
         BAD_INDEX: f"{shown}: a feature's index must be a whole number of digits",
         NO_VALUE: f"{shown}: a feature is written index:value",
         NOT_FINITE: f"{shown}: the number must be finite; no number is larger than {LARGEST_NUMBER:g}",
