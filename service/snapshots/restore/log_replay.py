@@ -1,9 +1,10 @@
-"""Replay of the example log from a snapshot on, beside the model that is served."""
+"""Reading of the example log from a position on, and its replay beside the model that is served."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
@@ -21,49 +22,39 @@ MAX_ROUNDS = 20
 LOG_END = LogId(2**64 - 1, 2**64 - 1)
 
 
-class Replay:
-    """Moves `state`, which the caller sets, on through the log. `applied`: the last entry learned; `number`:
-    number of log examples up to it.
+class LoggedBatch(NamedTuple):
+    """The examples of one log entry; those without a time of their own have that of the entry."""
+
+    id: LogId
+    batch: ExampleBatch
+
+
+class LogReader:
+    """Reads the log in order, in small pieces, and from the archive what the log no longer has. `applied`: the
+    last entry that was read; `number`: number of log examples up to it.
     """
 
-    state: ModelState
-
     def __init__(
-        self,
-        channel: Channel,
-        archive: LogArchive,
-        keys: ModelKeys,
-        config: ModelConfig,
-        applied: LogId,
-        number: int,
+        self, channel: Channel, archive: LogArchive, keys: ModelKeys, applied: LogId, number: int
     ) -> None:
         self.applied = applied
         self.number = number
-        self.examples = 0
         self._channel = channel
         self._archive = archive
         self._keys = keys
-        self._config = config
 
-    async def catch_up(
-        self, through: LogId | None = None, progress: Callable[[int], None] = lambda _: None
-    ) -> int:
-        """Learn up to an entry, by default the last that the model's learner has learned; return the number
-        of examples, which `progress` is called with meanwhile. Raises LogIncomplete, ModelGone, and what
-        Channel.call raises.
+    async def read(self, last: LogId) -> list[LoggedBatch]:
+        """Read the next entries, at least one, up to the entry `last`, which must lie ahead.
+
+        Raises LogIncomplete, DamagedLogSegment, StoreUnavailable, and what Channel.call raises.
         """
-        before = self.examples
-        target = through or await self._applied_now()
-        while self.applied < target:
-            await self._learn(await self._next_entries(target, ENTRIES_PER_READ))
-            progress(self.examples - before)
-        return self.examples - before
-
-    async def check_reaches_back(self) -> None:
-        """Raise LogIncomplete now, rather than after the state was loaded, if the log begins too late."""
-        if self.applied < await self._applied_now():
-            entries = await self._next_entries(LOG_END, 1)
-            self._check(entries[0], self.number)
+        found, number = [], self.number
+        for entry in await self._next_entries(last, ENTRIES_PER_READ):
+            batch = self._check(entry, number).dated(entry.id.milliseconds)
+            found.append(LoggedBatch(entry.id, batch))
+            number += len(batch)
+        self.applied, self.number = found[-1].id, number
+        return found
 
     async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
         """Read from the log, or from the archive if the log begins later. Raises LogIncomplete."""
@@ -77,16 +68,6 @@ class Replay:
         if not entries:
             raise self._nothing_left()
         return entries
-
-    async def _learn(self, entries: list[LogEntry]) -> None:
-        batches, number = [], self.number
-        for entry in entries:
-            batches.append(self._check(entry, number).dated(entry.id.milliseconds))
-            number += len(batches[-1])
-        batch = ExampleBatch.concatenate(batches)
-        await asyncio.to_thread(self._config.learn, self.state, batch)
-        self.applied, self.number = entries[-1].id, number
-        self.examples += len(batch)
 
     def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
         """Return the examples of the entry, which must begin with that number."""
@@ -108,6 +89,46 @@ class Replay:
             f"The log does not hold example {self.number}, the first that is missing, nor any after log entry"
             f" {self.applied}. Nothing was changed."
         )
+
+
+class Replay(LogReader):
+    """Moves `state`, which the caller sets, on through the log. `examples`: how many were learned."""
+
+    state: ModelState
+
+    def __init__(
+        self,
+        channel: Channel,
+        archive: LogArchive,
+        keys: ModelKeys,
+        config: ModelConfig,
+        applied: LogId,
+        number: int,
+    ) -> None:
+        super().__init__(channel, archive, keys, applied, number)
+        self.examples = 0
+        self._config = config
+
+    async def catch_up(
+        self, through: LogId | None = None, progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Learn up to an entry, by default the last that the model's learner has learned; return the number
+        of examples, which `progress` is called with meanwhile. Raises ModelGone, and what `read` raises.
+        """
+        before = self.examples
+        target = through or await self._applied_now()
+        while self.applied < target:
+            batch = ExampleBatch.concatenate([logged.batch for logged in await self.read(target)])
+            await asyncio.to_thread(self._config.learn, self.state, batch)
+            self.examples += len(batch)
+            progress(self.examples - before)
+        return self.examples - before
+
+    async def check_reaches_back(self) -> None:
+        """Raise LogIncomplete now, rather than after the state was loaded, if the log begins too late."""
+        if self.applied < await self._applied_now():
+            entries = await self._next_entries(LOG_END, 1)
+            self._check(entries[0], self.number)
 
     async def _applied_now(self) -> LogId:
         return (await read_meta(self._channel, self._keys.model)).applied
