@@ -30,8 +30,8 @@ class LoggedBatch(NamedTuple):
 
 
 class LogReader:
-    """Reads the log in order, in small pieces, and from the archive what the log no longer has. `applied`: the
-    last entry that was read; `number`: number of log examples up to it.
+    """Reads the log in order, in small pieces, and from the archive what the log no longer has. `applied`:
+    the last entry that was read; `number`: number of log examples up to it.
     """
 
     def __init__(
