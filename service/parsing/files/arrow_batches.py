@@ -72,7 +72,7 @@ class ColumnEncoder:
         self._encoder = encoder
         self._time = None if options.time is None else options.time.column
         self._cells: dict[str, dict[Any, _Cell]] = {name: {} for name in builder.feature_columns.values()}
-        self._parts: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+        self._parts: dict[tuple[tuple[str, Any], ...], tuple[list[int], list[float]]] = {}
         self._indicates = encoder.contract.missing == "indicator"
 
     def encoded(
@@ -183,12 +183,15 @@ class ColumnEncoder:
             values.append(np.ones_like(found.values))
             chosen.append(found.states == _MISSING)
         if any(row.features for row in rows):
-            of_rows = [self._hashes_of_parts(row) for row in rows]
-            width = max(map(len, of_rows))
-            padded = [[*one, *[0] * (width - len(one))] for one in of_rows]
-            hashes.append(np.array(padded, np.uint32).reshape(len(rows), width))
-            values.append(np.ones((len(rows), width)))
-            chosen.append(np.arange(width) < np.array([len(one) for one in of_rows])[:, None])
+            of_rows = [self._encoded_parts(row) for row in rows]
+            counts = np.array([len(hashes) for hashes, _ in of_rows])
+            shown = np.arange(counts.max()) < counts[:, None]
+            of_parts = np.zeros(shown.shape, np.uint32), np.ones(shown.shape)
+            of_parts[0][shown] = np.concatenate([hashes for hashes, _ in of_rows])
+            of_parts[1][shown] = np.concatenate([values for _, values in of_rows])
+            hashes.append(of_parts[0])
+            values.append(of_parts[1])
+            chosen.append(shown)
         mask = np.concatenate(chosen, axis=1)
         row_values = np.concatenate(values, axis=1)[mask]
         weights = np.array([row.weight for row in rows], np.float64)
@@ -204,10 +207,12 @@ class ColumnEncoder:
             else np.array([NO_TIME if time is None else time for time in times], np.int64),
         )
 
-    def _hashes_of_parts(self, row: Row) -> list[int]:
+    def _encoded_parts(self, row: Row) -> tuple[list[int], list[float]]:
+        """Return hashes and values of the parts of its time."""
         parts = tuple(dict(row.features).items())
         if parts not in self._parts:
-            self._parts[parts] = self._encoder.encode(dict(parts), ()).hashes
+            hashes, values = self._encoder.encode(dict(parts), ())
+            self._parts[parts] = hashes, [1.0] * len(hashes) if values is None else values
         return self._parts[parts]
 
 

@@ -94,7 +94,7 @@ class RowBuilder:
         self._missing = frozenset({"", NULL}) | options.nulls
         self._keep_missing = contract.missing == "indicator"
         parts = options.time.parts if options.time is not None and self._keep_missing else ()
-        self._no_parts: dict[str, str | None] = dict.fromkeys(parts)
+        self._no_parts: dict[str, str | float | None] = dict.fromkeys(parts)
 
     @property
     def used(self) -> list[bool]:
@@ -174,7 +174,7 @@ class RowBuilder:
             raise InvalidInput(path, f"an event id has at most {MAX_ID_LENGTH} characters")
         return text
 
-    def _read_time(self, values: Sequence[Any]) -> tuple[int | None, Mapping[str, str | None]]:
+    def _read_time(self, values: Sequence[Any]) -> tuple[int | None, Mapping[str, str | float | None]]:
         """Return milliseconds since 1970, None if the time is missing, and the features of its parts."""
         if self._time is None or self._times is None:
             return None, {}

@@ -14,7 +14,7 @@ from service.parsing.files.source import InputFiles, TextSource
 
 Format = Literal["vw", "libsvm", "csv", "tsv", "jsonl", "records", "parquet", "arrow"]
 Source = str | Path | BinaryIO | TextSource | InputFiles
-TimePart = Literal["hour", "weekday"]
+TimePart = Literal["hour", "weekday", "day_sin", "day_cos", "week_sin", "week_cos"]
 
 _LABELS_ARE_MINUS_PLUS = ("vw", "libsvm")
 

@@ -21,7 +21,7 @@ from service.errors import CommandFailure
 from service.parsing.field_errors import field_errors
 from service.parsing.files.columns import expanded, nearest, parse_columns
 from service.parsing.files.rows import Format, ReadOptions, TimePart, TimeRule
-from service.parsing.files.times import UNITS_PER_SECOND, zone_of
+from service.parsing.files.times import SEASONS, UNITS_PER_SECOND, zone_of
 
 ColumnType = Literal["category", "number", "json"]
 Names = Annotated[list[str], Field(default_factory=list)]
@@ -133,11 +133,13 @@ class Schema(_Part):
     def hashing(self) -> dict[str, Any]:
         """The part of the model's hash contract that it requires, as in the body of PUT /models/{name}."""
         types = {n: kind for n, kind in _spread(self.types).items() if kind != "json"}
+        transforms = _spread(self.transforms)
         if self.time is not None:
-            types |= dict.fromkeys(self.time.parts, "category")
+            types |= {part: "number" if part in SEASONS else "category" for part in self.time.parts}
+            transforms = {part: "raw" for part in self.time.parts if part in SEASONS} | transforms
         given = {
             "types": types,
-            "transforms": _spread(self.transforms),
+            "transforms": transforms,
             "crosses": self.crosses,
             "numeric": self.numeric,
             "missing": self.missing,

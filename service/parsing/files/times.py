@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -19,11 +20,17 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DECIMAL = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]+)?")
 _REMEMBERED_TEXTS = 4096  # neighbouring rows often have the same time
-_PARTS: dict[TimePart, Callable[[datetime], str]] = {
+_CATEGORIES: dict[TimePart, Callable[[datetime], str]] = {
     "hour": lambda local: str(local.hour),
     "weekday": lambda local: WEEKDAYS[local.weekday()],
 }
-PARTS = tuple(_PARTS)
+_SEASONS: dict[TimePart, Callable[[datetime], float]] = {
+    "day_sin": lambda local: math.sin(_day_angle(local)),
+    "day_cos": lambda local: math.cos(_day_angle(local)),
+    "week_sin": lambda local: math.sin(_week_angle(local)),
+    "week_cos": lambda local: math.cos(_week_angle(local)),
+}
+CATEGORIES, SEASONS = tuple(_CATEGORIES), tuple(_SEASONS)
 
 
 class TimeReader:
@@ -69,10 +76,13 @@ class TimeReader:
         milliseconds = (time - _EPOCH) // timedelta(milliseconds=1)
         return milliseconds_of(milliseconds / 1000, (self._rule.column,))
 
-    def _parts(self, milliseconds: int) -> dict[str, str]:
-        """The features of a time, by their names."""
+    def _parts(self, milliseconds: int) -> dict[str, str | float]:
+        """The features of a time, by their names; numbers have six decimals."""
         local = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(self._zone)
-        return {part: _PARTS[part](local) for part in self._rule.parts}
+        return {
+            part: _CATEGORIES[part](local) if part in _CATEGORIES else round(_SEASONS[part](local), 6)
+            for part in self._rule.parts
+        }
 
     def _wrong(self, value: object) -> InvalidInput:
         form = self._rule.form
@@ -82,6 +92,14 @@ class TimeReader:
         return InvalidInput(
             (self._rule.column,), f"{str(value)[:60]!r} is not {unit.get(form, f'a time {form}')}"
         )
+
+
+def _day_angle(local: datetime) -> float:
+    return 2.0 * math.pi * (local.hour + local.minute / 60 + local.second / 3600) / 24
+
+
+def _week_angle(local: datetime) -> float:
+    return (2.0 * math.pi * local.weekday() + _day_angle(local)) / 7
 
 
 def zone_of(name: str) -> tzinfo:

@@ -17,7 +17,7 @@ from service.parsing.files.columns import nearest
 from service.parsing.files.known_schemas import KNOWN_SCHEMAS
 from service.parsing.files.rows import ReadOptions, TimeRule
 from service.parsing.files.schema import Schema, schema_of
-from service.parsing.files.times import PARTS, TimeReader
+from service.parsing.files.times import CATEGORIES, TimeReader
 from service.parsing.inspection.columns import (
     NULL_WORDS,
     UNIQUE,
@@ -242,9 +242,9 @@ def _fields_of_features(judged: Judged) -> dict[str, Any]:
 
 def _parts(column: Column, form: str, taken: Set[str]) -> list[str]:
     """The parts of the time in which the rows differ, and whose names are free."""
-    reader = TimeReader(TimeRule(column.name, form, parts=PARTS))
+    reader = TimeReader(TimeRule(column.name, form, parts=CATEGORIES))
     of_rows = [reader.parts(time) for time in _milliseconds(reader, column)]
-    return [part for part in PARTS if part not in taken and len({one[part] for one in of_rows}) > 1]
+    return [part for part in CATEGORIES if part not in taken and len({one[part] for one in of_rows}) > 1]
 
 
 def _milliseconds(reader: TimeReader, column: Column) -> list[int]:

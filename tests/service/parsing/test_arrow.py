@@ -121,7 +121,8 @@ def random_columns(rows: int, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("contract", CONTRACTS)
 @pytest.mark.parametrize(
-    "document", [{}, {"time": {"column": "t", "parts": ["hour", "weekday"]}, "weight": "w"}]
+    "document",
+    [{}, {"time": {"column": "t", "parts": ["hour", "day_sin", "week_cos", "weekday"]}, "weight": "w"}],
 )
 def test_columns_and_rows_are_encoded_alike(contract: Any, document: Any, tmp_path: Path) -> None:
     asked = schema_of({"event_id": "id", "null": ["NULL"], **(document or {"drop": ["t"]})}, "it")

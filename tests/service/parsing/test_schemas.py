@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,26 @@ def test_a_time_that_cannot_be_meant_is_an_error_of_its_line(form: str, text: st
     (row,) = rows_of(f"label,t\n1,{text}\n", schema(time={"column": "t", "format": form}))
     assert isinstance(row, LineError)
     assert says in row.reason
+
+
+def test_seasons_of_the_time_are_raw_numbers_on_circles() -> None:
+    seasons = ["day_sin", "day_cos", "week_sin", "week_cos"]
+    asked = schema(
+        time={"column": "t", "zone": "Asia/Tokyo", "parts": seasons}, transforms={"week_cos": "log"}
+    )
+    found = [
+        rows_of(f"label,t\n1,{time}\n", asked)[0].features
+        for time in ("2024-01-01T00:00:00+09:00", "2024-01-01T06:00", "2024-01-04T12:00")
+    ]
+    assert [tuple(features.values()) for features in found] == [
+        (0.0, 1.0, 0.0, 1.0),
+        (1.0, 0.0, round(math.sin(math.pi / 14), 6), round(math.cos(math.pi / 14), 6)),
+        (0.0, -1.0, round(math.sin(math.pi), 6), -1.0),
+    ]
+    assert asked.hashing == {
+        "types": dict.fromkeys(seasons, "number"),
+        "transforms": {"day_sin": "raw", "day_cos": "raw", "week_sin": "raw", "week_cos": "log"},
+    }
 
 
 def test_parts_of_the_time_are_features_in_its_zone() -> None:
