@@ -5,23 +5,27 @@ from __future__ import annotations
 import ctypes
 import gc
 
-MMAP_THRESHOLD_BYTES = 128 * 1024
+MMAP_THRESHOLD_BYTES = 2**20
+TOP_PAD_BYTES = 16 * 2**20
 _LARGEST_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES = 32 * 2**20, 256 * 2**20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 _USUAL = gc.get_threshold()
 _AT_START = 100_000
 
 
 def return_large_blocks() -> bool:
     """Have glibc give each block of MMAP_THRESHOLD_BYTES or more back to the system once it is freed, and
-    give it pages only as they are touched; return False with another C library.
+    give it pages only as they are touched, but retain TOP_PAD_BYTES of smaller ones in each heap; return
+    False with another C library.
 
-    That is glibc's own initial threshold. Without this call it rises to the size of the largest block freed
-    so far, up to 32 MiB: from then on the arrays of models come from heaps, which retain what is freed, cost
-    memory for pages that are never touched, and fragment. After an outage, when all models load again, a
-    process held two to three times the memory of its models, permanently.
+    Without a fixed threshold it rises to the size of the largest block freed so far, up to 32 MiB: from then
+    on large blocks come from heaps, which retain what is freed, cost memory for pages that are never touched,
+    and fragment. After an outage, when all models load again, a process held two to three times the memory of
+    its models, permanently. By default, though, a heap gives back what is free at its end beyond 128 KiB:
+    after each request or commit the buffers that the next one needs, whose pages the system then zeroes again.
     """
-    return _mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+    returned = _mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+    return _mallopt(_M_TOP_PAD, TOP_PAD_BYTES) and returned
 
 
 def retain_large_blocks() -> bool:

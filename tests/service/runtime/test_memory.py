@@ -45,6 +45,25 @@ for _ in range(100):
 print(faults() - before)
 """
 
+BUFFERS_SCRIPT = """
+import resource, sys
+import numpy as np
+from service.runtime.memory import return_large_blocks
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if sys.argv[1] == "set":
+    assert return_large_blocks()
+def work():
+    [np.ones(1 << 13) for _ in range(64)]  # 4 MiB in blocks of 64 KiB
+work()
+before = faults()
+for _ in range(100):
+    work()
+print(faults() - before)
+"""
+
 on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is that of glibc")
 
 
@@ -52,6 +71,12 @@ on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the thr
 def test_freed_arrays_are_given_back_while_others_are_held() -> None:
     assert given_back("set") > 100
     assert given_back("unset") < 60, "glibc gives back without it: the test does not test"
+
+
+@on_glibc
+def test_buffers_of_a_request_are_used_again_by_the_next() -> None:
+    assert printed(BUFFERS_SCRIPT, "set") < 1000
+    assert printed(BUFFERS_SCRIPT, "unset") > 20_000, "glibc retains them without it: nothing is tested"
 
 
 @on_glibc
