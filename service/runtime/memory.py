@@ -21,8 +21,8 @@ def return_large_blocks() -> bool:
     Without a fixed threshold it rises to the size of the largest block freed so far, up to 32 MiB: from then
     on large blocks come from heaps, which retain what is freed, cost memory for pages that are never touched,
     and fragment. After an outage, when all models load again, a process held two to three times the memory of
-    its models, permanently. By default, though, a heap gives back what is free at its end beyond 128 KiB:
-    after each request or commit the buffers that the next one needs, whose pages the system then zeroes again.
+    its models, permanently. But by default a heap also gives back what is free at its end beyond 128 KiB:
+    the buffers of each request or commit, though the next one needs as many, whose pages are zeroed again.
     """
     returned = _mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
     return _mallopt(_M_TOP_PAD, TOP_PAD_BYTES) and returned
