@@ -48,6 +48,11 @@ def escaped(text: str) -> str:
     return _TO_ESCAPE.sub(r"\\\1", text)
 
 
+def joined(texts: Iterable[str]) -> str:
+    """The category of a cross, of its members' texts."""
+    return _SEPARATOR.join(map(escaped, texts))
+
+
 def bucket_text(value: float) -> str:
     """Sign and floor(log2(1 + |v|)), "0" for zero; exact, since every bound 2**k - 1 is an integer.
 

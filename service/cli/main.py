@@ -80,6 +80,9 @@ GROUPS = {
     },
     "Models": {
         "models": Command("models", "app", "List, create, describe and delete models."),
+        "import": Command(
+            "warm_start", "import_command", "Create a model from the weights of another learner."
+        ),
         "alias": Command(
             "alias", "app", "Give models other names, which can be switched while clients go on."
         ),

@@ -1,4 +1,4 @@
-"""Creation of a model with an existing state, in one step: from a snapshot, or as a clone."""
+"""Creation of a model with an existing state, in one step: from a snapshot, as a clone, or with weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_mem
 from service.models.config.model import ModelConfig
 from service.models.registry import Models, OpenModel, new_meta
 from service.models.replica import Replica, load_replica
-from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
+from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.formats import check_family
 from service.snapshots.take.capture import capture
 from service.storage.channel import Channel
@@ -105,12 +105,28 @@ async def clone(
     replica = await load_replica(channel, source)
     config = replica.config.changed(changes)
     check_family(replica.config, config.hyper, f"The model {source!r}")
+    await create_with_snapshot(channel, store, name, config, replica, f"clone of {source}")
+
+
+async def check_new(channel: Channel, name: str) -> None:
+    """Raise ModelExists, AliasConflict, and what Channel.call raises, unless the name is free."""
     await check_free(channel, name)
     if await channel.call("EXISTS", meta_key(name)):
         raise _exists(name)
+
+
+async def create_with_snapshot(
+    channel: Channel, store: SnapshotStore, name: str, config: ModelConfig, replica: Replica, reason: str
+) -> None:
+    """Create a model with the state of `replica`, which is saved first as the model's first snapshot.
+
+    Raises ModelExists, AliasConflict, ServerFull, StoreUnavailable, StateUnavailable, and what Channel.call
+    raises. After StateUnavailable the model may exist, and its first snapshot stays.
+    """
+    await check_new(channel, name)
     await check_memory(channel, replica.state.features_seen, replica.state.experts)
     catalogue = await asyncio.to_thread(store.of, name)
-    entry = await asyncio.to_thread(_save, catalogue, replica)
+    entry = await asyncio.to_thread(lambda: catalogue.write(capture(replica, {}).snapshot(reason)))
     try:
         created = await create_filled(channel, name, config, replica.state, entry.id)
     except (StateUnavailable, asyncio.CancelledError):  # it may exist, and then needs its first snapshot
@@ -121,10 +137,6 @@ async def clone(
     if not created:
         await asyncio.to_thread(catalogue.delete, entry)
         raise _exists(name)
-
-
-def _save(catalogue: Catalogue, replica: Replica) -> Entry:
-    return catalogue.write(capture(replica, {}).snapshot(f"clone of {replica.keys.model}"))
 
 
 def _exists(name: str) -> ModelExists:
