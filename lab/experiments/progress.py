@@ -1,4 +1,4 @@
-"""Progress of `ftrl tune` on standard error."""
+"""Progress of a race on standard error."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ class RaceProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def approach(self, done: int, size: int) -> None:
+        """Show how much of what comes before the examples of the race was learned."""
+        self._progress.update(self._task, completed=done, total=size)
+
     def begin(self, size: int | None, candidates: int) -> None:
-        self._progress.update(self._task, total=size, racing=candidates)
+        self._progress.update(self._task, completed=0, total=size, racing=candidates)
 
     def advance(self, bytes_read: int, rows: int, racing: int, best_loss: float, best: str) -> None:
         """`best`: the candidate with `best_loss`, in words."""

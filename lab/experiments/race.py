@@ -1,33 +1,34 @@
-"""Many models learn one file in parallel, chunk by chunk, with one parse for each hash contract."""
+"""Many models learn the same examples in parallel, chunk by chunk, each chunk read and parsed once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lab.experiments.progress import RaceProgress
-from lab.experiments.score import Difference, Figures, Paired, Score
+from lab.experiments.score import Difference, Paired, Score
 from lab.experiments.space import Option
+from model_core.evaluation.figures import Figures
+from model_core.hashing.contract import HashContract
 from model_core.learning.state import ModelState, lanes_of
 from model_core.warm_up import warm_up
 from service.errors import CommandFailure
-from service.parsing.files.reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, read_examples
-from service.parsing.files.rows import Format, ReadOptions
-from service.parsing.files.source import STANDARD_INPUT, InputFiles
+from service.models.config.model import ModelConfig
+from service.parsing.files.reader import Chunk
 from service.runtime.kernels import interrupts_held
 
 BYTES_A_LANE, BYTES_A_MARK = 16, 1  # of a slot: z and n of an expert
 SMALLEST_BITS = 10
 KEPT = 3  # one candidate in KEPT stays in the race
-RUNGS = (1 / 9, 1 / 3)  # shares of the file after which the other candidates leave the race
+RUNGS = (1 / 9, 1 / 3)  # shares of the examples after which the other candidates leave the race
 
 Search = Literal["grid", "halving"]
 
@@ -36,58 +37,110 @@ Search = Literal["grid", "halving"]
 class RacePlan:
     """memory: max total size of the states in bytes. jobs: candidates that learn in parallel.
 
-    search: "grid" lets every candidate learn the whole file; "halving" keeps a third of them after 1/9 of the
-    file, and a third of those after 1/3 of it.
+    search: "grid" lets every candidate learn all examples; "halving" keeps a third of them after 1/9 of the
+    examples, and a third of those after 1/3.
     """
 
-    files: tuple[str, ...]
-    file_format: Format
-    options: ReadOptions
     search: Search = "grid"
-    on_error: Literal["skip", "fail"] = "fail"
     memory: int = 2**32
     jobs: int | None = None
+
+
+class Feed(NamedTuple):
+    """Examples to learn: chunks, each the same examples under every hash contract.
+
+    size: what `bytes_read` of the last chunk will be, whatever it counts; None: not known. start: the state
+    that a model with this configuration begins with; None where it has to begin empty.
+    """
+
+    chunks: Iterator[tuple[Chunk, ...]]
+    size: int | None
+    start: Callable[[ModelConfig], ModelState | None] | None = None
+
+
+class Source(Protocol):
+    """Where the examples come from."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    def check(self, config: ModelConfig) -> None:
+        """Raise InvalidInput, with the field, if the examples are not those of this configuration."""
+
+    def open(
+        self, contracts: Sequence[HashContract], search: Search, progress: RaceProgress
+    ) -> AbstractContextManager[Feed]:
+        """With halving, chunks are small enough to meet the rungs. Raises CommandFailure if it cannot give
+        examples for these contracts, or its size is not known, which halving needs.
+        """
+
+    def facts(self) -> dict[str, Any]:
+        """What was read, for programs."""
+
+    def remarks(self) -> Iterator[str]:
+        """The same for people."""
 
 
 @dataclass(frozen=True)
 class Result:
     """A candidate's figures; those of its features are taken when it leaves the race or at the end.
 
-    is_present: this is the configuration that the others are compared with. is_tried: it is in the space that
-    is searched, too. difference: from the loss of the present configuration.
+    rows: examples that it learned, and of these skipped: those whose update was not finite. is_present: this
+    is the configuration that the others are compared with. is_tried: it is in the space that is searched,
+    too. difference: from the loss of the present configuration. began_empty: while others began with a state.
     """
 
     option: Option
+    rows: int
+    skipped: int
     figures: Figures
     features_seen: int
     nonzero: int
     is_present: bool
     is_tried: bool
     difference: Difference | None
+    began_empty: bool = False
+
+    @property
+    def density(self) -> float:
+        return self.nonzero / self.features_seen if self.features_seen else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        density = self.nonzero / self.features_seen if self.features_seen else 0.0
-        features = {"features_seen": self.features_seen, "nonzero": self.nonzero, "density": density}
-        difference = None if self.difference is None else self.difference.to_json()
-        compared = {"is_present": self.is_present, "difference": difference}
-        return {"varied": self.option.varied, **self.figures.to_json(), **features, **compared}
+        figures = {name: getattr(self.figures, name) for name in _FIGURES}
+        return {
+            "varied": self.option.varied,
+            "rows": self.rows,
+            "skipped": self.skipped,
+            **figures,
+            "features_seen": self.features_seen,
+            "nonzero": self.nonzero,
+            "density": self.density,
+            "is_present": self.is_present,
+            "difference": None if self.difference is None else self.difference.to_json(),
+            "began_empty": self.began_empty,
+        }
+
+
+_FIGURES = ("clicks", "log_loss", "normalized_entropy", "auc", "auc_error_bound", "calibration_ratio")
 
 
 class Candidate:
     """A model in the race.
 
-    contract: the part of its hashing that determines the 32-bit hashes of a line; bits, bias and prior are
-    applied later.
+    contract: the part of its hashing that determines the 32-bit hashes of an example; bits, bias and prior
+    are applied later.
     """
 
     def __init__(self, option: Option, *, is_present: bool, is_tried: bool) -> None:
         self.option = option
         self.is_present = is_present
         self.is_tried = is_tried
-        self.contract = replace(option.config.hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
+        self.contract = stored_contract(option.config.hashing)
         self.score = Score()
         self.paired = Paired()
-        self._state: ModelState | None = option.config.empty_state()
+        self.began_empty = False
+        self._state: ModelState | None = None
         self._features = (0, 0)
 
     @property
@@ -97,15 +150,22 @@ class Candidate:
 
     @property
     def parse(self) -> str:
-        """Key of the parse: candidates with equal keys share one parse of the file."""
+        """Key of the parse: candidates with equal keys share one parse of the examples."""
         return self.contract.fingerprint + str(self.contract.strict)
+
+    def begin(self, feed: Feed) -> None:
+        """Take the state to begin with."""
+        config = self.option.config
+        state = None if feed.start is None else feed.start(config)
+        self.began_empty = feed.start is not None and state is None
+        self._state = config.empty_state() if state is None else state
 
     def learn(self, chunk: Chunk) -> npt.NDArray[np.float64]:
         """Learn the examples; return the losses, as Score.add does."""
         assert self._state is not None
         learned = self.option.config.learn(self._state, chunk.batch)
         self._state.take_changed()  # otherwise the list of changes would grow
-        return self.score.add(learned.margins, chunk.batch.labels, chunk.batch.weights)
+        return self.score.add(np.where(learned.skipped, np.nan, learned.margins), chunk.batch)
 
     def retire(self) -> None:
         """Leave the race and free the state."""
@@ -115,39 +175,42 @@ class Candidate:
 
     def result(self, candidates: int) -> Result:
         self.retire()
-        difference = self.paired.difference(candidates)
-        figures = self.score.figures()
-        return Result(self.option, figures, *self._features, self.is_present, self.is_tried, difference)
+        return Result(
+            self.option,
+            self.score.rows,
+            self.score.skipped,
+            self.score.figures(),
+            *self._features,
+            self.is_present,
+            self.is_tried,
+            self.paired.difference(candidates),
+            self.began_empty,
+        )
 
 
-def race(plan: RacePlan, options: Sequence[Option], present: Option, progress: RaceProgress) -> list[Result]:
+def stored_contract(hashing: HashContract) -> HashContract:
+    """The part of a hash contract that determines the 32-bit hashes of examples, as a log stores them."""
+    return replace(hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
+
+
+def race(
+    plan: RacePlan, source: Source, options: Sequence[Option], present: Option, progress: RaceProgress
+) -> list[Result]:
     """The results, best first: candidates that finished before those that left, each group by log loss.
 
     present: the configuration that the others are compared with, a candidate too; it never leaves the race.
-    Raises CommandFailure and UnreadableFile.
+    Raises CommandFailure, and what the source raises.
     """
     candidates = _candidates(plan, options, present)
+    contracts = {candidate.parse: candidate.contract for candidate in candidates}
     with interrupts_held():
         warm_up()
-    contracts = {candidate.parse: candidate.contract for candidate in candidates}
-    if plan.files == (STANDARD_INPUT,) and len(contracts) > 1:
-        raise CommandFailure("standard input can be read once only, so give one way of hashing, or a file")
-    with ExitStack() as stack:
-        sources = [stack.enter_context(InputFiles(*plan.files)) for _ in contracts]
-        size = sources[0].size
-        if plan.search == "halving" and size is None:
-            raise CommandFailure("halving has to know how long the file is: use --search grid, or a file")
-        progress.begin(size, len(candidates))
-        pieces = _pieces(plan, size)
-        readers = [
-            stack.enter_context(
-                closing(read_examples(source, plan.file_format, contract, plan.options, *pieces))
-            )
-            for source, contract in zip(sources, contracts.values(), strict=True)
-        ]
-        chunks = _checked(plan, zip(*readers, strict=True), progress)
-        by_parse = (dict(zip(contracts, several, strict=True)) for several in chunks)
-        left = _run(plan, candidates, by_parse, size, progress)
+    with source.open(list(contracts.values()), plan.search, progress) as feed:
+        for candidate in candidates:
+            candidate.begin(feed)
+        progress.begin(feed.size, len(candidates))
+        by_parse = (dict(zip(contracts, several, strict=True)) for several in feed.chunks)
+        left = _run(plan, candidates, by_parse, feed.size, progress)
     ranked = [*sorted(candidates, key=lambda c: c.score.rank), *reversed(left)]
     return [candidate.result(max(len(ranked) - 1, 1)) for candidate in ranked]
 
@@ -189,7 +252,7 @@ def _run(
             first = chunk_of[racing[0].parse]
             bytes_read = first.bytes_read
             best = min(racing, key=lambda c: c.score.rank)
-            progress.advance(bytes_read, len(first.batch), len(racing), best.score.rank[1], best.name)
+            progress.advance(bytes_read, len(first.batch), len(racing), best.score.log_loss, best.name)
     return left
 
 
@@ -213,26 +276,6 @@ def _drop(racing: list[Candidate]) -> list[Candidate]:
     for candidate in dropped:
         candidate.retire()
     return dropped[::-1]
-
-
-def _pieces(plan: RacePlan, size: int | None) -> tuple[int, int]:
-    """Max rows and bytes of a chunk; with halving, small enough to meet the rungs."""
-    if plan.search == "grid" or size is None:
-        return CHUNK_ROWS, CHUNK_BYTES
-    return 512, min(CHUNK_BYTES, max(4096, size // 27))
-
-
-def _checked(
-    plan: RacePlan, chunks: Iterable[tuple[Chunk, ...]], progress: RaceProgress
-) -> Iterator[tuple[Chunk, ...]]:
-    """The same lines under every hash contract; bad lines are reported, or raise CommandFailure."""
-    for several in chunks:
-        for error in (error for chunk in several for error in chunk.errors):
-            text = f"{error.file or plan.files[0]}:{error.line_number}: {error.reason}"
-            if plan.on_error == "fail":
-                raise CommandFailure(f"{text} (--on-error skip leaves such lines out)")
-            progress.bad_line(text)
-        yield several
 
 
 def size_of(option: Option) -> int:

@@ -1,4 +1,4 @@
-"""Evaluation of a candidate's predictions in bounded memory, by importance weight."""
+"""Evaluation of a candidate's predictions, and its comparison with another, by importance weight."""
 
 from __future__ import annotations
 
@@ -10,89 +10,54 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model_core.evaluation.buckets import LOWEST, SPAN
-from model_core.evaluation.figures import auc_of_bins, entropy_of_rate
-from model_core.kernels.numerics import log_losses, sigmoids
+from model_core.evaluation.figures import Figures
+from model_core.evaluation.online import OnlineEvaluation
+from model_core.examples.batch import ExampleBatch
+from model_core.kernels.numerics import log_losses
 
-_BINS = 16_384
 _CONFIDENCE = 0.95
 _BLOCK_ROWS, _FEWEST_BLOCKS = 64, 10
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Figures of progressive validation over `rows` examples; None where undefined.
-
-    auc: within auc_error_bound of the exact one. skipped: examples whose update was not finite.
-    """
-
-    rows: int
-    skipped: int
-    log_loss: float | None
-    normalized_entropy: float | None
-    auc: float | None
-    auc_error_bound: float | None
-    calibration_ratio: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+_NO_LOG_TIME = 0
 
 
 class Score:
-    """Sums over the examples so far."""
+    """Progressive evaluation of the examples so far, by the sums of a live model's: equal examples and
+    predictions have equal figures, to the last digit.
+
+    rows: examples so far. skipped: those whose update was not finite.
+    """
 
     def __init__(self) -> None:
-        self._rows = 0
-        self._skipped = 0
-        self._loss = self._weight = self._clicks = self._predicted = 0.0
-        self._bins: npt.NDArray[np.float64] = np.zeros((_BINS, 2))
+        self.rows = 0
+        self.skipped = 0
+        self._evaluation = OnlineEvaluation()
+
+    @property
+    def log_loss(self) -> float:
+        """The mean so far, by weight; 0 before the first example."""
+        return self._evaluation.log_loss or 0.0
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Sort key, best first: candidates that skip examples come last, then by log loss."""
-        return self._skipped > 0, self._loss / self._weight if self._weight > 0.0 else 0.0
+        return self.skipped > 0, self.log_loss
 
-    def add(
-        self,
-        margins: npt.NDArray[np.float64],
-        labels: npt.NDArray[np.uint8],
-        weights: npt.NDArray[np.float64],
-    ) -> npt.NDArray[np.float64]:
-        """margins float64[r] before each update, labels uint8[r], weights float64[r] or empty (all 1).
+    def add(self, margins: npt.NDArray[np.float64], batch: ExampleBatch) -> npt.NDArray[np.float64]:
+        """margins float64[r] before each update, NaN where learning skipped the example.
 
         Returns the losses by weight float64[r], NaN where the margin is not finite.
         """
-        found = np.full(margins.size, np.nan)
-        self._rows += margins.size
+        losses = np.full(margins.size, np.nan)
         finite = np.isfinite(margins)
-        if not finite.all():
-            self._skipped += int(margins.size - np.count_nonzero(finite))
-            margins, labels = margins[finite], labels[finite]
-            weights = weights[finite] if weights.size else weights
-        w = weights if weights.size else np.ones(margins.size)
-        found[finite] = w * log_losses(margins, labels)
-        self._loss += float(found[finite].sum())
-        self._weight += float(w.sum())
-        self._clicks += float(w @ labels.astype(np.float64))
-        self._predicted += float(w @ sigmoids(margins))
-        places = np.clip((margins - LOWEST) * (_BINS / SPAN), 0.0, _BINS - 1.0).astype(np.int64)
-        self._bins += np.bincount(2 * places + labels, w, 2 * _BINS).reshape(_BINS, 2)
-        return found
+        self.rows += margins.size
+        self.skipped += int(margins.size - np.count_nonzero(finite))
+        self._evaluation.add(margins, batch, _NO_LOG_TIME)  # the whole stream has no windows of time
+        losses[finite] = log_losses(margins[finite], batch.labels[finite])
+        return losses * batch.weights if batch.weights.size else losses
 
     def figures(self) -> Figures:
-        area = auc_of_bins(self._bins, self._rows)
-        known = np.isfinite(area.value)
-        log_loss = self._loss / self._weight if self._weight > 0.0 else None
-        entropy = entropy_of_rate(self._clicks / self._weight) if self._weight > 0.0 else 0.0
-        return Figures(
-            self._rows,
-            self._skipped,
-            log_loss,
-            log_loss / entropy if log_loss is not None and entropy > 0.0 else None,
-            area.value if known else None,
-            area.error_bound if known else None,
-            self._predicted / self._clicks if self._clicks > 0.0 else None,
-        )
+        """Those of the whole stream by weight, however few clicks it has."""
+        return self._evaluation.figures("all", fewest_clicks=0)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
-"""The models that `ftrl tune` tries: every combination of the given values."""
+"""The models that `ftrl tune` and `ftrl whatif` try: every combination of the given values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import HashContract
+from service.errors import CommandFailure
 from service.models.config.model import NEW_MODEL, ModelConfig
 
 FAMILIES = ("ftrl",)
@@ -36,9 +38,12 @@ def text_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+MAX_OPTIONS = 1_000
+"""The sums of one model's evaluation take up to 1 MiB, beside its state."""
+
 _OF_CONTRACTS = ("hashing", "numeric", "bits")
 _OF_LEARNERS = ("family", "update", "rate", "alpha", "beta", "gamma", "l1", "l2", "half_life")
-DIMENSIONS = (*_OF_CONTRACTS, *_OF_LEARNERS)
+DIMENSIONS = ("name", *_OF_CONTRACTS, *_OF_LEARNERS)
 """The names of all varied values, in the order in which they are shown."""
 _COMBINATIONS = (("hyper",), ("hyper", "forgetting"))  # the paths of refusals that concern several values
 
@@ -74,7 +79,15 @@ class Space:
     half_lives: tuple[float | None, ...] = ()
 
     def options(self) -> tuple[list[Option], list[LeftOut]]:
-        """Each model once. Raises InvalidInput if a single value is invalid."""
+        """Each model once. Raises InvalidInput if a single value is invalid, CommandFailure if there are more
+        than MAX_OPTIONS combinations.
+        """
+        combinations = prod(len(values) for values in self._dimensions().values())
+        if combinations > MAX_OPTIONS:
+            raise CommandFailure(
+                f"{combinations:,} combinations are more than the {MAX_OPTIONS:,} that can be tried at once:"
+                " give fewer values"
+            )
         found: dict[str, Option] = {}
         left_out = []
         for varied in self._combinations():
@@ -102,23 +115,18 @@ class Space:
                 if values:
                     hashing[name] = default if default in values else values[0]
         config = ModelConfig.from_json({"hyper": body.get("hyper", {}), "hashing": hashing})
-        return Option(config, self._varied_of(config, is_tried="hashing" not in body))
+        return Option(config, self.varied_of(config, is_tried="hashing" not in body))
 
-    def _varied_of(self, config: ModelConfig, *, is_tried: bool) -> Varied:
-        hyper, hashing = config.hyper.to_json(), config.hashing.to_json()
-        values = (
-            hyper | _values_of_rate(hyper["rate"]) | {name: hashing[name] for name in ("bits", "numeric")}
-        )
+    def varied_of(self, config: ModelConfig, *, is_tried: bool = True) -> Varied:
+        """The values of a configuration in the dimensions of this space. is_tried: it hashes as the first
+        contract does.
+        """
+        values = values_of(config)
         values["hashing"] = 0 if is_tried else "present"
-        half_life = config.hyper.forgetting
-        if config.hyper.number_of_experts == 1:
-            values["half_life"] = NOTHING_FORGOTTEN if half_life is None else half_life.length
-        if half_life is not None and half_life.unit == "seconds":
-            values["half_life"] = f"{half_life.length:g} s"
         names = dict.fromkeys(name for varied in self._combinations() for name in varied)
-        if values["rate"] == MIXTURE:
+        if values.get("rate") == MIXTURE:
             names["rate"] = None
-        return {name: values[name] for name in names if values.get(name) is not None}
+        return {name: values[name] for name in names if name in values}
 
     def _combinations(self) -> Iterator[Varied]:
         dimensions = self._dimensions()
@@ -192,6 +200,18 @@ class Space:
         """beta or floor, if `hyper` has a rate of this kind."""
         rate = self.hyper.get("rate")
         return dict(rate) if isinstance(rate, dict) and rate.get("kind") == kind else {}
+
+
+def values_of(config: ModelConfig) -> Varied:
+    """The values of a configuration in all dimensions that it has."""
+    hyper, hashing = config.hyper.to_json(), config.hashing.to_json()
+    values = hyper | _values_of_rate(hyper["rate"]) | {name: hashing[name] for name in ("bits", "numeric")}
+    half_life = config.hyper.forgetting
+    if config.hyper.number_of_experts == 1:
+        values["half_life"] = NOTHING_FORGOTTEN if half_life is None else half_life.length
+    if half_life is not None and half_life.unit == "seconds":
+        values["half_life"] = f"{half_life.length:g} s"
+    return {name: values[name] for name in DIMENSIONS if values.get(name) is not None}
 
 
 def _values_of_rate(rate: object) -> Varied:

@@ -1,4 +1,4 @@
-"""`ftrl tune`: runs the race and reports its ranking."""
+"""`ftrl tune` and `ftrl whatif`: run the race and report its ranking."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.experiments.progress import RaceProgress
-from lab.experiments.race import RacePlan, Result, race
+from lab.experiments.race import RacePlan, Result, Source, race
 from lab.experiments.score import Difference
-from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Space, text_of
+from lab.experiments.space import DIMENSIONS, NOTHING_FORGOTTEN, LeftOut, Option, text_of
 from service.cli.output import write_json, write_lines, write_table
 from service.errors import CommandFailure, Interrupted
 from service.models.config.model import NEW_MODEL
@@ -29,7 +29,7 @@ _HEADINGS = (
 @dataclass(frozen=True)
 class Ranking:
     """results: best first; they include the present configuration. left_out: combinations that the service
-    refuses. bad_lines: over all parses.
+    refuses. bad_lines: over all parses. facts, remarks: of the examples, as their source reports them.
     """
 
     results: tuple[Result, ...]
@@ -37,6 +37,8 @@ class Ranking:
     rows: int
     bad_lines: int
     seconds: float
+    facts: Mapping[str, Any]
+    remarks: tuple[str, ...]
 
     @property
     def present(self) -> Result:
@@ -48,7 +50,7 @@ class Ranking:
         best, present = self.results[0], self.present
         high = None if best.difference is None else best.difference.high
         is_better = high is not None and high < 0.0
-        return best if is_better or present.figures.skipped > best.figures.skipped else present
+        return best if is_better or present.skipped > best.skipped else present
 
     @property
     def body(self) -> dict[str, Any]:
@@ -72,6 +74,7 @@ class Ranking:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "source": dict(self.facts),
             "rows": self.rows,
             "bad_lines": self.bad_lines,
             "candidates": [result.to_json() for result in self.results],
@@ -122,27 +125,38 @@ class Ranking:
                 yield f"{what} smallest that was tried: try smaller ones, too"
 
 
-def tune(
-    plan: RacePlan, space: Space, present: Mapping[str, Any] | None = None, *, progress: bool = True
+def rank(
+    plan: RacePlan,
+    source: Source,
+    options: Sequence[Option],
+    present: Option,
+    left_out: Sequence[LeftOut] = (),
+    *,
+    progress: bool = True,
 ) -> Ranking:
-    """Run the race; present: the configuration to compare with, as in the body of a PUT.
+    """Run the race. `present`: the configuration to compare with.
 
-    Raises CommandFailure, UnreadableFile, and InvalidInput if a value of the space is invalid.
+    Raises CommandFailure, and what the source raises.
     """
-    options, left_out = space.options()
     if not options:
         raise CommandFailure(f"the service would refuse every candidate: {left_out[0].reason}")
     started = time.perf_counter()
     with RaceProgress(progress) as shown:
         try:
-            results = race(plan, options, space.present(present or {}), shown)
+            results = race(plan, source, options, present, shown)
         except KeyboardInterrupt:
             best = f"; the best so far is {shown.best}" if shown.best else ""
             raise Interrupted(f"{shown.rows:,} rows were learned{best}") from None
     if not shown.rows:
-        raise CommandFailure(f"{', '.join(plan.files)} holds no examples")
+        raise CommandFailure(f"{source.name} holds no examples")
     return Ranking(
-        tuple(results), tuple(left_out), shown.rows, shown.bad_lines, time.perf_counter() - started
+        tuple(results),
+        tuple(left_out),
+        shown.rows,
+        shown.bad_lines,
+        time.perf_counter() - started,
+        source.facts(),
+        tuple(source.remarks()),
     )
 
 
@@ -167,12 +181,14 @@ def _mark(result: Result) -> str:
 def _cells(result: Result, varied: Sequence[str]) -> Iterator[str]:
     for name in varied:
         yield text_of(result.option.varied.get(name, ""))
-    figures: Mapping[str, Any] = result.to_json()
+    figures = result.to_json()
     yield _number(figures["log_loss"], 5)
     yield "" if result.is_present or result.difference is None else _interval(result.difference)
     for name, digits in (("calibration_ratio", 4), ("normalized_entropy", 5), ("auc", 4), ("density", 3)):
         yield _number(figures[name], digits)
-    yield f"{figures['rows']:,}" + (f" ({figures['skipped']:,} skipped)" if figures["skipped"] else "")
+    notes = [f"{result.skipped:,} skipped"] if result.skipped else []
+    notes += ["began empty"] if result.began_empty else []
+    yield f"{result.rows:,}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _words(name: str) -> str:
@@ -194,6 +210,9 @@ def _remarks(ranking: Ranking, max_rows: int) -> Iterator[str]:
     hidden = sum(not result.is_present for result in ranking.results[max_rows:])
     if hidden:
         yield f"and {hidden} more (--top shows them)"
+    yield from ranking.remarks
+    if any(result.began_empty for result in ranking.results):
+        yield "candidates with other bits, bias, prior, family or experts cannot have it: they began empty"
     if ranking.bad_lines:
         yield f"{ranking.bad_lines:,} bad lines were left out"
     if ranking.left_out:

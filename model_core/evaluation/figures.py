@@ -92,7 +92,8 @@ class Figures:
     """The quality of the predictions of a window.
 
     examples, clicks: their numbers, whatever they weigh.  The others count an example by its weight, or once
-    with weighting `none`.  They are None before the window holds 50 clicks, and where they are undefined.
+    with weighting `none`.  They are None before the window holds 50 clicks, unless fewer are asked for, and
+    where they are undefined.
 
     auc: the chance that a click was predicted higher than a non-click, ties counting half; the exact value is
         at most auc_error_bound away.
@@ -122,9 +123,14 @@ class Figures:
 
 
 def figures_of(
-    window: Window, weighting: Weighting, h: Histogram, *, with_reliability: bool = True
+    window: Window,
+    weighting: Weighting,
+    h: Histogram,
+    *,
+    with_reliability: bool = True,
+    fewest_clicks: int = FEWEST_CLICKS,
 ) -> Figures:
-    if h.clicks_seen < FEWEST_CLICKS or h.examples == 0.0:
+    if h.clicks_seen < fewest_clicks or h.examples == 0.0:
         return Figures(window, weighting, h.examples_seen, h.clicks_seen)
     auc = auc_of_bins(h.bins, h.examples_seen)
     has_auc = not math.isnan(auc.value)

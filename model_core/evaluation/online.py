@@ -6,8 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.evaluation import layout
-from model_core.evaluation.buckets import AHEAD, LATE, NEWEST, WEIGHTED, add_examples, empty_buckets
-from model_core.evaluation.figures import Figures, Weighting, Window, figures_of, histogram_of
+from model_core.evaluation.buckets import (
+    AHEAD,
+    LATE,
+    NEWEST,
+    STREAM,
+    WEIGHTED,
+    add_examples,
+    empty_buckets,
+)
+from model_core.evaluation.figures import (
+    FEWEST_CLICKS,
+    Figures,
+    Weighting,
+    Window,
+    figures_of,
+    histogram_of,
+)
 from model_core.examples.batch import ExampleBatch
 
 BINS = 16_384
@@ -49,9 +64,18 @@ class OnlineEvaluation:
         """The whole state."""
         return layout.all_fields(self._buckets)
 
-    def figures(self, window: Window, weighting: Weighting = "weight") -> Figures:
-        """A window ends at the newest time among the examples."""
-        return figures_of(window, weighting, histogram_of(self._buckets, window, weighting))
+    def figures(
+        self, window: Window, weighting: Weighting = "weight", fewest_clicks: int = FEWEST_CLICKS
+    ) -> Figures:
+        """A window ends at the newest time among the examples; with fewer clicks it has no figures."""
+        histogram = histogram_of(self._buckets, window, weighting)
+        return figures_of(window, weighting, histogram, fewest_clicks=fewest_clicks)
+
+    @property
+    def log_loss(self) -> float | None:
+        """The mean log loss of the whole stream by weight, as in its figures; None without any weight."""
+        examples, _, _, log_loss = self._buckets.sums[STREAM, :4].tolist()
+        return log_loss / examples if examples > 0.0 else None
 
     @property
     def newest(self) -> int | None:

@@ -271,32 +271,36 @@ class FileFlags:
         return {} if schema is None else schema.hashing
 
 
-def with_file_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """To be put below `with_settings`: the command takes `settings`, `flags` (FileFlags) and, by keyword,
-    parameters of its own.
+def with_flags_of(kind: type[Any], name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """To be put below `with_settings`: the command takes `settings`, `name` (a `kind` with a field for each
+    flag) and, by keyword, parameters of its own. Of two, the upper one comes first.
     """
-    fields = inspect.signature(FileFlags, eval_str=True).parameters
+    fields = inspect.signature(kind, eval_str=True).parameters
 
-    @functools.wraps(command)
-    def run(settings: Settings, **arguments: Any) -> None:
-        flags = FileFlags(**{name: arguments.pop(name) for name in fields})
-        command(settings, flags, **arguments)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*leading: Any, **arguments: Any) -> None:
+            flags = kind(**{field: arguments.pop(field) for field in fields})
+            command(*leading, flags, **arguments)
 
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != name]
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE",
-        help="Examples: files in the order in which they are read, quoted patterns such as 'part-*.csv', URLs"
-        " such as s3://bucket/clicks.csv, or `-` for standard input. .gz, .xz, .lzma, .bz2 and .zst are"
-        " decompressed.",
-    ),
-]
+with_file_flags = with_flags_of(FileFlags, "flags")
+
+_FILE = typer.Argument(
+    metavar="FILE",
+    help="Examples: files in the order in which they are read, quoted patterns such as 'part-*.csv', URLs"
+    " such as s3://bucket/clicks.csv, or `-` for standard input. .gz, .xz, .lzma, .bz2 and .zst are"
+    " decompressed.",
+)
+Files = Annotated[list[str], _FILE]
+FilesIfAny = Annotated[list[str] | None, _FILE]
 
 
 def files_named(words: Sequence[str]) -> tuple[str, ...]:
@@ -357,10 +361,15 @@ def json_or_file(text: str | None, flag: str) -> dict[str, Any] | None:
     """The object in the text itself, or in the file that it names. Raises typer.BadParameter."""
     if text is None:
         return None
-    try:
-        decoded = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
-    except (OSError, ValueError) as wrong:
-        raise typer.BadParameter(f"no JSON object nor a file of one: {wrong}", param_hint=flag) from None
+    decoded = any_json_or_file(text, flag)
     if not isinstance(decoded, dict):
         raise typer.BadParameter("not a JSON object", param_hint=flag)
     return decoded
+
+
+def any_json_or_file(text: str, flag: str) -> Any:
+    """The object or array in the text itself, or in the file that it names. Raises typer.BadParameter."""
+    try:
+        return json.loads(text if text.lstrip().startswith(("{", "[")) else Path(text).read_text())
+    except (OSError, ValueError, RecursionError) as wrong:
+        raise typer.BadParameter(f"no JSON object nor a file of one: {wrong}", param_hint=flag) from None

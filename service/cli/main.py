@@ -94,6 +94,11 @@ GROUPS = {
         ),
     },
     "Experiments": {
+        "whatif": Command(
+            "whatif",
+            "whatif",
+            "Replay the real log of a model, or files, with other configurations, and compare them.",
+        ),
         "tune": Command("tune", "tune", "Try many models on a log of your own in one pass, and rank them."),
         "reproduce": Command("reproduce", "app", "Run the paper's experiments again."),
     },

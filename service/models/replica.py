@@ -217,6 +217,15 @@ async def read_meta(channel: Channel, model: str) -> Meta:
     return _meta(model, await channel.call("HGETALL", meta_key(model)))
 
 
+async def load_head(channel: Channel, model: str) -> Replica:
+    """The replica of the last commit without its rows: what is known of a model beside its state.
+
+    Raises ModelGone, ContractMismatch, and what Channel.call raises.
+    """
+    incarnation = (await read_meta(channel, model)).incarnation
+    return (await _start(channel, ModelKeys(model, incarnation)))[0]
+
+
 async def _start(channel: Channel, keys: ModelKeys) -> tuple[Replica, Checkpoint | None]:
     """A replica without rows, and the checkpoint of the state that it is to have."""
     fields, position = await read_head(channel, keys)

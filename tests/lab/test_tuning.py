@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.experiments.file_source import FileSource
 from lab.experiments.race import RacePlan, size_of
 from lab.experiments.score import Difference, Paired, Score
 from lab.experiments.space import Space
-from lab.experiments.tuning import Ranking, tune
+from lab.experiments.tuning import Ranking, rank
 from model_core.errors import InvalidInput
+from model_core.examples.batch import ExampleBatch
 from model_core.learning.hyperparameters import AdaptiveRate, HalfLife, Hyperparameters
 from service.cli.replay.offline import replay_without_loading
 from service.errors import CommandFailure
@@ -33,13 +35,15 @@ HASHING = {"bits": 14, "numeric": "raw"}
 SMALL = Space(hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.1, 0.5), l1s=(0.0, 0.5))
 
 
-def race_plan(path: Path, file_format: Format = "vw", **fields: Any) -> RacePlan:
+def source(path: Path, file_format: Format = "vw", **fields: Any) -> FileSource:
     weighted = ReadOptions(weight_column="weight" if file_format == "csv" else None)
-    return RacePlan((str(path),), file_format, weighted, **fields)
+    return FileSource((str(path),), file_format, weighted, **fields)
 
 
-def ranked(plan: RacePlan, space: Space, present: dict[str, Any] | None = None) -> Ranking:
-    return tune(plan, space, present, progress=False)
+def ranked(examples: FileSource, space: Space, present: dict[str, Any] | None = None, **plan: Any) -> Ranking:
+    options, left_out = space.options()
+    compared = space.present(present or {})
+    return rank(RacePlan(**plan), examples, options, compared, left_out, progress=False)
 
 
 def write_clicks(directory: Path, rows: int = 4000) -> Path:
@@ -58,14 +62,14 @@ def write_clicks(directory: Path, rows: int = 4000) -> Path:
 def test_a_candidate_is_what_a_replay_of_it_alone_is(file_format: Format, tmp_path: Path) -> None:
     path = write(tmp_path, file_format)
     space = Space(hashings=(HASHING,), families=("ftrl", "rda"), alphas=(0.05, 0.3), l1s=(0.1,))
-    ranking = ranked(race_plan(path, file_format), space)
+    ranking = ranked(source(path, file_format), space)
     assert [result.is_tried for result in ranking.results].count(True) == 4
     assert len(ranking.results) == 5
     for result in ranking.results:
         config = {"hyper": result.option.config.hyper.to_json(), "hashing": HASHING}
         alone = replay_without_loading(replace(replay_plan(path, "m"), config=config), Settings())
         figures = result.figures
-        assert (figures.rows, result.features_seen, result.nonzero) == (
+        assert (result.rows, result.features_seen, result.nonzero) == (
             alone.rows,
             alone.features_seen,
             alone.nonzero,
@@ -116,9 +120,9 @@ def test_halving_ends_with_the_best_of_those_that_stayed(tmp_path: Path) -> None
         hashings=({"bits": 12},), families=("ftrl", "rda"), alphas=(0.01, 0.05, 0.3), l1s=(0.0, 1.0, 30.0)
     )
     present = {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.01}, "l1": 30.0}}
-    whole = ranked(race_plan(path), space, present)
-    halved = ranked(race_plan(path, search="halving"), space, present)
-    rows = [result.figures.rows for result in halved.results]
+    whole = ranked(source(path), space, present)
+    halved = ranked(source(path), space, present, search="halving")
+    rows = [result.rows for result in halved.results]
     assert len(rows) == 18
     assert rows.count(4000) == 4
     assert halved.present in halved.results[:4], "the present configuration never leaves"
@@ -132,7 +136,7 @@ def test_halving_ends_with_the_best_of_those_that_stayed(tmp_path: Path) -> None
 
 def test_jobs_change_nothing(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
-    one, four = (ranked(race_plan(path, jobs=jobs), SMALL).to_json() for jobs in (1, 4))
+    one, four = (ranked(source(path), SMALL, jobs=jobs).to_json() for jobs in (1, 4))
     assert one | {"seconds": 0} == four | {"seconds": 0}
 
 
@@ -144,18 +148,18 @@ def test_several_ways_of_hashing_learn_the_same_lines(tmp_path: Path) -> None:
         alphas=(0.1,),
         l1s=(0.5,),
     )
-    together = ranked(race_plan(path), both, SINGLE)
+    together = ranked(source(path), both, SINGLE)
     assert together.varied == ["hashing", "family"]
     for result in together.results:
         alone = replace(both, hashings=(both.hashings[result.option.varied["hashing"]],))
-        figures = {r.option.varied["family"]: r.figures for r in ranked(race_plan(path), alone).results}
+        figures = {r.option.varied["family"]: r.figures for r in ranked(source(path), alone).results}
         assert result.figures == figures[result.option.varied["family"]]
 
 
 def test_what_is_given_once_for_all_is_not_varied(tmp_path: Path) -> None:
     path = write_clicks(tmp_path, 200)
     space = Space({"family": "rda", "rate": {"kind": "gamma", "gamma": 1.0, "floor": 5.0}, "l1": 0.3})
-    (only,) = [result for result in ranked(race_plan(path), space).results if result.is_tried]
+    (only,) = [result for result in ranked(source(path), space).results if result.is_tried]
     hyper = only.option.config.hyper.to_json()
     assert (hyper["family"], hyper["rate"]["floor"], hyper["l1"]) == ("rda", 5.0, 0.3)
     floors = {
@@ -170,7 +174,7 @@ def test_what_the_service_refuses_is_left_out_with_its_reason(tmp_path: Path) ->
     assert [one.varied["family"] for one in left_out] == ["comid"] * 4
     assert "schedule once with family comid applies l1 on round 1 only" in left_out[0].reason
     with pytest.raises(CommandFailure, match="the service would refuse every candidate: schedule once"):
-        ranked(race_plan(write_clicks(tmp_path, 10)), replace(SMALL, families=("aogd",)))
+        ranked(source(write_clicks(tmp_path, 10)), replace(SMALL, families=("aogd",)))
 
 
 def test_equal_models_are_tried_once() -> None:
@@ -186,22 +190,21 @@ def test_a_wrong_value_is_named() -> None:
 def test_candidates_beyond_the_memory_are_refused_before_reading(tmp_path: Path) -> None:
     needed = 8 * 17 * 2**12
     path = write_clicks(tmp_path, 100)
-    assert len(ranked(race_plan(path, memory=needed), SMALL, SINGLE).results) == 8
+    assert len(ranked(source(path), SMALL, SINGLE, memory=needed).results) == 8
     with pytest.raises(
         CommandFailure, match=r"8 candidates of up to 2\^12 slots take 1 MiB at once, more than"
     ):
-        ranked(race_plan(tmp_path / "absent.vw", memory=needed - 1), SMALL, SINGLE)
+        ranked(source(tmp_path / "absent.vw"), SMALL, SINGLE, memory=needed - 1)
 
 
 def test_who_skips_examples_is_ranked_last() -> None:
-    labels, none = np.array([1, 0], np.uint8), np.empty(0)
+    batch = ExampleBatch.from_encoded([([1], None)] * 2, [1, 0])
     bad, skipping = Score(), Score()
-    bad.add(np.array([-5.0, 5.0]), labels, none)
-    skipping.add(np.array([1.0, np.inf]), labels, none)
+    bad.add(np.array([-5.0, 5.0]), batch)
+    skipping.add(np.array([1.0, np.nan]), batch)
     assert bad.rank < skipping.rank
-    figures = skipping.figures()
-    assert (figures.rows, figures.skipped) == (2, 1)
-    assert figures.log_loss == pytest.approx(math.log1p(math.exp(-1)))
+    assert (skipping.rows, skipping.skipped) == (2, 1)
+    assert skipping.figures().log_loss == pytest.approx(math.log1p(math.exp(-1)))
 
 
 def write_random(directory: Path, rows: int = 3000) -> Path:
@@ -259,7 +262,7 @@ def test_rows_that_one_of_them_skips_are_not_compared() -> None:
 
 def test_a_better_model_is_recommended_with_its_interval(tmp_path: Path) -> None:
     bad = {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.0001}}}
-    ranking = ranked(race_plan(write_clicks(tmp_path)), SMALL, bad)
+    ranking = ranked(source(write_clicks(tmp_path)), SMALL, bad)
     best = ranking.results[0]
     assert ranking.recommended is best
     assert best.difference is not None
@@ -273,16 +276,16 @@ def test_a_better_model_is_recommended_with_its_interval(tmp_path: Path) -> None
 
 def test_a_present_mixture_is_called_one(tmp_path: Path) -> None:
     bad = {"rate": {"kind": "mixture", "experts": [{"alpha": 0.0001}, {"alpha": 0.0002}]}}
-    ranking = ranked(race_plan(write_clicks(tmp_path)), SMALL, {"hyper": bad})
+    ranking = ranked(source(write_clicks(tmp_path)), SMALL, {"hyper": bad})
     assert " instead of family ftrl, rate mixture: log loss -0.0" in ranking.verdict()
 
 
 def test_a_present_configuration_that_is_as_good_is_kept(tmp_path: Path) -> None:
-    ranking = ranked(race_plan(write_random(tmp_path)), replace(SMALL, alphas=(0.1, 0.11)), SINGLE)
+    ranking = ranked(source(write_random(tmp_path)), replace(SMALL, alphas=(0.1, 0.11)), SINGLE)
     assert ranking.results[0] is not ranking.present
     assert ranking.verdict().startswith("Keep the present: it is as good as far as 3,000 rows can tell.")
     assert ranking.body["hyper"] == Hyperparameters().to_json()
-    best = ranked(race_plan(write_random(tmp_path)), Space(l1s=(0.5,), alphas=(0.1,)), SINGLE)
+    best = ranked(source(write_random(tmp_path)), Space(l1s=(0.5,), alphas=(0.1,)), SINGLE)
     assert best.verdict() == "Keep the present: no other candidate has a lower log loss."
 
 
@@ -327,7 +330,7 @@ def write_shock(directory: Path) -> Path:
 
 def test_half_lives_are_tried_and_a_model_that_forgets_can_be_the_best(tmp_path: Path) -> None:
     forgetful = Space(hashings=({"bits": 12},), alphas=(0.1,), l1s=(0.0,), half_lives=(None, 300.0, 30_000.0))
-    ranking = ranked(race_plan(write_shock(tmp_path)), forgetful, SINGLE)
+    ranking = ranked(source(write_shock(tmp_path)), forgetful, SINGLE)
     assert [r.option.varied["half_life"] for r in ranking.results if r.is_tried] == [300.0, 30_000.0, "none"]
     assert ranking.recommended.option.config.hyper.forgetting == HalfLife("examples", 300.0)
     assert ranking.body["hyper"]["forgetting"] == {"half_life_examples": 300.0}
@@ -335,9 +338,9 @@ def test_half_lives_are_tried_and_a_model_that_forgets_can_be_the_best(tmp_path:
     assert list(ranking.hints()) == [
         "the best half-life, 300, is the smallest that was tried: try smaller ones, too"
     ]
-    one = ranked(race_plan(write_shock(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
+    one = ranked(source(write_shock(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
     assert list(one.hints()) == ["the best half-life, 300, is the only one that was tried: try others, too"]
-    endless = ranked(race_plan(write_random(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
+    endless = ranked(source(write_random(tmp_path)), replace(forgetful, half_lives=(None, 300.0)))
     assert list(endless.hints()) == []
 
 
@@ -354,7 +357,7 @@ def test_half_lives_are_left_out_where_nothing_can_be_forgotten() -> None:
 def test_the_present_line_is_shown_below_the_best_ones(tmp_path: Path) -> None:
     body = tmp_path / "present.json"
     body.write_text(json.dumps({"hyper": {"rate": {"kind": "adaptive", "alpha": 0.0001}}}))
-    words = ("--bits", "12", "--alphas", "0.05,0.1", "--top", "2", "--present", str(body))
+    words = ("--bits", "12", "--alphas", "0.05,0.1", "--top", "2", "--present", str(body), "--search", "grid")
     result = run("tune", str(write_clicks(tmp_path)), *words)
     assert result.returncode == 0, result.stderr
     heading, *rows = result.stdout.splitlines()[:4]
@@ -376,9 +379,7 @@ def test_the_model_default_of_the_settings_is_the_present_one(tmp_path: Path) ->
 
 def test_hints_say_where_the_best_lies_at_the_end_of_a_list(tmp_path: Path) -> None:
     path = write_clicks(tmp_path)
-    ranking = ranked(
-        race_plan(path), Space(hashings=({"bits": 12},), alphas=(0.0001, 0.0002), l1s=(0.0, 0.5))
-    )
+    ranking = ranked(source(path), Space(hashings=({"bits": 12},), alphas=(0.0001, 0.0002), l1s=(0.0, 0.5)))
     assert list(ranking.hints()) == [
         "the best alpha, 0.0002, is the largest that was tried: try larger ones, too"
     ]
@@ -388,15 +389,15 @@ def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     path = write_clicks(tmp_path, 50)
     path.write_text(path.read_text() + "nonsense |f a=b\n")
     with pytest.raises(CommandFailure, match=r"clicks.vw:51: .*\(--on-error skip leaves such lines out\)"):
-        ranked(race_plan(path), SMALL)
-    ranking = ranked(race_plan(path, on_error="skip"), SMALL)
+        ranked(source(path), SMALL)
+    ranking = ranked(source(path, on_error="skip"), SMALL)
     assert (ranking.rows, ranking.bad_lines) == (50, 1)
 
 
 def test_a_file_without_examples_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.vw").touch()
     with pytest.raises(CommandFailure, match=r"empty\.vw holds no examples"):
-        ranked(race_plan(tmp_path / "empty.vw"), SMALL)
+        ranked(source(tmp_path / "empty.vw"), SMALL)
 
 
 @pytest.mark.slow
@@ -461,7 +462,7 @@ def test_a_mixture_is_tried_beside_single_rates_and_with_each_contract(tmp_path:
     mixtures = [o for o in space.options()[0] if o.varied.get("rate") == "mixture"]
     assert [o.varied for o in mixtures] == [{"hashing": i, "bits": 12, "rate": "mixture"} for i in (0, 1)]
     given = Space({"rate": {"kind": "mixture", "experts": EXPERTS}}, hashings=({"bits": 12},))
-    ranking = ranked(race_plan(write_shock(tmp_path)), given, {"hyper": {"rate": {"kind": "adaptive"}}})
+    ranking = ranked(source(write_shock(tmp_path)), given, {"hyper": {"rate": {"kind": "adaptive"}}})
     (mixture,) = [result for result in ranking.results if result.is_tried]
     assert ranking.recommended is mixture
     assert ranking.body["hyper"]["rate"]["experts"][1]["half_life_examples"] == 300.0
@@ -469,7 +470,7 @@ def test_a_mixture_is_tried_beside_single_rates_and_with_each_contract(tmp_path:
         {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.1}, "l1": 0.0, "forgetting": forgetting}}
         for forgetting in (None, {"half_life_examples": 300.0})
     ]
-    losses = [ranked(race_plan(write_shock(tmp_path)), given, one).present.figures.log_loss for one in alone]
+    losses = [ranked(source(write_shock(tmp_path)), given, one).present.figures.log_loss for one in alone]
     assert mixture.figures.log_loss is not None
     assert mixture.figures.log_loss <= min(loss for loss in losses if loss is not None) + math.log(2) / 6000
 

@@ -28,6 +28,11 @@ class LoggedBatch(NamedTuple):
     id: LogId
     batch: ExampleBatch
 
+    @property
+    def newest(self) -> int:
+        """The newest time of its examples, as of the evaluation: none happens later than it is logged."""
+        return min(int(self.batch.event_times.max(initial=0)), self.id.milliseconds)
+
 
 class LogReader:
     """Reads the log in order, in small pieces, and from the archive what the log no longer has. `applied`:
@@ -118,11 +123,15 @@ class Replay(LogReader):
         before = self.examples
         target = through or await self._applied_now()
         while self.applied < target:
-            batch = ExampleBatch.concatenate([logged.batch for logged in await self.read(target)])
-            await asyncio.to_thread(self._config.learn, self.state, batch)
-            self.examples += len(batch)
+            await self.learn_next(target)
             progress(self.examples - before)
         return self.examples - before
+
+    async def learn_next(self, last: LogId) -> None:
+        """Learn the next entries, as `read` reads them."""
+        batch = ExampleBatch.concatenate([logged.batch for logged in await self.read(last)])
+        await asyncio.to_thread(self._config.learn, self.state, batch)
+        self.examples += len(batch)
 
     async def check_reaches_back(self) -> None:
         """Raise LogIncomplete now, rather than after the state was loaded, if the log begins too late."""

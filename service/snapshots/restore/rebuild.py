@@ -171,6 +171,22 @@ async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wan
     return start
 
 
+async def start_before(channel: Channel, catalogue: Catalogue, replica: Replica, number: int) -> Start | None:
+    """Return the latest start of the state in force from which the log leads to example `number`; None if no
+    snapshot of it is that old.
+    """
+    base = await read_base(channel, replica.keys.meta)
+    found: dict[int, Entry] = {}
+    for entry in catalogue.entries():
+        header = catalogue.header(entry)
+        if is_of_state(header, replica) and header.applied_number <= number:
+            found[header.applied_number] = entry
+    latest = max(found, default=-1)
+    if base.snapshot != "" and latest < base.number <= number:
+        return _from_base(catalogue, replica, base, base.number)
+    return _from_snapshot(catalogue, found[latest], replica) if found else None
+
+
 def _from_base(catalogue: Catalogue, replica: Replica, base: Base, first: int) -> Start | None:
     """Return the model's own base, if the snapshot exists and the log reaches back to it."""
     if base.snapshot == "" or first > base.number:

@@ -87,7 +87,13 @@ def test_the_overview_has_the_summary_of_each_command(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("tune", "x.vw"), ("reproduce", "table1", "--data", "."), ("simulate", "--seconds", "1")]
+    "words",
+    [
+        ("tune", "x.vw"),
+        ("whatif", "--grid", "[]"),
+        ("reproduce", "table1", "--data", "."),
+        ("simulate", "--seconds", "1"),
+    ],
 )
 def test_where_lab_is_not_installed_its_commands_say_so(words: tuple[str, ...]) -> None:
     done = run(*words, before="sys.modules['lab'] = None")
