@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from service.errors import CommandFailure
-from service.models.alias_store import check_free
 from service.models.replica import Replica, gone_is_unknown, load_head
 from service.snapshots.restore.log_replay import LogReader
 from service.snapshots.store.catalogue import Catalogue
@@ -59,10 +58,9 @@ class LogWindow:
 async def find_window(channel: Channel, catalogue: Catalogue, wanted: Wanted) -> LogWindow:
     """Find the window in what the model has learned.
 
-    Raises UnknownModel, AliasConflict, ContractMismatch, CommandFailure if it is empty, LogIncomplete,
+    Raises UnknownModel, ContractMismatch, CommandFailure if it is empty, LogIncomplete,
     DamagedLogSegment, StoreUnavailable, and what Channel.call raises.
     """
-    await check_free(channel, catalogue.model)
     with gone_is_unknown():
         replica = await load_head(channel, catalogue.model)
     archive = catalogue.log_archive(replica.keys.incarnation)

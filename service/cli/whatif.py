@@ -55,8 +55,9 @@ class LogFlags:
     model: Annotated[
         str | None,
         typer.Option(
-            help="Replay the log of this model, by default `default`, in place of a FILE. It is read from"
-            " Redis, and from its archive: give the --redis-url or --data-dir of the service.",
+            help="Replay the log of this model, or of the one that an alias means, by default `default`, in"
+            " place of a FILE. It is read from Redis, and from its archive: give the --redis-url or"
+            " --data-dir of the service.",
             callback=lambda name: name and checked_model_name(name),
         ),
     ] = None
@@ -196,6 +197,7 @@ def source_of(settings: Settings, flags: FileFlags, log: LogFlags, files: list[s
 def _logged(settings: Settings, flags: FileFlags, log: LogFlags) -> Examples:
     from lab.experiments.log_window import find_window
     from lab.experiments.model_log import LogSource
+    from service.models.alias_store import read_aliases
     from service.snapshots.store.catalogue import SnapshotStore
 
     if flags != FileFlags():
@@ -205,7 +207,9 @@ def _logged(settings: Settings, flags: FileFlags, log: LogFlags) -> Examples:
     wanted = log.window()
 
     async def errand(channel: Channel, found: Settings) -> LogSource:
-        window = await find_window(channel, SnapshotStore(found).of(log.model or DEFAULT_MODEL), wanted)
+        name = log.model or DEFAULT_MODEL
+        model = (await read_aliases(channel)).targets.get(name, name)
+        window = await find_window(channel, SnapshotStore(found).of(model), wanted)
         return LogSource(found, window, log.start)
 
     source = run_errand(settings, errand)

@@ -16,6 +16,7 @@ from lab.experiments.log_window import LogWindow, Wanted, find_window
 from lab.experiments.model_log import LogSource, Start
 from lab.experiments.race import RacePlan
 from lab.experiments.tuning import Ranking, rank
+from lab.simulation.day import examples_of
 from model_core.errors import InvalidInput
 from service.errors import CommandFailure
 from service.models.config.model import ModelConfig
@@ -26,6 +27,7 @@ from service.storage.channel import open_channel
 from tests.conftest import SettingsFactory
 from tests.support.commands import run
 from tests.support.processes import ServiceProcess
+from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, take
 from tests.support.system import System, read_log, stored
@@ -198,6 +200,11 @@ def test_a_model_that_has_learned_nothing_is_reported(site: Site) -> None:
     assert "There is no model 'none'" in site.refused("none")[1]
 
 
+def test_an_alias_stands_for_the_model_that_it_means(site: Site, minutes: str) -> None:
+    site.service.put("/aliases/live", {"model": minutes})
+    assert site.whatif("live", "--last", "5m", grid=[{}])["source"]["model"] == minutes
+
+
 def test_tune_tries_its_grid_on_the_log(site: Site, minutes: str) -> None:
     words = ("tune", "--model", minutes, "--alphas", "0.05,0.5", "--bits", "12", "--json", *site.place)
     found = json.loads(run(*words).stdout)
@@ -278,8 +285,9 @@ async def window_of(system: System, wanted: Wanted | None = None) -> LogWindow:
         return await find_window(channel, catalogue(system), wanted or Wanted())
 
 
-async def raced(system: System, window: LogWindow, start: Start = "empty") -> Ranking:
-    source = LogSource(system.settings, window, start)
+async def raced(system: System, window: LogWindow, start: Start = "empty", url: str | None = None) -> Ranking:
+    settings = system.settings if url is None else system.settings.model_copy(update={"redis_url": url})
+    source = LogSource(settings, window, start)
     options, present, _ = options_of({"alpha": [0.05, 0.5], "l1": [0.0, 0.5]}, source.present)
     return await asyncio.to_thread(rank, RacePlan(), source, options, present, progress=False)
 
@@ -334,6 +342,24 @@ async def test_a_model_that_is_deleted_meanwhile_is_reported(system: System, mod
     await system.models.delete(model.name)
     with pytest.raises(CommandFailure, match="clicks was deleted while its log was read"):
         await raced(system, window)
+
+
+async def test_a_lost_connection_is_opened_again(
+    valkey: ServerProcess, system: System, model: OpenModel
+) -> None:
+    window = await window_of(system)
+    async with Proxy(valkey.socket_path) as proxy:
+        cut = proxy.lose_request("XRANGE")
+        assert (await raced(system, window, url=proxy.url)).rows == 60
+        assert cut.happened == 1
+
+
+def test_a_simulated_day_is_a_log_of_a_day() -> None:
+    first, *_, last = examples_of("drift", 300)
+    assert last["event_time"] - first["event_time"] == pytest.approx(86_400 * 299 / 300)
+    assert first == next(examples_of("drift", 300))
+    assert {first["label"], last["label"]} <= {0, 1}
+    assert first["features"]["ad"].startswith("ad")
 
 
 async def test_a_start_is_rebuilt_from_the_latest_snapshot_before_it(
