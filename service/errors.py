@@ -175,6 +175,27 @@ class AliasConflict(Conflict):
     title = "Name is an alias or a model"
 
 
+class ModelFollows(Conflict):
+    """The model learns the log of another one: it takes no examples of its own."""
+
+    code = "model_follows"
+    title = "Model learns the log of another one"
+
+    def __init__(self, name: str, champion: str) -> None:
+        super().__init__(
+            f"Model {name!r} is a challenger: it learns the log of {champion!r}. Send that to {champion!r};"
+            f" {name!r} learns it as well.",
+            extra={"model": name, "champion": champion},
+        )
+
+
+class ChallengerRefused(Conflict):
+    """The model cannot learn the log of that one."""
+
+    code = "challenger_refused"
+    title = "Model cannot follow"
+
+
 class ContractMismatch(Conflict):
     """The stored model has another hash fingerprint or format version than this version writes."""
 

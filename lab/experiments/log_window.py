@@ -63,7 +63,7 @@ async def find_window(channel: Channel, catalogue: Catalogue, wanted: Wanted) ->
     """
     with gone_is_unknown():
         replica = await load_head(channel, catalogue.model)
-    archive = catalogue.log_archive(replica.keys.incarnation)
+    archive = catalogue.log_archive(replica.log_keys)
     until = wanted.until
     since = wanted.since
     if wanted.last is not None:
@@ -71,9 +71,9 @@ async def find_window(channel: Channel, catalogue: Catalogue, wanted: Wanted) ->
     reach, begin = await _first_from(channel, archive, replica, since)
     learned = end = Position(replica.applied, replica.applied_number)
     if begin is not None and since is not None:
-        begin = await _passed(LogReader(channel, archive, replica.keys, *begin), learned, since)
+        begin = await _passed(LogReader(channel, archive, replica.log_keys, *begin), learned, since)
     if begin is not None and until is not None:
-        end = await _passed(LogReader(channel, archive, replica.keys, *begin), learned, until) or learned
+        end = await _passed(LogReader(channel, archive, replica.log_keys, *begin), learned, until) or learned
     if begin is None or begin.number >= end.number:
         raise CommandFailure(await _nothing(channel, replica, since, until))
     return LogWindow(replica, begin, end, begin.number > reach or reach == 0)
@@ -122,7 +122,7 @@ def _first_archived(archive: LogArchive, reach: int, since: int) -> Position | N
 
 
 async def _first_entry(channel: Channel, replica: Replica, start: str) -> LogEntry | None:
-    found = await channel.call("XRANGE", replica.keys.log, start, "+", "COUNT", 1)
+    found = await channel.call("XRANGE", replica.log_keys.log, start, "+", "COUNT", 1)
     return LogEntry.parse(*found[0]) if found else None
 
 

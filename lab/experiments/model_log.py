@@ -44,7 +44,7 @@ class LogSource:
         self._window = window
         self._start = start
         self._catalogue = SnapshotStore(settings).of(window.replica.keys.model)
-        self._archive = self._catalogue.log_archive(window.replica.keys.incarnation)
+        self._archive = self._catalogue.log_archive(window.replica.log_keys)
         self._oldest: int | None = None
         self._newest = 0
         self._started_from = ""
@@ -116,7 +116,7 @@ class LogSource:
 
     def _chunks(self, runner: asyncio.Runner, channel: Channel, rows: int) -> Iterator[Chunk]:
         window = self._window
-        reader = LogReader(channel, self._archive, window.replica.keys, *window.begin)
+        reader = LogReader(channel, self._archive, window.replica.log_keys, *window.begin)
         server = PatientChannel(channel, PATIENCE_SECONDS)
         while reader.number < window.end.number:
             first = reader.number
@@ -134,6 +134,8 @@ class LogSource:
                 found = await server.run(lambda _: reader.read(end.after))
             except LogIncomplete as gap:
                 raise await self._explained(gap.detail, server) from gap
+            if not found:  # an operator had all of them skipped
+                break
             if self._oldest is None:
                 self._oldest = int(found[0].batch.event_times.min(initial=found[0].newest))
             self._newest = max(self._newest, *(logged.newest for logged in found))
@@ -164,9 +166,7 @@ class LogSource:
                 f"no snapshot of the present state of {window.replica.keys.model} is as old as example"
                 f" {window.begin.number:,}, with which the window begins: use --start empty, or begin later"
             )
-        replay = Replay(
-            channel, self._archive, window.replica.keys, self.present, start.applied, start.number
-        )
+        replay = Replay(channel, self._archive, window.replica, start.applied, start.number)
         replay.state = start.state
         self._started_from = start.what
         try:

@@ -165,6 +165,22 @@ class ImpressionsReply(Reply):
     results: list[Impression] = Field(description="In the order of the request.")
 
 
+FollowingStatus = Literal["following", "champion_deleted"]
+
+
+class Following(Reply):
+    """Of a challenger: the model whose log it learns."""
+
+    model: str = Field(description="Its champion.")
+    start: str = Field(description="Where it began: `state`, `now`, `log`, or a snapshot of the champion.")
+    status: FollowingStatus = Field(
+        description="`champion_deleted`: it learns no more, and predicts as it is."
+    )
+    behind_examples: int | None = Field(
+        description="Examples that the champion has learned and it has not; null if there is no champion."
+    )
+
+
 class ModelDescription(Reply):
     """A model: its configuration, and how much it has learned."""
 
@@ -189,6 +205,10 @@ class ModelDescription(Reply):
     unmet_names: list[str] = Field(
         description="Names in types, transforms or crosses that no example or instance of this process has"
         " had, once 1,000 came: they have no effect."
+    )
+    follows: Following | None = Field(None, description="Of a challenger: its champion.")
+    challengers: list[str] | None = Field(
+        description="Models that learn its log as challengers; null while Redis is away."
     )
 
 

@@ -91,6 +91,14 @@ def gap_before(entry: LogEntry, number: int) -> str:
     return f"{entry.first_number - number} examples before {entry.id} are not in the log"
 
 
+def after_left_out(number: int, left_out: Iterable[range]) -> int:
+    """The first number from this one on that an operator has not had left out. `left_out`: in order."""
+    for numbers in left_out:
+        if number in numbers:
+            number = numbers.stop
+    return number
+
+
 def examples_of(entry: LogEntry) -> ExampleBatch:
     """Raises FormatError."""
     if entry.first_number is None:

@@ -50,6 +50,7 @@ async def change_model(
     refuse_other_sections(sections)
     await aliases.refuse(name)
     try:
+        (await models.get(name)).require_own_log()
         async with models.channel() as channel:
             changed = await change_feedback(channel, name, sections.get("feedback", {}))
             await aliases.remember_former(name, changed.longest_wait_seconds)

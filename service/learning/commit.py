@@ -58,11 +58,13 @@ class Work:
     log_bytes: list[int] = field(default_factory=list)
     changed_slots: int = 0
     last: LogEntry | None = None
+    end: int = 0
+    """The number of the example that comes next in the log."""
     newest_event: int = -1  # in milliseconds since the epoch; -1 where no example has a time
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:
         self.entries.append(LearnedEntry(entry.id, len(batch)))
-        self.last = entry
+        self.last, self.end = entry, (entry.first_number or 0) + len(batch)
         self.margins.append(learned.margins)
         self.skipped.append(learned.skipped)
         self.examples += len(batch)
@@ -269,6 +271,7 @@ class Committer:
                     written=written,
                     deleted=deleted,
                     learned_bytes=sum(work.log_bytes),
+                    follows=replica.follows is not None,
                 )
                 if reply.status is CommitStatus.COMMITTED:
                     return reply.position
@@ -305,18 +308,24 @@ class Committer:
 
 def _commit_of(work: Work, replica: Replica) -> Commit:
     slots, rows, dropped = replica.state.take_changed()
+    margins = np.concatenate([np.empty(0), *work.margins])
+    skipped = np.concatenate([np.empty(0, np.uint8), *work.skipped])
+    if replica.follows:  # no request waits for the outcomes
+        entries, margins, skipped = [], margins[:0], skipped[:0]
+    else:
+        entries = work.entries
     return Commit(
         previous_token=replica.token,
         token=secrets.token_bytes(8),
         number=replica.commit + 1,
         t=replica.state.t,
         applied=work.entries[-1].id if work.entries else replica.applied,
-        applied_number=replica.applied_number + work.examples,
+        applied_number=work.end if work.entries else replica.applied_number,
         skipped_total=replica.skipped + work.skipped_count,
         changed=changed_records(slots, rows, replica.state.discount),
-        entries=work.entries,
-        margins=np.concatenate([np.empty(0), *work.margins]),
-        skipped=np.concatenate([np.empty(0, np.uint8), *work.skipped]),
+        entries=entries,
+        margins=margins,
+        skipped=skipped,
         discount=replica.state.discount,
         dropped=dropped,
     )

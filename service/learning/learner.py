@@ -12,10 +12,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
 
-from service.errors import ContractMismatch
+from model_core.examples.batch import ExampleBatch
+from service.errors import ContractMismatch, ServiceError
 from service.example_log.lag import LogLag, watch_log
 from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
@@ -23,6 +25,7 @@ from service.feedback.store import PendingStore, Swept
 from service.feedback.sweeper import sweep_pending
 from service.learning.checkpoint import Checkpointer, Chunk
 from service.learning.commit import Committer, Prepared, Work
+from service.learning.followed_log import ChampionsLog, StartAgain
 from service.learning.history import HistoryWriter
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
@@ -30,6 +33,7 @@ from service.models.mirror import Mirror
 from service.models.replica import ModelGone, Replica, load_replica
 from service.runtime.tasks import cancel_all, first_to_end
 from service.settings.groups import LearnerSettings, LearningSettings
+from service.snapshots.restore.challenge import start_again
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
@@ -48,6 +52,7 @@ log = logging.getLogger(__name__)
 
 ENTRIES_A_READ = 128
 TRIM_EVERY_SECONDS = 1.0
+START_AGAIN_RETRY_SECONDS = 5.0
 
 
 class Learner:
@@ -72,12 +77,17 @@ class Learner:
         self._mirror = mirror
         self._snapshots = Snapshotter(topology, model, settings, store, metrics)
         self._archiver = LogArchiver(topology, model, settings, store, metrics)
+        self._store = store
         self._gate = RollbackGate(topology, model, store, metrics)
         self._history = HistoryWriter(model, lambda: self._snapshots.newest)
         self._evaluation = LiveEvaluation(model, metrics, self._history)
+        self._follows = mirror.replica.follows
+        self._champion = ChampionsLog(topology, mirror, self._follows) if self._follows else None
+        self._archiver.on = self._archiver.on and self._follows is None
+        self._source = self._champion or OwnLog(topology, mirror, settings, health)
         self._learning = LearningLoop(
-            topology,
             self._mirror,
+            self._source,
             self._holds_lease,
             settings,
             health,
@@ -126,29 +136,32 @@ class Learner:
             stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._archiver.close)
             stack.push_async_callback(self._gate.close)
-            stack.push_async_callback(self._learning.close)
+            stack.push_async_callback(self._source.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
             maintaining = asyncio.create_task(self._lease.maintain(), name=f"lease of {self.model}")
             watching = asyncio.create_task(
                 watch_log(self._topology, self.model, self._show_work), name=f"lag of {self.model}"
             )
-            sweeping = asyncio.create_task(
-                sweep_pending(self._topology, self.model, self._settings, self._show_pending, self._logged),
-                name=f"sweeper of {self.model}",
-            )
-            stack.push_async_callback(cancel_all, [maintaining, watching, sweeping])
+            companions = [maintaining, watching]
+            if self._follows is None:
+                sweeping = sweep_pending(
+                    self._topology, self.model, self._settings, self._show_pending, self._logged
+                )
+                companions.append(asyncio.create_task(sweeping, name=f"sweeper of {self.model}"))
+            stack.push_async_callback(cancel_all, companions)
             stack.callback(self._metrics.learner_state, self.model, leading=False, blocked=False)
             stack.push_async_callback(self._save)
             try:
-                await first_to_end(self._work(), maintaining, watching, sweeping)
+                await first_to_end(self._work(), *companions)
             except ModelGone:
                 self._committer = None
                 raise
 
     async def _work(self) -> None:
+        """Until it follows another log than at the start."""
         backoff = Backoff()
-        while True:
+        while self._mirror.replica.follows == self._follows:
             try:
                 await self._step()
                 backoff.reset()
@@ -182,6 +195,20 @@ class Learner:
                 await self._learning.step(committer)
             except LogBlocked as blocked:
                 await self._block(blocked)
+            except StartAgain as again:
+                await self._start_again(again)
+
+    async def _start_again(self, again: StartAgain) -> None:
+        """Raises what Channel.call raises."""
+        champion = self._mirror.replica.log_keys.model
+        log.error("challenger %s of %s starts again (%s): %s", self.model, champion, again.reason, again)
+        try:
+            await start_again(self._mirror.channel, self._store, self._mirror.replica)
+            self._metrics.challenger_restarts.labels(self.model, again.reason).inc()
+        except ServiceError as failure:
+            log.error("%s could not start again and tries it soon: %s", self.model, failure.detail)  # noqa: TRY400
+            await asyncio.sleep(START_AGAIN_RETRY_SECONDS)
+        self._committer = None  # the state is another one
 
     async def _save(self) -> None:
         """Take a last snapshot, if this learner leads, of what was learned since the previous one."""
@@ -206,6 +233,8 @@ class Learner:
         hashing, family = replica.config.hashing, replica.config.hyper.family
         self._metrics.leading(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
         self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
+        if self._champion:
+            self._metrics.start_restart_counters(self.model, StartAgain.REASONS)
         self._snapshots.lead(replica)
         self._gate.reset()
         self._history.lead()
@@ -224,7 +253,7 @@ class Learner:
             self._logged.set()
         else:
             self._logged.clear()
-        self._history.lag = lag = LogLag.of(found)
+        self._history.lag = lag = self._champion.lag() if self._champion else LogLag.of(found)
         if self.leading:
             self._metrics.lag(self.model, lag)
 
@@ -245,6 +274,71 @@ class Learner:
         return self._mirror.replica.token != before
 
 
+class LogSource(Protocol):
+    """The log that a model learns: its own, or that of its champion.
+
+    `max_examples`: of one commit. `learns_in_thread`: as much is learned at a time that the event loop goes
+    on meanwhile.
+    """
+
+    max_examples: int
+    learns_in_thread: bool
+
+    async def check(self, *, refused: bool) -> None:
+        """Called before each read. `refused`: the last commit was."""
+
+    async def read(self, seconds: float) -> deque[Any]:
+        """The entries after what the replica has learned, waiting about so long for the first."""
+
+    def decode(self, entry: LogEntry, number: int) -> ExampleBatch:
+        """Raises LogBlocked if it is not the entry that begins with that number, or cannot be read."""
+
+    async def close(self) -> None: ...
+
+
+class OwnLog:
+    """The log of the model itself."""
+
+    learns_in_thread = False
+
+    def __init__(
+        self, topology: Topology, mirror: Mirror, settings: LearnerSettings, health: ServerHealth
+    ) -> None:
+        self.max_examples = settings.learner_read_examples
+        self._mirror = mirror
+        self._health = health
+        self._channel = Channel(topology, shared="learning")
+        self._stream = topology.only(Streams).follow(mirror.replica.keys.log, mirror.model, ENTRIES_A_READ)
+        self._checked_connection = 0  # the number of the connection over which the whole log was checked
+
+    async def check(self, *, refused: bool) -> None:
+        """Remove what a server ran of half an append at its start: from all of the log once per connection
+        to a server that does so, and from what is not learned yet after a refused commit.
+        """
+        channel, replica = self._mirror.channel, self._mirror.replica
+        if self._health.half_transactions and channel.opened != self._checked_connection:
+            opened = channel.opened
+            await drop_repeated(channel, replica.keys)
+            self._checked_connection = opened
+            self._stream.pause()  # it may have read what was removed
+        elif refused:
+            await drop_repeated(channel, replica.keys, replica.applied)
+            self._stream.pause()
+
+    async def read(self, seconds: float) -> deque[LogEntry]:
+        """Raises what Channel.call raises."""
+        entries = await self._stream.read(self._channel, self._mirror.replica.applied, seconds)
+        return deque(LogEntry.parse(entry, fields) for entry, fields in entries)
+
+    def decode(self, entry: LogEntry, number: int) -> ExampleBatch:
+        """Raises LogBlocked."""
+        return decode(entry, number)
+
+    async def close(self) -> None:
+        self._stream.close()
+        await self._channel.close()
+
+
 class LearningLoop:
     """Changes the mirror's arrays ahead of the commits; a refused commit reloads them.
 
@@ -253,8 +347,8 @@ class LearningLoop:
 
     def __init__(
         self,
-        topology: Topology,
         mirror: Mirror,
+        source: LogSource,
         leads: Callable[[], bool],
         settings: LearnerSettings,
         health: ServerHealth,
@@ -263,11 +357,9 @@ class LearningLoop:
         gate: RollbackGate,
     ) -> None:
         self.settled = False
-        self._checked_connection = 0  # the number of the connection over which the whole log was checked
         self._was_refused = False
-        self._channel = Channel(topology, shared="learning")
         self._mirror = mirror
-        self._log = topology.only(Streams).follow(mirror.replica.keys.log, mirror.model, ENTRIES_A_READ)
+        self._log = source
         self._leads = leads
         self._settings = settings
         self._health = health
@@ -291,9 +383,9 @@ class LearningLoop:
             await self._idle(committer)
             await self._evaluation.publish(self._mirror)
             await self._checkpoints.write_next(committer.behind)
-        await self._evaluation.learn_names(entries, self._mirror.channel, self._mirror.replica.keys)
+        await self._evaluation.learn_names(entries, self._mirror)
         while entries and self._leads():
-            work: Work | None = self._work_on(entries, self._mirror.replica.applied_number)
+            work: Work | None = await self._first_work(entries)
             while work is not None:
                 work = await self._commit(committer, work, entries)
 
@@ -334,39 +426,30 @@ class LearningLoop:
 
     async def _settle(self) -> None:
         """Follow the state with evaluation and gate, also after a refused commit and a failed reload."""
-        await self._check_log()
+        await self._log.check(refused=self._was_refused)
+        self._was_refused = False
         await self._evaluation.follow(self._mirror)
         if not self.settled:
             self._gate.reset()
             self.settled = True
 
-    async def _check_log(self) -> None:
-        """Remove what a server ran of half an append at its start: from all of the log once per connection
-        to a server that does so, and from what is not learned yet after a refused commit.
-        """
-        channel, replica = self._mirror.channel, self._mirror.replica
-        if self._health.half_transactions and channel.opened != self._checked_connection:
-            opened = channel.opened
-            await drop_repeated(channel, replica.keys)
-            self._checked_connection = opened
-            self._log.pause()  # it may have read what was removed
-        elif self._was_refused:
-            await drop_repeated(channel, replica.keys, replica.applied)
-            self._log.pause()
-        self._was_refused = False
-
     async def _read_log(self, committer: Committer) -> deque[LogEntry]:
         """Wait until there is something to publish or to write behind at most."""
         due = self._evaluation.seconds_until_due(), self._checkpoints.seconds_until_due(committer.behind)
-        seconds = min(self._mirror.idle_seconds, *due)
-        entries = await self._log.read(self._channel, self._mirror.replica.applied, seconds)
-        return deque(LogEntry.parse(entry, fields) for entry, fields in entries)
+        return await self._log.read(min(self._mirror.idle_seconds, *due))
 
     async def _idle(self, committer: Committer) -> None:
         await self._mirror.advance()
         if self._health.shedding and time.monotonic() - self._trimmed > TRIM_EVERY_SECONDS:
             await self._commit(committer, Work(), deque())  # without any entry, since only commits trim
             self._trimmed = time.monotonic()
+
+    async def _first_work(self, entries: deque[LogEntry]) -> Work:
+        """Raises LogBlocked if the first cannot be learned."""
+        number = self._mirror.replica.applied_number
+        if self._log.learns_in_thread:
+            return await asyncio.to_thread(self._work_on, entries, number)
+        return self._work_on(entries, number)
 
     def _work_ahead(self, entries: deque[LogEntry], number: int) -> Work | None:
         """None if the first cannot be learned."""
@@ -384,7 +467,7 @@ class LearningLoop:
         work = Work()
         while entries and not self._is_full(work, replica, entries[0]):
             try:
-                batch = decode(entries[0], number)
+                batch = self._log.decode(entries[0], number)
             except LogBlocked:
                 if work.entries:
                     break
@@ -397,7 +480,7 @@ class LearningLoop:
                 if replica.config.snapshots.auto_rollback is not None:
                     self._gate.add(replica, entry, batch, learned)
             work.add(entry, batch, learned)
-            number += len(batch)
+            number = work.end
         return work
 
     def _is_full(self, work: Work, replica: Replica, following: LogEntry) -> bool:
@@ -409,11 +492,7 @@ class LearningLoop:
         slots = replica.state.changes
         with_it = slots + slots / work.examples * len(following.records)
         settings = self._settings
-        return work.examples >= settings.learner_read_examples or with_it > settings.commit_slots
-
-    async def close(self) -> None:
-        self._log.close()
-        await self._channel.close()
+        return work.examples >= self._log.max_examples or with_it > settings.commit_slots
 
 
 def _log_wait(model: str, failure: Exception) -> None:

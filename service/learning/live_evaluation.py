@@ -24,13 +24,11 @@ from service.models.evaluation.slices import unpack_names
 from service.models.evaluation.state import EvaluationChanges, Evaluations
 from service.models.mirror import Mirror
 from service.models.replica import Replica
-from service.storage.channel import Channel
 from service.storage.records import (
     FIGURES,
     SHORT_SLICE_FIGURES,
     SLICE_FIGURES,
     LogEntry,
-    ModelKeys,
     mapping_of,
 )
 from service.storage.scripts.commit import read_evaluation, store_figures
@@ -68,15 +66,18 @@ class LiveEvaluation:
             replica = mirror.replica
             stored = await read_evaluation(mirror.channel, replica.keys, replica.token)
             if stored is not None:
-                self._adopt(replica, *stored)
+                fields, names = stored
+                if replica.follows:
+                    names = mapping_of(await mirror.channel.call("HGETALL", replica.log_keys.slices))
+                self._adopt(replica, fields, names)
                 self._token = replica.token
             else:
                 await mirror.catch_up()
 
-    async def learn_names(self, entries: Iterable[LogEntry], channel: Channel, keys: ModelKeys) -> None:
+    async def learn_names(self, entries: Iterable[LogEntry], mirror: Mirror) -> None:
         """Read the names of new slices, before these entries are learned."""
         if any(entry.slices for entry in entries) and self._evaluations.slices is not None:
-            found = await channel.call("HGETALL", keys.slices)
+            found = await mirror.channel.call("HGETALL", mirror.replica.log_keys.slices)
             self._evaluations.know(unpack_names(mapping_of(found).items()))
 
     def add(self, entry: LogEntry, batch: ExampleBatch, learned: Learned) -> None:

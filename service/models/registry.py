@@ -19,8 +19,16 @@ from model_core.examples.batch import ExampleBatch
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json.requests import RequestParser
 from model_core.learning.rounds import probabilities_with
-from service.errors import ContractMismatch, ModelConflict, ModelDeleted, ServerFull, StateUnavailable
+from service.errors import (
+    ContractMismatch,
+    ModelConflict,
+    ModelDeleted,
+    ModelFollows,
+    ServerFull,
+    StateUnavailable,
+)
 from service.models.alias_store import check_free, take_back_claim
+from service.models.challengers import forget_follower
 from service.models.config.model import ModelConfig, checked_config, config_at_creation, limits_of
 from service.models.evaluation.report import with_slices
 from service.models.evaluation.slices import SliceFinder, SliceName
@@ -116,6 +124,11 @@ class OpenModel:
     def config(self) -> ModelConfig:
         return self.mirror.replica.config
 
+    def require_own_log(self) -> None:
+        """Raises ModelFollows for a challenger, which takes no examples, labels and impressions."""
+        if follows := self.mirror.replica.follows:
+            raise ModelFollows(self.name, follows.model)
+
     def predict(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Probabilities float64[r] from the mirror, without a call to Redis."""
         return probabilities_with(self.mirror.replica.state, self.config.coefficients, batch)
@@ -185,8 +198,10 @@ class Models:
                 return
             # From the index first: if another process re-creates the model meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)
-            keys = ModelKeys(name, (await read_meta(channel, name)).incarnation)
-            await delete_model(channel, keys)
+            meta = await read_meta(channel, name)
+            await delete_model(channel, ModelKeys(name, meta.incarnation))
+            if meta.follows:
+                await forget_follower(channel, meta.follows.keys, name)
         self._forget(name, self._open.get(name))
 
     async def figures(self, model: OpenModel) -> bytes | None:

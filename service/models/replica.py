@@ -16,6 +16,7 @@ from service.storage.records import (
     LOG_START,
     Checkpoint,
     Commit,
+    Follows,
     LogId,
     Meta,
     ModelKeys,
@@ -60,7 +61,7 @@ class Replica:
     """Arrays (z, n) of one incarnation of a model, as of the commit that `token` names.
 
     `position` is the commit's place in the commits stream; `applied_number` the dense number of the next
-    log example; `evaluated` and `feedback`: see Meta.
+    log example; `evaluated`, `feedback` and `follows`: see Meta.
     """
 
     keys: ModelKeys
@@ -75,6 +76,12 @@ class Replica:
     position: LogId
     evaluated: LogId = LOG_START
     feedback: bytes = b""
+    follows: Follows | None = None
+
+    @property
+    def log_keys(self) -> ModelKeys:
+        """Those of the model whose log it learns."""
+        return self.follows.keys if self.follows else self.keys
 
     @property
     def revision(self) -> str:
@@ -248,6 +255,7 @@ async def _start(channel: Channel, keys: ModelKeys) -> tuple[Replica, Checkpoint
         position,
         meta.evaluated,
         feedback=meta.feedback,
+        follows=meta.follows,
     )
     return replica, meta.checkpoint
 

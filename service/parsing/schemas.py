@@ -350,8 +350,20 @@ class ModelChange(TypedDict, total=False):
 
 @with_config(_documented())
 class ModelSpecification(TypedDict, total=False):
-    """Configuration of a model; fields that are left out take their defaults."""
+    """Configuration of a model; fields that are left out take their defaults, those of a challenger the
+    values of its champion.
+    """
 
+    follows: Annotated[
+        str, Field(description="Make it a challenger: it learns the log of this model, or alias of one.")
+    ]
+    start: Annotated[
+        str,
+        Field(
+            description="Of a challenger: `state` (the present state of the champion), `now` (empty), `log`"
+            " (empty, from where the log begins), or the id or tag of a snapshot of the champion."
+        ),
+    ]
     hyper: Annotated[
         dict[str, Any],
         Field(

@@ -8,9 +8,10 @@ nothing of a deleted model is ever taken for its successor's.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -140,6 +141,11 @@ class ModelKeys:
     @property
     def slices(self) -> str:
         return self._of_incarnation("slices")
+
+    @property
+    def followers(self) -> str:
+        """A hash: challenger -> its Follower, while it learns this log."""
+        return self._of_incarnation("followers")
 
     @property
     def events_prefix(self) -> str:
@@ -273,6 +279,59 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Follows:
+    """What makes a model a challenger: the champion whose log it learns, by name and incarnation. `start`:
+    where it began: `state`, `now`, `log`, or a snapshot of the champion.
+    """
+
+    model: str
+    incarnation: str
+    start: str
+
+    @classmethod
+    def parse(cls, stored: bytes) -> Follows | None:
+        """None of nothing: a model that has a log of its own."""
+        if not stored:
+            return None
+        fields = json.loads(stored)
+        return cls(fields["model"], fields["incarnation"], fields["start"])
+
+    def packed(self) -> str:
+        fields = {"model": self.model, "incarnation": self.incarnation, "start": self.start}
+        return json.dumps(fields, separators=(",", ":"))
+
+    @property
+    def keys(self) -> ModelKeys:
+        """Those of the champion."""
+        return ModelKeys(self.model, self.incarnation)
+
+
+class Follower(NamedTuple):
+    """A challenger, as it reports to its champion: its incarnation, the entry that it has learned the log
+    through, and when that was, in milliseconds since 1970.
+    """
+
+    incarnation: str
+    applied: LogId
+    milliseconds: int
+
+    @classmethod
+    def parse(cls, stored: bytes) -> Follower:
+        incarnation, applied, milliseconds = stored.decode().split()
+        return cls(incarnation, LogId.parse(applied), int(milliseconds))
+
+    def packed(self) -> str:
+        return f"{self.incarnation} {self.applied} {self.milliseconds}"
+
+
+def parse_ranges(stored: bytes) -> Iterator[range]:
+    """Ranges of numbers, stored as `first:end,` one after the other."""
+    for part in stored.decode().split(",")[:-1]:
+        first, end = part.split(":")
+        yield range(int(first), int(end))
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     """The hash ``meta``, decoded. ``applied_number`` counts log examples behind ``applied``, also skipped
     ones. What is learned through ``evaluated`` was evaluated before, and is learned again after a restore.
@@ -280,7 +339,9 @@ class Meta:
     ``discount``: of a model that has forgotten something, or is a mixture; else not stored, or empty.
     ``checkpoint``: None, stored as nothing or as an empty position, where ``state`` is that of the last
     commit. ``written``: names what was written into ``state`` last, behind the commits; empty where that was
-    nothing.
+    nothing. ``follows``: of a challenger, whose log is that of another model; ``applied`` and
+    ``applied_number`` are positions in that one then, and ``learned_digest`` the digest of its entry there.
+    ``left_out``: the numbers of the examples that an operator had this model skip.
     """
 
     incarnation: str
@@ -300,6 +361,9 @@ class Meta:
     discount: Evidence = NOTHING_FORGOTTEN
     checkpoint: Checkpoint | None = None
     written: bytes = b""
+    follows: Follows | None = None
+    learned_digest: str = ""
+    left_out: tuple[range, ...] = ()
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -321,11 +385,18 @@ class Meta:
             discount=parse_evidence(fields.get(b"discount", b"").decode()),
             checkpoint=_checkpoint_of(fields),
             written=fields.get(b"written", b""),
+            follows=Follows.parse(fields.get(b"follows", b"")),
+            learned_digest=fields.get(b"learned_digest", b"").decode(),
+            left_out=tuple(parse_ranges(fields.get(b"left_out", b""))),
         )
 
     @property
     def revision(self) -> str:
         return revision(self.incarnation, self.generation, self.commit, mark_of(self.token))
+
+    def log_keys(self, model: str) -> ModelKeys:
+        """Those of the model whose log this one, of that name, learns."""
+        return self.follows.keys if self.follows else ModelKeys(model, self.incarnation)
 
     @property
     def backlog(self) -> int:

@@ -303,6 +303,12 @@ class Instruments:
         self.archive_failures = self._counter(
             "ftrl_log_archive_failures", "Attempts to archive the log that failed.", "model"
         )
+        self.challenger_restarts = self._counter(
+            "ftrl_challenger_restarts",
+            "Times that a challenger had to start again: its place in the log was trimmed (cut_off) or lost.",
+            "model",
+            "reason",
+        )
         self.restores = self._counter(
             "ftrl_restores", "Times that the whole state was replaced under the learner.", "model"
         )

@@ -371,6 +371,11 @@ class Metrics(QualityMetrics):
         for histogram in (self.snapshot_seconds, self.snapshot_copy_seconds):
             histogram.labels(model)
 
+    def start_restart_counters(self, model: str, reasons: Iterable[str]) -> None:
+        """Start them at 0 as well."""
+        for reason in reasons:
+            self.challenger_restarts.labels(model, reason)
+
     def newest_snapshot(self, model: str, written: datetime) -> None:
         self._show(self.snapshot_success, written.timestamp(), model)
 

@@ -146,7 +146,7 @@ def _cloning_route(services: Services, raw: dict[str, Any]) -> RawRoute:
         models, aliases, snapshots = services.models, services.aliases, services.snapshots
         clone = await clone_model(models, aliases, snapshots, source, asked.name, asked.changes)
         description = CloneDescription(
-            **(await described(clone)).model_dump(), warnings=[_NO_EVENT_IDS.format(source=source)]
+            **(await described(services, clone)).model_dump(), warnings=[_NO_EVENT_IDS.format(source=source)]
         )
         return RawReply(201, description.model_dump_json().encode())
 

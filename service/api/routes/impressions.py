@@ -31,6 +31,7 @@ class Impressions:
 
     async def __call__(self, call: RawRequest) -> RawReply:
         model = await self._services.aliases.open(call.model)
+        model.require_own_log()
         ids = await self._reader.impressions(call.body)
         deadline = time.monotonic() + self._timeout_seconds
         aliases = self._services.aliases

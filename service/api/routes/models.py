@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Response
 from pydantic import TypeAdapter
 
+from model_core.errors import InvalidInput
 from model_core.learning.state import Mixture
 from service.api.openapi import (
     CHANGE_EXAMPLES,
@@ -18,15 +19,19 @@ from service.api.openapi import (
     MODEL_PROBLEMS,
     problems,
 )
-from service.api.schemas import ModelDescription, ModelName, ModelNames
+from service.api.schemas import Following, FollowingStatus, ModelDescription, ModelName, ModelNames
 from service.api.security.access import ADMIN, READ, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
+from service.errors import StateUnavailable
 from service.feedback.reconfigure import change_model
+from service.models.challengers import examples_behind, read_followers
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
+from service.models.replica import Replica
 from service.parsing.schemas import ModelChange, ModelSpecification
 from service.settings.groups import LimitSettings
+from service.snapshots.restore.challenge import challenge
 from service.storage.records import checked_name
 
 TAGS: list[str | Enum] = ["models"]
@@ -50,7 +55,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
         Its configuration, and how much it has learned, as this process's copy has it.
         """
-        return await described(await services.aliases.open(checked_name(name)))
+        return await described(services, await services.aliases.open(checked_name(name)))
 
     @app.delete(
         "/models/{name}",
@@ -70,9 +75,8 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
     async def create(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
-        config = ModelConfig.from_json(call.parsed(_parse_specification))
-        model, created = await services.models.create(name, config)
-        description = await described(model)
+        model, created = await _created(services, name, call.parsed(_parse_specification))
+        description = await described(services, model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())
 
     app.router.routes.append(
@@ -92,12 +96,24 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
     app.router.routes.append(_change_route(services, bodies, settings))
 
 
+async def _created(services: Services, name: str, asked: ModelSpecification) -> tuple[OpenModel, bool]:
+    """Returns the model, and True if it is new. Raises ServiceError, InvalidInput."""
+    body: dict[str, Any] = dict(asked)
+    champion, start = body.pop("follows", None), body.pop("start", None)
+    if champion is not None:
+        models, aliases, store = services.models, services.aliases, services.snapshots
+        return await challenge(models, aliases, store, name, checked_name(champion), start, body)
+    if start is not None:
+        raise InvalidInput(("start",), "is of a challenger: name its champion in `follows`", "unknown_field")
+    return await services.models.create(name, ModelConfig.from_json(body))
+
+
 def _change_route(services: Services, bodies: BodyReader, settings: LimitSettings) -> RawRoute:
     async def handler(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
         asked = call.parsed(_parse_change)
         model = await change_model(services.models, services.aliases, name, asked)
-        return RawReply(200, (await described(model)).model_dump_json().encode())
+        return RawReply(200, (await described(services, model)).model_dump_json().encode())
 
     return RawRoute(
         "PATCH",
@@ -133,9 +149,12 @@ async def _create_model(
     raise NotImplementedError
 
 
-async def described(model: OpenModel) -> ModelDescription:
-    """All figures of one commit but `nonzero`, which is counted while the model may learn on."""
+async def described(services: Services, model: OpenModel) -> ModelDescription:
+    """All figures of one commit but `nonzero`, which is counted while the model may learn on; also how the
+    model is related to others.
+    """
     replica = model.mirror.replica
+    following, challengers = await _relations(services, replica)
     state = replica.state
     revision, t, features_seen, discount = replica.revision, state.t, state.features_seen, state.discount
     nonzero = await asyncio.to_thread(state.nonzero, replica.config.hyper)
@@ -151,4 +170,22 @@ async def described(model: OpenModel) -> ModelDescription:
         expert_weights=discount.weights.tolist() if isinstance(discount, Mixture) else None,
         mixed_names=sorted(model.encoder.mixed_names),
         unmet_names=model.unmet_names,
+        follows=following,
+        challengers=challengers,
     )
+
+
+async def _relations(services: Services, replica: Replica) -> tuple[Following | None, list[str] | None]:
+    """What the model follows, and which models follow it; None of the latter while Redis is away."""
+    try:
+        async with services.models.channel() as channel:
+            if not replica.follows:
+                return None, list(await read_followers(channel, replica.keys))
+            behind = await examples_behind(channel, replica.follows, replica.applied_number)
+    except StateUnavailable:
+        behind = 0
+        if not replica.follows:
+            return None, None
+    follows = replica.follows
+    status: FollowingStatus = "champion_deleted" if behind is None else "following"
+    return Following(model=follows.model, start=follows.start, status=status, behind_examples=behind), []

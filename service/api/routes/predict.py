@@ -46,6 +46,7 @@ class Predict:
             content = reply(model.name, model.revision, probabilities, ids)
             self._metrics.predicted(model.name, len(batch), perf_counter() - started)
             return RawReply(200, content)
+        model.require_own_log()
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
         names = model.new_slice_names(call.body)

@@ -56,6 +56,7 @@ class Update:
     async def __call__(self, call: RawRequest) -> RawReply:
         wait = _wait(call.query)
         model = await self._model(call.model)
+        model.require_own_log()
         many, examples, labels = await self._reader.update(model, call.body)
         examples = examples._replace(slice_names=model.new_slice_names(call.body))
         deadline = time.monotonic() + self._timeout_seconds

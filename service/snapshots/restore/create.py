@@ -28,18 +28,24 @@ from service.storage.scripts.models import Creation, create_filled_model
 
 
 async def create_filled(
-    channel: Channel, name: str, config: ModelConfig, state: ModelState, base: str
+    channel: Channel,
+    name: str,
+    config: ModelConfig,
+    state: ModelState,
+    base: str,
+    following: Mapping[str, str | int] | None = None,
 ) -> bool:
     """Create the model unless it exists; return whether it was created.
 
-    `base`: the id of the snapshot that it begins with, or "". Raises AliasConflict, ServerFull,
-    StateUnavailable, and what Channel.call raises. After StateUnavailable, or when cancelled, the model may
-    have been created.
+    `base`: the id of the snapshot that it begins with, or "". `following`: further fields of its meta, of a
+    challenger. Raises AliasConflict, ServerFull, StateUnavailable, and what Channel.call raises. After
+    StateUnavailable, or when cancelled, the model may have been created.
     """
     await check_free(channel, name)
     meta = new_meta(config) | {"t": state.t, "base": base, "base_applied": "0-0", "base_number": 0}
     if discount := state.discount.text():
         meta["discount"] = discount
+    meta |= following or {}
     keys = ModelKeys(name, str(meta["incarnation"]))
     server = PatientChannel(channel, PATIENCE_SECONDS)
     filled, slots = keys.state(0), state.seen_slots()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from service.errors import LogIncomplete
-from service.example_log.stream import examples_of, gap_before
+from service.example_log.stream import after_left_out, examples_of, gap_before
 from service.models.config.model import ModelConfig
 from service.models.replica import read_meta
 from service.snapshots.store.formats import LogArchive
@@ -47,32 +47,45 @@ class LogReader:
         self._channel = channel
         self._archive = archive
         self._keys = keys
+        self._left_out: tuple[range, ...] | None = None  # None: not read yet
 
     async def read(self, last: LogId) -> list[LoggedBatch]:
-        """Read the next entries, at least one, up to the entry `last`, which must lie ahead.
+        """Read the next entries up to the entry `last`, which must lie ahead; none if all of them are left
+        out, as an operator had the model skip them.
 
-        Raises LogIncomplete, DamagedLogSegment, StoreUnavailable, and what Channel.call raises.
+        Raises LogIncomplete, DamagedLogSegment, StoreUnavailable, ModelGone, and what Channel.call raises.
         """
-        found, number = [], self.number
-        for entry in await self._next_entries(last, ENTRIES_PER_READ):
-            batch = self._check(entry, number).dated(entry.id.milliseconds)
-            found.append(LoggedBatch(entry.id, batch))
-            number += len(batch)
-        self.applied, self.number = found[-1].id, number
+        found: list[LoggedBatch] = []
+        while not found and self.applied < last:
+            number, entries = self.number, await self._next_entries(last, ENTRIES_PER_READ)
+            for entry in entries:
+                number = after_left_out(number, self._left_out or ())
+                if not self._is_left_out(entry):
+                    batch = self._check(entry, number).dated(entry.id.milliseconds)
+                    found.append(LoggedBatch(entry.id, batch))
+                    number += len(batch)
+            self.applied, self.number = entries[-1].id, number
         return found
 
     async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
         """Read from the log, or from the archive if the log begins later. Raises LogIncomplete."""
+        if self._left_out is None:
+            self._left_out = (await read_meta(self._channel, self._keys.model)).left_out
         found = await self._channel.call(
             "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
         )
         entries = [LogEntry.parse(entry, fields) for entry, fields in found]
-        if not entries or gap_before(entries[0], self.number):
+        first = next((entry for entry in entries if not self._is_left_out(entry)), None)
+        if not entries or (first and gap_before(first, after_left_out(self.number, self._left_out))):
             archived = await asyncio.to_thread(self._archive.entries_from, self.number)
             entries = [entry for entry in archived if entry.id <= last] or entries
         if not entries:
             raise self._nothing_left()
         return entries
+
+    def _is_left_out(self, entry: LogEntry) -> bool:
+        number = entry.first_number
+        return number is not None and after_left_out(number, self._left_out or ()) != number
 
     def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
         """Return the examples of the entry, which must begin with that number."""
@@ -96,23 +109,28 @@ class LogReader:
         )
 
 
+class Learning(Protocol):
+    """A model that learns a log: its own, or that of its champion (`log_keys`)."""
+
+    @property
+    def keys(self) -> ModelKeys: ...
+    @property
+    def log_keys(self) -> ModelKeys: ...
+    @property
+    def config(self) -> ModelConfig: ...
+
+
 class Replay(LogReader):
     """Moves `state`, which the caller sets, on through the log. `examples`: how many were learned."""
 
     state: ModelState
 
     def __init__(
-        self,
-        channel: Channel,
-        archive: LogArchive,
-        keys: ModelKeys,
-        config: ModelConfig,
-        applied: LogId,
-        number: int,
+        self, channel: Channel, archive: LogArchive, model: Learning, applied: LogId, number: int
     ) -> None:
-        super().__init__(channel, archive, keys, applied, number)
+        super().__init__(channel, archive, model.log_keys, applied, number)
         self.examples = 0
-        self._config = config
+        self._model = model
 
     async def catch_up(
         self, through: LogId | None = None, progress: Callable[[int], None] = lambda _: None
@@ -129,9 +147,10 @@ class Replay(LogReader):
 
     async def learn_next(self, last: LogId) -> None:
         """Learn the next entries, as `read` reads them."""
-        batch = ExampleBatch.concatenate([logged.batch for logged in await self.read(last)])
-        await asyncio.to_thread(self._config.learn, self.state, batch)
-        self.examples += len(batch)
+        if batches := [logged.batch for logged in await self.read(last)]:
+            batch = ExampleBatch.concatenate(batches)
+            await asyncio.to_thread(self._model.config.learn, self.state, batch)
+            self.examples += len(batch)
 
     async def check_reaches_back(self) -> None:
         """Raise LogIncomplete now, rather than after the state was loaded, if the log begins too late."""
@@ -140,4 +159,4 @@ class Replay(LogReader):
             self._check(entries[0], self.number)
 
     async def _applied_now(self) -> LogId:
-        return (await read_meta(self._channel, self._keys.model)).applied
+        return (await read_meta(self._channel, self._model.keys.model)).applied

@@ -21,7 +21,7 @@ from service.parsing.files.rows import Format, ReadOptions
 from service.parsing.files.source import TextSource
 from service.snapshots.restore.log_replay import Replay
 from service.snapshots.store.catalogue import Catalogue, Entry
-from service.snapshots.store.formats import is_of_state, restored_config
+from service.snapshots.store.formats import LogArchive, is_of_state, restored_config
 from service.snapshots.take.origin import Base, read_base
 from service.storage.channel import Channel
 from service.storage.records import LOG_START, LogEntry, LogId
@@ -81,12 +81,12 @@ async def rebuild(
     await check_free(channel, catalogue.model)
     with gone_is_unknown():
         replica = await load_replica(channel, catalogue.model)
-    start = await start_of(channel, catalogue, replica, wanted)
+    archive = catalogue.log_archive(replica.log_keys)
+    start = await start_of(channel, catalogue, archive, replica, wanted)
     if file is not None:
         examples = await _learn_file(start.state, replica.config, file, progress)
     else:
-        archive = catalogue.log_archive(replica.keys.incarnation)
-        replay = Replay(channel, archive, replica.keys, replica.config, start.applied, start.number)
+        replay = Replay(channel, archive, replica, start.applied, start.number)
         replay.state = start.state
         total = replica.applied_number - start.number
         examples = await replay.catch_up(replica.applied, lambda done: progress(done, total))
@@ -152,7 +152,9 @@ def _line(name: str, error: LineError) -> str:
     return f"{name}, line {error.line_number}: {error.reason}"
 
 
-async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wanted: str | None) -> Start:
+async def start_of(
+    channel: Channel, catalogue: Catalogue, archive: LogArchive, replica: Replica, wanted: str | None
+) -> Start:
     """Return the start that `wanted` names, as described at `rebuild`."""
     if wanted == NOTHING:
         return _nothing(replica)
@@ -160,7 +162,7 @@ async def start_of(channel: Channel, catalogue: Catalogue, replica: Replica, wan
         return _from_snapshot(catalogue, catalogue.find(wanted), replica)
     base = await read_base(channel, replica.keys.meta)
     in_log = await _first_in_log(channel, replica)
-    first = catalogue.log_archive(replica.keys.incarnation).reaches_back_from(in_log)
+    first = archive.reaches_back_from(in_log)
     start = _from_base(catalogue, replica, base, first) or _from_earliest(catalogue, replica, first)
     if start is None:
         raise CommandFailure(
@@ -192,7 +194,7 @@ def _from_base(catalogue: Catalogue, replica: Replica, base: Base, first: int) -
     if base.snapshot == "" or first > base.number:
         return None
     if base.snapshot is None:
-        return _nothing(replica)
+        return _nothing(replica, base)
     try:
         entry = catalogue.find(base.snapshot)
     except UnknownSnapshot:
@@ -209,8 +211,9 @@ def _from_earliest(catalogue: Catalogue, replica: Replica, first: int) -> Start 
     return None
 
 
-def _nothing(replica: Replica) -> Start:
-    return Start(NOTHING, replica.config.empty_state(), LOG_START, 0)
+def _nothing(replica: Replica, base: Base | None = None) -> Start:
+    applied, number = (base.applied, base.number) if base else (LOG_START, 0)
+    return Start(NOTHING, replica.config.empty_state(), applied, number)
 
 
 def _from_snapshot(catalogue: Catalogue, entry: Entry, replica: Replica, base: Base | None = None) -> Start:
@@ -225,7 +228,7 @@ def _from_snapshot(catalogue: Catalogue, entry: Entry, replica: Replica, base: B
 
 async def _first_in_log(channel: Channel, replica: Replica) -> int:
     """Return the number of the first example in the log, or of the next one if the log is empty."""
-    found = await channel.call("XRANGE", replica.keys.log, "-", "+", "COUNT", 1)
+    found = await channel.call("XRANGE", replica.log_keys.log, "-", "+", "COUNT", 1)
     if not found:
         return replica.applied_number
     return LogEntry.parse(*found[0]).first_number or 0

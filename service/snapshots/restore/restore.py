@@ -135,7 +135,8 @@ async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> 
         return await _create(channel, plan, entry, snapshot, started)
     if plan.instead_of not in (None, (meta.incarnation, meta.generation)):
         raise RestoreConflict(f"Model {plan.model!r} was restored or replaced meanwhile.")
-    archive = await asyncio.to_thread(store.log_archive, plan.model, meta.incarnation)
+    learned = meta.log_keys(plan.model)
+    archive = await asyncio.to_thread(store.log_archive, learned.model, learned.incarnation)
     restoration = Restoration.of(plan, entry, snapshot, meta)
     try:
         await restoration.check(channel, archive)
@@ -225,11 +226,15 @@ class Restoration:
     def keys(self) -> ModelKeys:
         return ModelKeys(self.plan.model, self.meta.incarnation)
 
+    @property
+    def log_keys(self) -> ModelKeys:
+        return self.meta.log_keys(self.plan.model)
+
     def replay(self, channel: Channel, archive: LogArchive) -> Replay:
         """Return a replay of the log from the snapshot on; the caller sets its state."""
         header = self.snapshot.header
         applied, number = LogId.parse(header.applied), header.applied_number
-        return Replay(channel, archive, self.keys, self.config, applied, number)
+        return Replay(channel, archive, self, applied, number)
 
     async def check(self, channel: Channel, archive: LogArchive) -> None:
         """Check what can be checked before anything is changed. Raises LogIncomplete, ServerFull."""

@@ -39,9 +39,9 @@ class SnapshotShortcut:
             if found is None:
                 return False
             applied, number, state = found
-            keys = replica.keys
+            keys = replica.log_keys
             archive = await asyncio.to_thread(self._store.log_archive, keys.model, keys.incarnation)
-            replay = Replay(channel, archive, keys, replica.config, applied, number)
+            replay = Replay(channel, archive, replica, applied, number)
             replay.state = state
             await replay.catch_up(replica.applied)
         except ServiceError as failure:

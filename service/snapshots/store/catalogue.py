@@ -33,6 +33,7 @@ from service.snapshots.store.formats import (
     write_snapshot,
 )
 from service.snapshots.store.objects import ABANDONED_SECONDS, ObjectStore, open_store, store_answers
+from service.storage.records import ModelKeys
 
 GOOD = "good"
 NEWEST = "newest"
@@ -67,9 +68,9 @@ class Catalogue:
         self.model = model
         self._store = store
 
-    def log_archive(self, incarnation: str) -> LogArchive:
-        """Return the archive of the log of one incarnation of the model."""
-        return LogArchive(self._store, self.model, incarnation)
+    def log_archive(self, keys: ModelKeys) -> LogArchive:
+        """Return the archive of the log of a model in the same store."""
+        return LogArchive(self._store, keys.model, keys.incarnation)
 
     def entries(self) -> list[Entry]:
         """Oldest first."""

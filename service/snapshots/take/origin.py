@@ -13,6 +13,9 @@ from service.snapshots.store.catalogue import Catalogue, Entry, SnapshotStore
 from service.storage.channel import Channel
 from service.storage.records import LOG_START, LogId, ModelKeys
 
+FROM_NOTHING = "nothing"
+"""In the place of a snapshot: the state was empty where the log continues; no snapshot has such an id."""
+
 
 class Base(NamedTuple):
     """The snapshot that a state began with: its id, None for an empty state, or "" if no snapshot holds it.
@@ -30,7 +33,8 @@ async def read_base(channel: Channel, meta: str) -> Base:
     snapshot, applied, number = await channel.call("HMGET", meta, "base", "base_applied", "base_number")
     if not snapshot:
         return Base(None if snapshot is None else "", LOG_START, 0)
-    return Base(snapshot.decode(), LogId.parse(applied), int(number))
+    base = None if snapshot.decode() == FROM_NOTHING else snapshot.decode()
+    return Base(base, LogId.parse(applied), int(number))
 
 
 class ReplicaPosition(NamedTuple):

@@ -9,7 +9,8 @@
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
 --       20 format of a model whose state is behind its commits, 21 slots that were dropped (4 bytes each),
---       22 how many fields of the evaluation go, then their names,
+--       22 '1' if the log is that of another model, whose slot this may not be: the learner has checked it,
+--       23 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
@@ -18,10 +19,11 @@ local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], A
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local digest, discount, learned_bytes = ARGV[17], ARGV[18], tonumber(ARGV[19])
-local format, dropped, deleted, first_argument, CHUNK = ARGV[20], ARGV[21], tonumber(ARGV[22]), 23, 3000
+local format, dropped, follows, deleted = ARGV[20], ARGV[21], ARGV[22] == '1', tonumber(ARGV[23])
+local first_argument, CHUNK = 24, 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
-  'backlog_bytes', 'checkpoint')
+  'backlog_bytes', 'checkpoint', 'applied_number', 'left_out')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -39,7 +41,7 @@ local function holds_what_was_learned()
   if not following then return tonumber(meta[4]) >= after end
   return following[2][1] ~= 'n' or (tonumber(following[2][2]) or after) > tonumber(fields[2])
 end
-if #entries > 0 and not holds_what_was_learned() then
+if #entries > 0 and not follows and not holds_what_was_learned() then
   return {'LOST'}
 end
 
@@ -81,8 +83,13 @@ end
 local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
 local fields = {'token', token, 'applied', applied, 'applied_number', applied_number, 't', t, 'commit', number,
   'skipped', skipped, 'backlog_bytes', backlog_bytes, clock_fields(clock)}
-if discount ~= '' then
-  fields[#fields + 1], fields[#fields + 2] = 'discount', discount
+local function set(name, value)
+  fields[#fields + 1], fields[#fields + 2] = name, value
+end
+if discount ~= '' then set('discount', discount) end
+if follows and digest ~= '' then set('learned_digest', digest) end
+if #entries == 0 and not follows and applied_number ~= meta[9] then -- an operator had these skipped
+  set('left_out', string.format('%s%s:%s,', meta[10] or '', meta[9], applied_number))
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 return {'COMMITTED', id}

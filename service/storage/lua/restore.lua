@@ -7,7 +7,8 @@
 --       is to be learned on top of that snapshot; or both empty: after what is learned now,
 --       11 log id and 12 number of examples through which that was done already; or both empty,
 --       13 '1' where the model goes back to that snapshot by itself, which is noted,
---       14 discount of the filled state, or ''
+--       14 discount of the filled state, or '',
+--       15 of a model that follows another one, whose log may be elsewhere: digest of the entry ARGV[11], or ''
 -- RETURNS: {'SWITCHED'} now, or by an earlier attempt, {'MOVED'} another state was switched to (nothing changed),
 --          {'INCOMPLETE', slots} the filled state does not hold all of them any more (nothing changed),
 --          {'TRIMMED', id} the log does not go on after what was done already, but with this entry (nothing
@@ -16,9 +17,9 @@
 local incarnation, generation, token, new_generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local t, slots, config, base = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local base_applied, base_number, applied, applied_number = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
-local by_itself, discount = ARGV[13] == '1', ARGV[14]
+local by_itself, discount, learned_digest = ARGV[13] == '1', ARGV[14], ARGV[15]
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'applied', 'applied_number',
-  'commit', 'skipped', 'appended', 'evaluated')
+  'commit', 'skipped', 'appended', 'evaluated', 'follows')
 if meta[1] == incarnation and meta[2] == new_generation then
   return {'SWITCHED'}
 end
@@ -31,7 +32,7 @@ if held ~= slots then
 end
 if applied == '' then
   applied, applied_number = meta[4], meta[5]
-else
+elseif not meta[10] then
   local next_entry = redis.call('XRANGE', KEYS[5], '(' .. applied, '+', 'COUNT', 1)[1]
   local follows = meta[8]
   if next_entry then follows = next_entry[2][2] end
@@ -52,6 +53,7 @@ redis.call('PERSIST', KEYS[3])
 redis.call('HSET', KEYS[1], 'generation', new_generation, 'token', token, 'commit', number, 't', t,
   'discount', discount, 'checkpoint', '', 'config', config, 'applied', applied, 'applied_number', applied_number,
   'base', base, 'base_applied', base_applied, 'base_number', base_number, 'evaluated', evaluated)
+if meta[10] and ARGV[11] ~= '' then redis.call('HSET', KEYS[1], 'learned_digest', learned_digest) end
 if by_itself then redis.call('HSET', KEYS[1], 'rolled_back', base) end
 redis.call('XADD', KEYS[4], '*', 'previous', meta[3], 'token', token, 'commit', number, 't', t,
   'applied', applied, 'applied_number', applied_number, 'skipped_total', meta[7],

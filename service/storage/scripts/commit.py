@@ -70,11 +70,13 @@ async def commit_learned(
     written: Mapping[bytes, bytes] | None = None,
     deleted: Sequence[bytes] = (),
     learned_bytes: int = 0,
+    follows: bool = False,
 ) -> CommitReply:
     """Commits if the model is still at `commit.previous_token`, so that a commit may be sent again.
 
     `digest`: that of the entry that was learned last, if any was. `written`, `deleted`: fields of
-    ``evaluation``. `learned_bytes`: of the records that were learned.
+    ``evaluation``. `learned_bytes`: of the records that were learned. `follows`: they are in the log of
+    another model; the caller has made sure that it holds them.
     """
     status, *rest = await _COMMIT(
         channel,
@@ -85,7 +87,7 @@ async def commit_learned(
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
         *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION),
-        *(commit.dropped.astype("<u4").tobytes(), len(deleted)),
+        *(commit.dropped.astype("<u4").tobytes(), int(follows), len(deleted)),
         *deleted,
         *chain.from_iterable((written or {}).items()),
     )
