@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from model_core.learning.state import ModelState
 from service.errors import LogIncomplete
 from service.example_log.stream import after_left_out, examples_of, gap_before
 from service.models.config.model import ModelConfig
-from service.models.replica import read_meta
+from service.models.replica import ModelGone, read_meta
 from service.snapshots.store.formats import LogArchive
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, LogId, ModelKeys
@@ -53,7 +54,7 @@ class LogReader:
         """Read the next entries up to the entry `last`, which must lie ahead; none if all of them are left
         out, as an operator had the model skip them.
 
-        Raises LogIncomplete, DamagedLogSegment, StoreUnavailable, ModelGone, and what Channel.call raises.
+        Raises LogIncomplete, DamagedLogSegment, StoreUnavailable, and what Channel.call raises.
         """
         found: list[LoggedBatch] = []
         while not found and self.applied < last:
@@ -70,13 +71,14 @@ class LogReader:
     async def _next_entries(self, last: LogId, count: int) -> list[LogEntry]:
         """Read from the log, or from the archive if the log begins later. Raises LogIncomplete."""
         if self._left_out is None:
-            self._left_out = (await read_meta(self._channel, self._keys.model)).left_out
+            with contextlib.suppress(ModelGone):  # its log is gone as well
+                self._left_out = (await read_meta(self._channel, self._keys.model)).left_out
         found = await self._channel.call(
             "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
         )
         entries = [LogEntry.parse(entry, fields) for entry, fields in found]
         first = next((entry for entry in entries if not self._is_left_out(entry)), None)
-        if not entries or (first and gap_before(first, after_left_out(self.number, self._left_out))):
+        if not entries or (first and gap_before(first, after_left_out(self.number, self._left_out or ()))):
             archived = await asyncio.to_thread(self._archive.entries_from, self.number)
             entries = [entry for entry in archived if entry.id <= last] or entries
         if not entries:
