@@ -7,7 +7,9 @@ answers no requests.
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-Family = Literal["learning", "mixture", "requests", "evaluation", "slices", "census", "vw", "libsvm"]
+Family = Literal[
+    "learning", "mixture", "requests", "evaluation", "slices", "comparison", "census", "vw", "libsvm"
+]
 
 
 def _learning() -> None:
@@ -41,6 +43,12 @@ def _slices() -> None:
     slices.warm_up()
 
 
+def _comparison() -> None:
+    from model_core.evaluation import comparison
+
+    comparison.warm_up()
+
+
 def _census() -> None:
     from model_core.learning import census
 
@@ -65,12 +73,21 @@ _WARM_UPS: dict[Family, Callable[[], None]] = {
     "requests": _requests,
     "evaluation": _evaluation,
     "slices": _slices,
+    "comparison": _comparison,
     "vw": _vw,
     "libsvm": _libsvm,
     "census": _census,
 }
 ALL: tuple[Family, ...] = tuple(_WARM_UPS)
-SERVICE: tuple[Family, ...] = ("learning", "mixture", "requests", "evaluation", "slices", "census")
+SERVICE: tuple[Family, ...] = (
+    "learning",
+    "mixture",
+    "requests",
+    "evaluation",
+    "slices",
+    "comparison",
+    "census",
+)
 """What an API process and a learner run."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.experiments import churn, drift, experts, logs, pareto, plots, table1, untuned, weights
+from lab.experiments import churn, comparison, drift, experts, logs, pareto, plots, table1, untuned, weights
 from lab.experiments.data_files import file_of, load, names, present
 from lab.experiments.datasets import Dataset
 from lab.experiments.protocol import Cell
@@ -137,6 +137,12 @@ def reproduce_churn(plan: ReproductionPlan) -> Report:
     return _written(plan, "churn", churn.report_markdown(found), churn.report_json(found, quick=plan.quick))
 
 
+def reproduce_comparison(plan: ReproductionPlan) -> Report:
+    """Writes comparison.md and comparison.json. Raises OSError."""
+    found = comparison.run(quick=plan.quick)
+    return _written(plan, "comparison", comparison.report_markdown(found), comparison.report_json(found))
+
+
 def _logs(
     plan: ReproductionPlan, suitable: Sequence[logs.Log]
 ) -> tuple[Iterator[tuple[logs.Log, Dataset]], list[str]]:
@@ -219,4 +225,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "experts": reproduce_experts,
     "drift": reproduce_drift,
     "churn": reproduce_churn,
+    "comparison": reproduce_comparison,
 }

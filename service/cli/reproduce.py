@@ -1,4 +1,5 @@
-"""The commands `ftrl reproduce table1`, `pareto`, `weights`, `untuned`, `experts`, `drift` and `churn`."""
+"""The commands `ftrl reproduce table1`, `pareto`, `weights`, `untuned`, `experts`, `drift`, `churn`,
+and `comparison`."""
 
 from __future__ import annotations
 
@@ -112,6 +113,12 @@ def drift(
 def churn(out: Out = Path("reproduction"), quick: Quick = False, as_json: AsJson = False) -> None:
     """Thirty simulated days of new ads and users: slots in use and log loss, with and without dropping."""
     _run("churn", Path(), out, "", None, quick, as_json)
+
+
+@app.command()
+def comparison(out: Out = Path("reproduction"), quick: Quick = False, as_json: AsJson = False) -> None:
+    """Simulated comparisons: how often equal models are called different, and when unequal ones are."""
+    _run("comparison", Path(), out, "", None, quick, as_json)
 
 
 def _run(name: str, data: Path, out: Path, only: str, jobs: int | None, quick: bool, as_json: bool) -> None:
