@@ -27,6 +27,7 @@ from service.api.problems import problem_response
 from service.api.routes.aliases import add_alias_routes
 from service.api.routes.evaluation import add_evaluation_routes
 from service.api.routes.explain import explain_routes
+from service.api.routes.features import add_features_route
 from service.api.routes.health import add_health_routes
 from service.api.routes.history import add_history_route
 from service.api.routes.impressions import Impressions, impressions_routes
@@ -46,6 +47,7 @@ from service.feedback.unknown_ids import UnknownIds
 from service.learning.learners import Learners
 from service.models.aliases import Aliases
 from service.models.config.model import default_config
+from service.models.feature_names import FeatureNames
 from service.models.registry import Models
 from service.parsing.requests import RequestReader
 from service.parsing.schemas import limits_of, with_limits
@@ -138,6 +140,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_alias_routes(api, services, bodies, settings)
     add_snapshot_routes(api, services, bodies, settings)
     add_evaluation_routes(api, services)
+    add_features_route(api, services)
     add_history_route(api, services)
     add_log_routes(api, services)
     add_health_routes(api, services, settings, metrics)
@@ -183,6 +186,7 @@ def build_services(
         aliases=Aliases(models),
         feedback=Feedback(topology, settings, health, metrics),
         unknown=UnknownIds(topology),
+        names=FeatureNames(topology, models, settings, enabled=settings.feature_names),
     )
     learners = Learners(topology, models, settings, health, metrics, holder) if run_learner else None
     default_model = DefaultModel(partial(default_config, settings), settings.allow_new_default)

@@ -143,6 +143,7 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
                     "learning_rate": 0.01,
                     "z": 320.0,
                     "n": 81.0,
+                    "also_in_slot": [],
                 },
                 {
                     "name": "ad=a17",
@@ -154,6 +155,7 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
                     "learning_rate": 0.05,
                     "z": 5.21,
                     "n": 1.2,
+                    "also_in_slot": ["site=old.example"],
                 },
             ],
             "shared_slots": [],
@@ -170,6 +172,23 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
         "A challenger",
         _MODEL
         | {"name": "challenger", "warnings": ["The clone does not know the event ids of 'default': (...)"]},
+    ),
+    "list_features": _one(
+        "Two slots",
+        {
+            "features": [
+                {"names": ["ad=a17"], "slot": 1_234_567, "weight": -0.2355, "learning_rate": 0.05},
+                {
+                    "names": ["site=news.example", "user=u81"],
+                    "slot": 81_723,
+                    "weight": 0.1201,
+                    "learning_rate": 0.02,
+                },
+            ],
+            "known": 2,
+            "model": "default",
+            "revision": _REVISION,
+        },
     ),
     "get_history": _one(
         "Ten seconds",

@@ -82,6 +82,9 @@ class ExplainedFeature(Reply):
     learning_rate: float | None = Field(description="Of its next update; null if it has no bound yet.")
     z: float = Field(description="The linear coefficient of its state.")
     n: float = Field(description="The sum of its squared gradients.")
+    also_in_slot: list[str] = Field(
+        description="Other features with this slot, and so with this weight, by the names that are known."
+    )
 
 
 class SharedSlot(Reply):

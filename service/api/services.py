@@ -27,6 +27,7 @@ from service.learning.learners import Learners
 from service.models.alias_store import check_free
 from service.models.aliases import Aliases
 from service.models.config.model import DEFAULT_MODEL, ModelConfig
+from service.models.feature_names import FeatureNames
 from service.models.lost_models import read_loss, way_back
 from service.models.registry import Models
 from service.runtime.kernels import warm_up_unless
@@ -72,6 +73,7 @@ class Services:
     aliases: Aliases
     feedback: Feedback
     unknown: UnknownIds
+    names: FeatureNames
     phase: Phase = field(default_factory=Phase)
 
     def channel(self) -> Channel:
@@ -82,7 +84,7 @@ class Services:
         """In the reverse of the order in which they use each other."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.topology.close)
-            for service in (self.health, self.models, self.updates, self.feedback, self.unknown):
+            for service in (self.health, self.models, self.updates, self.feedback, self.unknown, self.names):
                 stack.push_async_callback(service.close)
 
 
@@ -176,6 +178,7 @@ class Lifecycle:
             group.create_task(for_ever(services.models.watch), name="models")
             group.create_task(for_ever(services.aliases.watch), name="aliases")
             group.create_task(for_ever(services.unknown.watch), name="unknown ids")
+            group.create_task(for_ever(services.names.watch), name="names of features")
             if self._metrics.shared is not None:  # a scrape of one process reports what all have last set
                 group.create_task(for_ever(self._refresh_metrics), name="shared metrics")
             if self._learners is not None:

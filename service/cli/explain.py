@@ -44,6 +44,9 @@ def _row(feature: dict[str, Any]) -> tuple[str, ...]:
 def _remarks(explanation: dict[str, Any]) -> Iterator[str]:
     for shared in explanation["shared_slots"]:
         yield f"Slot {shared['slot']} is shared: {', '.join(shared['names'])}"
+    for part in explanation["features"]:
+        if others := part["also_in_slot"]:
+            yield f"Slot {part['slot']} of {part['name']} is also that of {', '.join(others)}"
     for number, expert in enumerate(explanation.get("experts") or []):
         yield f"expert {number}: weight {expert['weight']:.4f}, log-odds {expert['margin']:+.6f}"
     mixing = explanation.get("mixing")

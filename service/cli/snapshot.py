@@ -14,7 +14,7 @@ from service.cli.errand import UrlInstead, run_errand, runs_here, service_to_ask
 from service.cli.flags import checked_model_name, json_or_file, with_settings
 from service.cli.output import write_json, write_lines, write_table
 from service.cli.remote import AsJson, path_of, service_at
-from service.errors import CommandFailure, UnknownSnapshot
+from service.errors import CommandFailure, ServiceError, UnknownSnapshot
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -163,14 +163,39 @@ def diff(
     most: Annotated[int, typer.Option(min=0, help="How many weights that moved most.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two snapshots: evaluation, density, and the weights that moved most."""
+    """Compare two snapshots: evaluation, density, and the weights that moved most.
+
+    Where the Redis of the service answers, with the names of the features that are known.
+    """
     from service.snapshots.export import difference
 
     loaded = []
     for name in (a, b):
         with _found(settings, model, name) as (catalogue, entry):
             loaded.append(catalogue.load(entry))
-    write_json(difference(loaded[0], loaded[1], most), None if as_json else 2)
+    names = _names(settings, model) if settings.feature_names else None
+    write_json(difference(loaded[0], loaded[1], most, names), None if as_json else 2)
+
+
+def _names(settings: Settings, model: str) -> list[str] | None:
+    """Return the names of features that the service has noted; None if its Redis has no such model."""
+    from redis.exceptions import ResponseError
+
+    from service.storage.errors import CONNECTION_FAILURES
+
+    try:
+        return _over_redis(settings, model, lambda channel, _: _read_names(channel, model))
+    except (CommandFailure, ServiceError, ResponseError, *CONNECTION_FAILURES):
+        return None
+
+
+async def _read_names(channel: Channel, model: str) -> list[str]:
+    from service.models.replica import read_meta
+    from service.storage.records import ModelKeys
+    from service.storage.scripts.names import read_names
+
+    keys = ModelKeys(model, (await read_meta(channel, model)).incarnation)
+    return list(await read_names(channel, keys))
 
 
 @app.command()

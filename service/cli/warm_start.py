@@ -129,7 +129,8 @@ def _import(
 
     async def create(start: WarmStart) -> None:
         async with open_channel(settings) as channel:
-            await create_warm(channel, SnapshotStore(settings), name, start, file.name)
+            names = read.names if settings.feature_names else {}
+            await create_warm(channel, SnapshotStore(settings), name, start, file.name, names)
 
     asyncio.run(check())
     read = read_weights(file, config_for(body).hashing.seed)

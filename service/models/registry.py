@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import secrets
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -59,6 +62,8 @@ log = logging.getLogger(__name__)
 
 _EXAMPLES_BEFORE_UNMET = 1000
 MODELS_POLL_SECONDS = 1.0
+SAMPLE_SECONDS = 0.2
+SAMPLES, SAMPLE_BYTES = 5, 1 << 14
 
 
 class OpenModel:
@@ -76,6 +81,8 @@ class OpenModel:
         contract, limits = self.config.hashing, limits_of(settings)
         self.parser = RequestParser(contract, limits, settings.max_examples, settings.max_instances)
         self.encoder = FeatureEncoder(contract, limits, met=self.parser.met)
+        self._samples: deque[bytes] = deque(maxlen=SAMPLES)
+        self._next_sample = math.inf
         self._belongings = contextlib.AsyncExitStack()
         self._has_warned = False
         self._is_followed = True
@@ -136,6 +143,26 @@ class OpenModel:
     def new_slice_names(self, body: bytes) -> dict[int, SliceName]:
         """The values of sliced features in a request's body that are not in the log yet."""
         return self.slices.found_in(body) if self.slices else {}
+
+    def sample(self, body: bytes) -> None:
+        """Put a body aside, or a part of a large one, at most one each SAMPLE_SECONDS; the names of its
+        features are noted later (FeatureNames).
+        """
+        if (now := time.monotonic()) >= self._next_sample:
+            self._next_sample = now + SAMPLE_SECONDS
+            start = int(now * 1e6) % (len(body) - SAMPLE_BYTES) if len(body) > SAMPLE_BYTES else 0
+            self._samples.append(body[start : start + SAMPLE_BYTES])
+
+    def samples_bodies(self) -> None:
+        """Sample from now on."""
+        if self._next_sample == math.inf:
+            self._next_sample = 0.0
+
+    def take_samples(self, most: int) -> list[bytes]:
+        """Take the newest bodies that were put aside, and drop the others."""
+        taken = list(self._samples)[-most:] if most > 0 else []
+        self._samples.clear()
+        return taken
 
     def margins(self, batch: ExampleBatch) -> npt.NDArray[np.float64]:
         """Margins float64[r]; `predict` returns their sigmoids."""

@@ -336,6 +336,11 @@ class ModelSettings(SettingsGroup):
         False,
         description="Create the model `default`, untrained, even if Redis seems to have lost it.",
     )
+    feature_names: bool = Field(
+        True,
+        description="Store the names of each model's 10,000 most seen features in Redis, for people; if not,"
+        " they are deleted, and only hashes are stored.",
+    )
 
 
 class LimitSettings(SettingsGroup):

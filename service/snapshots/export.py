@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -16,6 +16,7 @@ from model_core.learning.state import Discount, parse_evidence
 from model_core.learning.step import offset_from
 from model_core.snapshot import Snapshot, SnapshotHeader
 from service.errors import CommandFailure, SnapshotMismatch
+from service.models.feature_names import slots_of
 from service.snapshots.store.formats import config_of, read_snapshot, revision_of
 from service.snapshots.store.objects import DirectoryStore
 
@@ -46,8 +47,11 @@ def import_file(path: Path) -> Snapshot:
         raise CommandFailure(f"{path} cannot be read: {failure.strerror or failure}") from failure
 
 
-def difference(a: Snapshot, b: Snapshot, limit: int = 20) -> dict[str, Any]:
-    """Compare two snapshots: figures of both, and the `limit` largest changes of weights.
+def difference(
+    a: Snapshot, b: Snapshot, limit: int = 20, names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Compare two snapshots: figures of both, and the `limit` largest changes of weights, with the `names` in
+    their slots, if any are known.
 
     Raises SnapshotMismatch.
     """
@@ -61,6 +65,7 @@ def difference(a: Snapshot, b: Snapshot, limit: int = 20) -> dict[str, Any]:
     moved = np.abs(weights_b - weights_a)
     order = np.argsort(-moved, kind="stable")[:limit]
     bias = 2**a.header.bits
+    known = None if names is None else slots_of(names, config_of(a.header).hashing)
     return {
         "a": _described(a.header),
         "b": _described(b.header),
@@ -68,7 +73,12 @@ def difference(a: Snapshot, b: Snapshot, limit: int = 20) -> dict[str, Any]:
         "weights_changed": int(np.count_nonzero(moved)),
         "weight_distance": float(np.sqrt(np.sum(moved * moved))),
         "moved_most": [
-            {"slot": BIAS if slots[i] == bias else int(slots[i]), "a": weights_a[i], "b": weights_b[i]}
+            {
+                "slot": BIAS if slots[i] == bias else int(slots[i]),
+                **({} if known is None else {"names": known.get(int(slots[i]), [])}),
+                "a": weights_a[i],
+                "b": weights_b[i],
+            }
             for i in order.tolist()
             if moved[i] > 0
         ],

@@ -148,6 +148,11 @@ class ModelKeys:
         return self._of_incarnation("followers")
 
     @property
+    def names(self) -> str:
+        """A sorted set of the names of the most seen features."""
+        return self._of_incarnation("names")
+
+    @property
     def events_prefix(self) -> str:
         """A prefix, which the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")

@@ -19,6 +19,7 @@ from service.api.security.access import PREDICT
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.models.config.model import limits_of
+from service.models.feature_names import Slots
 from service.models.registry import OpenModel
 from service.parsing.large_bodies import max_values
 from service.parsing.schemas import ExplainRequest, refuse_unknown
@@ -36,7 +37,8 @@ def explain_routes(services: Services, bodies: BodyReader, settings: LimitSettin
 
     async def answer(call: RawRequest) -> RawReply:
         model = await services.aliases.open(call.model)
-        return RawReply(200, _reply(model, explained(model, call.parsed(_parse, most), limits)))
+        names = await services.names.slots(model)
+        return RawReply(200, _reply(model, explained(model, call.parsed(_parse, most), limits), names))
 
     options: dict[str, Any] = {
         "handler": answer,
@@ -79,9 +81,9 @@ def explained(model: OpenModel, request: ExplainRequest, limits: Limits) -> Expl
     return explain(model.mirror.replica.state, config.hyper, config.hashing, encoded)
 
 
-def _reply(model: OpenModel, explanation: Explanation) -> bytes:
+def _reply(model: OpenModel, explanation: Explanation, names: Slots) -> bytes:
     reply = explanation._asdict()
-    reply["features"] = [_feature(part) for part in reply.pop("parts")]
+    reply["features"] = [_feature(part, names) for part in reply.pop("parts")]
     reply["shared_slots"] = [shared._asdict() for shared in explanation.shared_slots]
     reply["uncertainty"] = _finite(explanation.uncertainty)
     reply["experts"] = [expert._asdict() for expert in explanation.experts]
@@ -91,8 +93,9 @@ def _reply(model: OpenModel, explanation: Explanation) -> bytes:
     return json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _feature(part: Part) -> dict[str, Any]:
-    return part._asdict() | {"learning_rate": _finite(part.learning_rate)}
+def _feature(part: Part, names: Slots) -> dict[str, Any]:
+    others = [] if part.slot is None else [name for name in names.get(part.slot, ()) if name != part.name]
+    return part._asdict() | {"learning_rate": _finite(part.learning_rate), "also_in_slot": others}
 
 
 def _finite(number: float) -> float | None:

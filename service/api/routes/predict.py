@@ -49,6 +49,7 @@ class Predict:
         model.require_own_log()
         margins, revision = model.margins(batch), model.revision
         probabilities = sigmoids(margins).tolist()
+        model.sample(call.body)
         names = model.new_slice_names(call.body)
         ids, logged = await record_predictions(self._services.feedback, model, batch, margins, ids, names)
         content = reply(model.name, revision, probabilities, ids, logged)

@@ -58,6 +58,7 @@ class Update:
         model = await self._model(call.model)
         model.require_own_log()
         many, examples, labels = await self._reader.update(model, call.body)
+        model.sample(call.body)
         examples = examples._replace(slice_names=model.new_slice_names(call.body))
         deadline = time.monotonic() + self._timeout_seconds
         # Labels first: repeated after a failure of the rest they do nothing, examples without an id would.

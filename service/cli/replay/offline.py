@@ -10,25 +10,30 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from model_core.examples.batch import ExampleBatch
 from model_core.learning import rounds
 from model_core.learning.state import ModelState
+from model_core.text.problems import LineError
 from service.cli.replay.summary import Predicted, ReplayPlan, ReplaySummary, Tally
 from service.errors import CommandFailure, Interrupted
 from service.models.config.model import DEFAULT_MODEL, ModelConfig, default_config
-from service.parsing.files.reader import read_examples
-from service.parsing.files.source import InputFiles
+from service.parsing.files.reader import read_examples, read_rows
+from service.parsing.files.source import STANDARD_INPUT, InputFiles
 from service.runtime.kernels import interrupts_held
 from service.runtime.memory import retain_large_blocks
 from service.settings import Settings
 
 if TYPE_CHECKING:
+    from model_core.hashing.encoder import Features
     from service.cli.replay.parts import Slices
     from service.models.replica import Replica
 
 log = logging.getLogger(__name__)
+
+ROWS_WITH_NAMES = 10_000
 
 
 def replay_without_loading(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
@@ -55,7 +60,7 @@ def replay_offline(plan: ReplayPlan, settings: Settings) -> ReplaySummary:
     log.info("loading %d features into Redis", base.state.features_seen)
     started = time.perf_counter()
     try:
-        asyncio.run(_load(base, settings))
+        asyncio.run(_load(plan, base, settings))
     except KeyboardInterrupt:
         raise Interrupted(
             f"the file was learned, but perhaps not stored: model {plan.model} has all of it or nothing"
@@ -198,9 +203,24 @@ def _config_of_new(plan: ReplayPlan, settings: Settings) -> ModelConfig:
     return ModelConfig.from_json(plan.config_of_new())
 
 
-async def _load(base: Replica, settings: Settings) -> None:
+async def _load(plan: ReplayPlan, base: Replica, settings: Settings) -> None:
     from service.models.bulk_load import bulk_load
+    from service.models.feature_names import MAX_NAMES, names_seen, note_first_names, weighted
     from service.storage.channel import open_channel
 
     async with open_channel(settings) as channel:
         await bulk_load(channel, base, base.state)
+        if settings.feature_names and plan.files != (STANDARD_INPUT,):
+            seen = names_seen(_first_features(plan, base.config), base.config.hashing, plan.options.limits)
+            await note_first_names(channel, plan.model, weighted(dict(seen.most_common(MAX_NAMES))))
+
+
+def _first_features(plan: ReplayPlan, config: ModelConfig) -> Iterator[Features]:
+    """Yield the features of the first ROWS_WITH_NAMES rows, which are read once more for that."""
+    with (
+        InputFiles(*plan.files) as source,
+        closing(read_rows(source, plan.file_format, config.hashing, plan.options)) as rows,
+    ):
+        for row in islice(rows, ROWS_WITH_NAMES):
+            if not isinstance(row, LineError):
+                yield row.features

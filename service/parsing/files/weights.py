@@ -16,6 +16,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -33,6 +34,7 @@ from service.parsing.files.source import TextSource
 
 MAX_WEIGHT, MAX_COUNT = 1e6, 1e15
 MAX_TYPES = 1000
+MAX_NAMES = 10_000
 BIAS_NAMES = frozenset({"bias", "intercept", "(intercept)"})
 COLUMNS = ("name", "value", "weight", "count")
 
@@ -191,6 +193,7 @@ class Weights:
 
     hashes uint32[r], weights, counts, n float64[r], lines int64[r]: as in WeightLine (counts: `seen`).
     bias: its line, if there is one.
+    names: of the features with the most evidence, at most MAX_NAMES, and how much it is.
     categories: names all of whose values are numbers, written as JSON writes them: their types are to say so.
     crosses: the names that crosses are made of.
     """
@@ -201,6 +204,7 @@ class Weights:
     n: npt.NDArray[np.float64]
     lines: npt.NDArray[np.int64]
     bias: WeightLine | None
+    names: dict[str, float]
     categories: list[str]
     crosses: list[tuple[str, ...]]
 
@@ -220,6 +224,7 @@ def read_weights(file: WeightsFile, seed: int) -> Weights:
     """Read all weights, hashed with this seed; a line takes 44 bytes. Raises BadWeights, UnreadableFile."""
     columns, types = _Columns(), _Types()
     crosses: dict[tuple[str, ...], None] = {}
+    most: list[tuple[float, str]] = []
     for line in file.lines():
         if not line.name:
             if columns.bias is not None:
@@ -234,6 +239,8 @@ def read_weights(file: WeightsFile, seed: int) -> Weights:
         columns.n.append(line.n)
         columns.lines.append(line.number)
         columns.names.append(hash(text))
+        evidence = line.n if math.isnan(line.seen) else line.seen
+        (heappush if len(most) < MAX_NAMES else heappushpop)(most, (max(0.0, evidence), text))
         if line.cross:
             crosses[line.cross] = None
         else:
@@ -248,6 +255,7 @@ def read_weights(file: WeightsFile, seed: int) -> Weights:
         np.frombuffer(columns.n, np.float64),
         np.frombuffer(columns.lines, np.int64),
         columns.bias,
+        {name: evidence for evidence, name in most},
         types.categories(),
         list(crosses),
     )

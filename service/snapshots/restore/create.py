@@ -16,6 +16,7 @@ from service.models.alias_store import check_free, take_back_claim
 from service.models.aliases import Aliases
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel, check_memory, fill
 from service.models.config.model import ModelConfig
+from service.models.feature_names import copy_names
 from service.models.registry import Models, OpenModel, new_meta
 from service.models.replica import Replica, load_replica
 from service.snapshots.store.catalogue import SnapshotStore
@@ -102,7 +103,8 @@ async def clone(
     """Create a model from a consistent state of another, with `changes` to its `hyper` and `feedback`.
 
     The state is saved as the clone's first snapshot, so that `ftrl rebuild` can verify the clone from the
-    start. Its evaluation begins with its own predictions; pending predictions stay with the source.
+    start. It has the names of features that the source has. Its evaluation begins with its own predictions;
+    pending predictions stay with the source.
 
     Raises ModelGone, InvalidInput, ModelExists, AliasConflict, SnapshotMismatch, ServerFull,
     ContractMismatch, StoreUnavailable, StateUnavailable, and what Channel.call raises. After
@@ -112,6 +114,7 @@ async def clone(
     config = replica.config.changed(changes)
     check_family(replica.config, config.hyper, f"The model {source!r}")
     await create_with_snapshot(channel, store, name, config, replica, f"clone of {source}")
+    await copy_names(channel, replica.keys, name)
 
 
 async def check_new(channel: Channel, name: str) -> None:

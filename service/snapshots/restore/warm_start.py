@@ -16,6 +16,7 @@ from model_core.kernels.numerics import sigmoids
 from model_core.learning.state import ModelState
 from model_core.learning.warm_start import add_in_slots, evidence_of, set_weights
 from service.models.config.model import ModelConfig
+from service.models.feature_names import note_first_names, weighted
 from service.models.replica import Replica
 from service.parsing.files.weights import WeightLine, Weights, WeightsFile
 from service.snapshots.restore.create import create_with_snapshot
@@ -127,11 +128,16 @@ def _sharing(slots: npt.NDArray[np.uint32]) -> int:
 
 
 async def create_warm(
-    channel: Channel, store: SnapshotStore, name: str, start: WarmStart, source: str
+    channel: Channel,
+    store: SnapshotStore,
+    name: str,
+    start: WarmStart,
+    source: str,
+    names: Mapping[str, float],
 ) -> None:
     """Create the model, all of it or nothing, with a first snapshot from which `ftrl rebuild` verifies it.
 
-    Raises what create_with_snapshot raises.
+    `names`: of features, to be noted, with their evidence. Raises what create_with_snapshot raises.
     """
     keys = ModelKeys(name, secrets.token_hex(8))
     replica = Replica(
@@ -147,3 +153,5 @@ async def create_warm(
         position=LOG_START,
     )
     await create_with_snapshot(channel, store, name, start.config, replica, f"import of {source}")
+    in_order = {name: 1.0 + math.log2(1.0 + evidence) for name, evidence in names.items()}
+    await note_first_names(channel, name, weighted(in_order))

@@ -1,6 +1,6 @@
 -- Deletes one incarnation of a model.
 -- KEYS: 1 meta, 2 log, 3 commits, 4 evaluation, 5 lease, 6 slices,
---       7 index of the pending predictions, 8.. these, the history, its marks, its challengers
+--       7 index of the pending predictions, 8.. these, the history, its marks, its challengers, names of features
 -- ARGV: 1 incarnation, 2 prefix of the state keys, 3 prefix of the lists that the index names,
 --       4 prefix of the event buckets, 5 key that says for a while that it was deleted, and so is not lost,
 --       6 for how long (s)

@@ -86,7 +86,7 @@ async def delete_model(channel: Channel, keys: ModelKeys) -> bool:
             (
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
                 *(keys.feedback, *keys.impressions, *keys.history, keys.marks, keys.marks_seen),
-                keys.followers,
+                *(keys.followers, keys.names),
             ),
             *(keys.incarnation, keys.state_prefix, keys.due_prefix, keys.events_prefix),
             *(deleted_key(keys.model), DELETION_REMEMBERED_SECONDS),

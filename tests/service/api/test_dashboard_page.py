@@ -259,6 +259,15 @@ def test_the_form_shows_what_each_feature_adds(tab: Visit, service: Service) -> 
     assert sent.value.post_data_json == {"features": {"user": 12345678901234567}}, "not rounded"
 
 
+def test_the_largest_weights_have_names(tab: Visit, service: Service) -> None:
+    service.learn(10)  # the first came before names were looked at
+    tab.page.locator("#named-features summary").click()
+    tab.wait_for_text("#features-note", "largest weights")
+    names = tab.page.locator("#named-features tbody th").all_inner_texts()
+    assert all("=" in name for name in names)
+    assert_accessible_and_fits(tab)
+
+
 def test_the_configuration_names_the_half_lives_of_experts(tab: Visit) -> None:
     tab.wait_for_text("#configuration", "half-life of each expert")
 

@@ -1,14 +1,17 @@
 """/explain and `ftrl explain` tell of the prediction that /predict gives."""
 
+import itertools
 import json
 import math
 from pathlib import Path
 
 import httpx
 import pytest
+from mmh3 import mmh3_32_uintdigest as murmur
 
 from tests.support.commands import run
 from tests.support.problem_replies import invalid, problem
+from tests.support.waiting import wait_until
 
 HYPERS = [
     {},
@@ -66,6 +69,29 @@ def test_features_of_a_context_count_as_the_examples_own(api: httpx.Client, expl
     together = api.post(f"/models/{explained}/explain", json={"features": EXAMPLE}).json()
     apart = api.post(f"/models/{explained}/explain", json={"context": context, "features": rest}).json()
     assert apart == together
+
+
+def test_other_features_of_its_slot_are_named(api: httpx.Client) -> None:
+    names = {f"ad=a{i}": murmur(f"ad=a{i}".encode(), 0) % 1024 for i in range(100)}
+    one, other = next((a, b) for a, b in itertools.combinations(names, 2) if names[a] == names[b])
+    api.put("/models/named", json={"hashing": {"bits": 10}})
+
+    def others() -> list[str]:
+        """A process samples the bodies of a model that was opened up to a second ago."""
+        examples = [{"features": {"ad": name[3:]}, "label": 0} for name in (one, other)]
+        api.post("/models/named/update", json={"examples": examples}).raise_for_status()
+        reply = api.post("/models/named/explain", json={"features": {"ad": one[3:]}}).json()
+        bias, feature = reply["features"]
+        assert bias["also_in_slot"] == []
+        return list(feature["also_in_slot"])
+
+    wait_until(lambda: others() == [other], "the other name of the slot is known")
+    listed = api.get("/models/named/features", params={"by": "weight", "most": 1}).json()
+    (feature,) = listed["features"]
+    explained = api.post("/models/named/explain", json={"features": {"ad": one[3:]}}).json()
+    assert feature["weight"] == explained["features"][1]["weight"] < 0
+    assert (set(feature["names"]), feature["slot"], listed["known"]) == ({one, other}, names[one], 1)
+    assert api.get("/models/named/features", params={"most": 0}).status_code == 422
 
 
 def test_features_that_meet_in_a_slot_are_named_together(api: httpx.Client) -> None:

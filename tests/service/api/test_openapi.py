@@ -52,6 +52,7 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("get", "/models/{name}/log"),
         ("post", "/models/{name}/restore"),
         ("post", "/models/{name}/clone"),
+        ("get", "/models/{name}/features"),
         ("get", "/aliases"),
         ("get", "/aliases/{name}"),
         ("put", "/aliases/{name}"),

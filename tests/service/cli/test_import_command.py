@@ -57,6 +57,12 @@ def test_a_model_begins_with_the_weights_and_learns_on(service: ServiceProcess, 
         *(1000, 3),
         4,
     )
+    listed = service.get("/models/warm/features?by=weight")["features"]
+    assert [(one["names"], round(one["weight"], 12)) for one in listed] == [
+        (["ad=a17"], 0.75),
+        (["price"], 0.5),
+        (["hour=14"], -0.25),
+    ]
     assert service.post("/models/warm/update", {"features": EXAMPLE, "label": 1})["status"] == "learned"
     assert service.post("/models/warm/predict", {"features": EXAMPLE})["probability"] > predicted
     rebuilt = ftrl("rebuild", "--model", "warm")

@@ -60,6 +60,9 @@ def test_with_json_standard_output_is_exactly_one_object(valkey: ServerProcess, 
     assert (summary["rows"], summary["bad_lines"]) == (50, 1)
     assert f"{path}:51: no '|' before the features\n" in result.stderr
     assert "loading" in result.stderr
+    with valkey.client() as client:
+        (names,) = client.scan_iter("ftrl:{default}:*:names")
+        assert client.zcard(names) > 10  # of features, for people
 
 
 def test_for_people_the_summary_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from service.snapshots.take.capture import capture
 from tests.support.commands import ServingProcess, run
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_samples import CONFIG, replica_of, sample
+from tests.support.waiting import wait_until
 
 
 class Store:
@@ -219,6 +221,13 @@ def service(fresh_valkey: ServerProcess, tmp_path: Path) -> Iterator[ServingProc
     process.remove()
 
 
+def names_that_moved(compared: CompletedProcess[str]) -> list[str]:
+    """Of the features, without the bias."""
+    assert compared.returncode == 0, compared.stderr
+    moved = json.loads(compared.stdout)["moved_most"]
+    return [name for one in moved if one["slot"] != "bias" for name in one["names"]]
+
+
 @pytest.mark.slow
 def test_a_running_model_is_saved_and_restored(
     service: ServingProcess, fresh_valkey: ServerProcess, tmp_path: Path
@@ -243,6 +252,14 @@ def test_a_running_model_is_saved_and_restored(
     done = ftrl(*back[1].split())
     assert done.returncode == 0, done.stderr
     assert click() > second
+
+    def named() -> list[str]:
+        """A process samples the updates of a model that was opened up to a second ago."""
+        click()
+        assert ftrl("create").returncode == 0
+        return names_that_moved(ftrl("diff", "newest", "good"))
+
+    assert wait_until(named, "the name of the feature is known") == ["ad=a1"]
     assert "no snapshot" in ftrl("restore", "bad", "--from-now").stderr
     missing = ftrl("create", "--model", "absent")
     hint = f"The data is at {fresh_valkey.url}; --data-dir or --redis-url selects that of another service."

@@ -2,6 +2,7 @@
 import { ofModel } from "./api.js";
 import { fillSelect } from "./choices.js";
 import { Configuration } from "./configuration.js";
+import { Features } from "./features.js";
 import { element, markOf, write } from "./elements.js";
 import { count, decimals, percent, span } from "./format.js";
 import { History, OF_WINDOW } from "./history.js";
@@ -21,6 +22,7 @@ const tiles = Object.entries(GROUPS).flatMap(([place, kinds]) => kinds.map((kind
 const past = new Past($("past"));
 const configuration = new Configuration($("configuration"), $("snapshots"));
 const tryout = new Tryout($("tryout"));
+const features = new Features($("named-features"));
 
 let choice = {};
 let stop = () => {};
@@ -42,6 +44,7 @@ export function watch(model, chosen, report) {
   stop = () => {};
   past.follow(model);
   tryout.follow(model);
+  features.follow(model);
   if (model) {
     seen.history = new History(model);
     stop = follow(model, { onEvent: take, onState: ended });

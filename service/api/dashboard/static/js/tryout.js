@@ -84,11 +84,11 @@ export class Tryout {
   }
 }
 
-function bar({ name, contribution }, most) {
+function bar({ name, contribution, also_in_slot: others = [] }, most) {
   const length = element("span", "", { className: contribution < 0 ? "length less" : "length" });
   length.style.width = `${(50 * Math.abs(contribution)) / most}%`;
   const value = `${contribution < 0 ? "−" : "+"}${decimals(Math.abs(contribution), 3)}`;
-  return element("li", [element("span", name, { className: "name" }), element("span", [length], { className: "track" }), element("span", value, { className: "amount" })]);
+  return element("li", [element("span", name, { className: "name", title: others.length ? `In the same slot: ${others.join(", ")}` : "" }), element("span", [length], { className: "track" }), element("span", value, { className: "amount" })]);
 }
 
 const bodyOf = (features) => `{"features": ${features}}`;
