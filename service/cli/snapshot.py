@@ -190,11 +190,13 @@ def _names(settings: Settings, model: str) -> list[str] | None:
 
 
 async def _read_names(channel: Channel, model: str) -> list[str]:
+    from service.models.feature_names import learned_keys
     from service.models.replica import read_meta
     from service.storage.records import ModelKeys
     from service.storage.scripts.names import read_names
 
-    keys = ModelKeys(model, (await read_meta(channel, model)).incarnation)
+    meta = await read_meta(channel, model)
+    keys = learned_keys(ModelKeys(model, meta.incarnation), meta.follows)
     return list(await read_names(channel, keys))
 
 

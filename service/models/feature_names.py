@@ -29,7 +29,7 @@ from service.models.replica import ModelGone, read_meta
 from service.settings.groups import LimitSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.records import ModelKeys
+from service.storage.records import Follows, ModelKeys
 from service.storage.scripts.names import note_names, read_names
 from service.storage.topology import Topology
 
@@ -98,7 +98,8 @@ class FeatureNames:
         if (now := time.monotonic()) >= mine.read_next:
             mine.read_next = now + READ_SECONDS  # also after a failure: no caller waits soon again
             with contextlib.suppress(*_FAILURES):
-                mine.slots = slots_of(await read_names(self._channel, keys), model.config.hashing)
+                noted = await read_names(self._channel, learned_keys(keys, model.mirror.replica.follows))
+                mine.slots = slots_of(noted, model.config.hashing)
                 mine.read_next = now + (READ_SECONDS if mine.slots else POLL_SECONDS)
         return mine.slots
 
@@ -158,6 +159,11 @@ async def copy_names(channel: Channel, source: ModelKeys, clone: str) -> None:
     """Let a clone have the names of its source, with the same remark on failures."""
     with contextlib.suppress(*_FAILURES):
         await note_first_names(channel, clone, await read_names(channel, source))
+
+
+def learned_keys(keys: ModelKeys, champion: Follows | None) -> ModelKeys:
+    """The keys of the model whose log a model learns: a challenger's features come to its champion."""
+    return keys if champion is None else champion.keys
 
 
 def weighted(seen: Mapping[str, float]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mmh3 import mmh3_32_uintdigest as murmur
 
 from model_core.hashing.contract import HashContract, Limits
+from service.models.aliases import Aliases
 from service.models.config.model import ModelConfig
 from service.models.feature_names import (
     BODIES_A_POLL,
@@ -24,6 +25,7 @@ from service.models.feature_names import (
     weighted,
 )
 from service.models.registry import SAMPLE_BYTES, OpenModel
+from service.snapshots.restore.challenge import challenge
 from service.snapshots.restore.create import clone
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import Channel, open_channel
@@ -108,6 +110,18 @@ async def test_a_clone_begins_with_the_names_of_its_source(
     await clone(channel, SnapshotStore(system.settings), model.name, "copy", {})
     copied = await read_names(channel, keys_of(await system.models.get("copy")))
     assert list(copied.items()) == list(noted.items())
+
+
+async def test_a_challenger_has_the_names_of_its_champion(
+    system: System, model: OpenModel, channel: Channel
+) -> None:
+    await add_names(channel, keys_of(model), {"ad=a17": 1.0})
+    store, aliases = SnapshotStore(system.settings), Aliases(system.models)
+    body = {"hashing": {"bits": 10}}
+    challenger, _ = await challenge(system.models, aliases, store, "b", model.name, "log", body)
+    names = names_of(system)
+    assert await names.slots(challenger) == {murmur(b"ad=a17", 0) % 1024: ["ad=a17"]}
+    await names.close()
 
 
 async def test_the_most_seen_names_remain(system: System, model: OpenModel, channel: Channel) -> None:
