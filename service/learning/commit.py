@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from service.storage.records import (
     LOG_START,
     Checkpoint,
     Commit,
+    Follower,
     LearnedEntry,
     LogEntry,
     LogId,
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 COMMIT_OVERHEAD_BYTES = 100  # the other fields of a commit and the overhead of the stream
 NO_TOKEN = b""
 """A token that no commit has: a replica with it cannot follow or commit, and is loaded again."""
+FOLLOWER_HEARD_MS = 3_600_000
+"""A challenger that has not reported for so long holds no part of the log."""
 PARTS = 64
 """A limit of retained bytes is accounted for in about so many parts."""
 
@@ -190,6 +194,7 @@ class Committer:
         archiver: LogArchiver,
         retained_log: RetainedBytes,
         retained_commits: RetainedBytes,
+        held_log: RetainedBytes,
     ) -> None:
         self._mirror = mirror
         self._evaluation = evaluation
@@ -198,7 +203,10 @@ class Committer:
         self._health = health
         self._retained_log = retained_log
         self._retained_commits = retained_commits
+        self._held_log = held_log
         self.behind = Behind(mirror)
+        self.followers: Sequence[Follower] = ()
+        """The model's challengers, as they have reported last."""
 
     @classmethod
     async def start(
@@ -210,16 +218,22 @@ class Committer:
         archiver: LogArchiver,
     ) -> Committer:
         replica, channel = mirror.replica, mirror.channel
-        keys = replica.keys
-        return cls(
+        keys, held_bytes = replica.keys, settings.log_retention_bytes + settings.followers_log_bytes
+        log = await _measured(channel, keys.log, replica.applied)
+        commits = await _measured(channel, keys.commits, replica.position)
+        committer = cls(
             mirror,
             settings,
             health,
             evaluation,
             archiver,
-            await _retained(channel, keys.log, replica.applied, settings.log_retention_bytes),
-            await _retained(channel, keys.commits, replica.position, settings.commits_bytes),
+            RetainedBytes(settings.log_retention_bytes, *log),
+            RetainedBytes(settings.commits_bytes, *commits),
+            RetainedBytes(held_bytes, *log),
         )
+        stored = await channel.call("HVALS", keys.followers)
+        committer.followers = [Follower.parse(one) for one in stored]
+        return committer
 
     def prepare(self, work: Work) -> Prepared:
         """The commit of what the arrays have learned since the last one, which must have been concluded."""
@@ -245,6 +259,7 @@ class Committer:
         self.behind.add(position, commit)
         for (entry, _), size in zip(work.entries, work.log_bytes, strict=True):
             self._retained_log.add(entry, size)
+            self._held_log.add(entry, size)
         self._retained_commits.add(
             position,
             commit.slots_bytes + commit.margins.nbytes + commit.skipped.nbytes + COMMIT_OVERHEAD_BYTES,
@@ -294,16 +309,29 @@ class Committer:
         # and the commit stream only what an up-to-date mirror needs.
         shedding = self._health.shedding
         retention_ms = 0 if shedding else round(self._settings.log_retention_seconds * 1000)
-        log_from = self._retained_log.oldest_retained()
-        if self._archiver.on and not shedding:
-            # The server would trim by age without waiting for the archive, so the age is applied here.
+        log_from, held_from = self._retained_log.oldest_retained(), self._held_log.oldest_retained()
+        followed = self._followed_from()
+        if (self._archiver.on or followed is not None) and not shedding:
+            # The server would trim by age without waiting for these, so the age is applied here.
             expired = LogId(max(0, commit.applied.milliseconds - retention_ms), 0)
-            log_from = min(max(log_from, expired), self._archiver.through)
+            log_from = max(log_from, expired)
+            if self._archiver.on:
+                log_from = min(log_from, self._archiver.through)
+            if followed is not None:
+                log_from = min(log_from, max(followed, held_from))
             retention_ms = FOREVER_MS
         commits_from = self._retained_commits.oldest_retained(
             self._health.limit_bytes // 20 if shedding else None
         )
         return Trims(commits_from, log_from, retention_ms)
+
+    def _followed_from(self) -> LogId | None:
+        """The entry through which the slowest challenger has learned the log, of those that were heard of
+        lately; None without any.
+        """
+        now = self._mirror.channel.clock.milliseconds()
+        heard = (one.applied for one in self.followers if now - one.milliseconds < FOLLOWER_HEARD_MS)
+        return min(heard, default=None)
 
 
 def _commit_of(work: Work, replica: Replica) -> Commit:
@@ -331,8 +359,8 @@ def _commit_of(work: Work, replica: Replica) -> Commit:
     )
 
 
-async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) -> RetainedBytes:
-    """Account for what the stream holds at the takeover, if the server reports its size."""
+async def _measured(channel: Channel, stream: str, newest: LogId) -> tuple[LogId, LogId, int]:
+    """The first entry of a stream at the takeover, its last, and its size, if the server reports that."""
     try:
         size = int(await channel.call("MEMORY", "USAGE", stream, "SAMPLES", 20) or 0)
     except ResponseError as refusal:
@@ -341,7 +369,7 @@ async def _retained(channel: Channel, stream: str, newest: LogId, limit: int) ->
         )
         size = 0
     first = await channel.call("XRANGE", stream, "-", "+", "COUNT", 1)
-    return RetainedBytes(limit, LogId.parse(first[0][0]) if first else newest, newest, size)
+    return LogId.parse(first[0][0]) if first else newest, newest, size
 
 
 class RetainedBytes:

@@ -356,22 +356,33 @@ class ChampionsLog:
             await asyncio.sleep(max(0.0, min(seconds, self._due - now)))
         elif not followed.has_after(replica.applied):
             await followed.changed(seconds)
-        if time.monotonic() < self._due or not followed.has_after(replica.applied):
-            self._show_deletion()
+        self._show_deletion()
+        if not await self._is_verified() or time.monotonic() < self._due:
             return deque()
-        now_followed = (followed.epoch, self._mirror.loads)
-        if self._verified != now_followed:
-            meta = await read_meta(self._mirror.channel, self._mirror.model)
-            if meta.token != replica.token:
-                return deque()
-            await followed.verify(meta)
-            self._verified = now_followed
+        if not followed.has_after(replica.applied):
+            return deque()
         entries = await followed.after(replica.applied, replica.applied_number, self.max_examples)
         if followed.epoch != self._verified[0]:
             return deque()  # they may be of a server that has been replaced
         if not entries or entries[-1].id >= followed.applied:
             self._due = time.monotonic() + COMMIT_EVERY_SECONDS
         return deque(entries)
+
+    async def _is_verified(self) -> bool:
+        """Return whether the champion's log, as it is followed now, holds what the replica has learned.
+
+        Raises StartAgain, and what Channel.call raises.
+        """
+        followed, place = self.followed, (self.followed.epoch, self._mirror.loads)
+        if followed.is_deleted or not followed.epoch:
+            return False
+        if self._verified != place:
+            meta = await read_meta(self._mirror.channel, self._mirror.model)
+            if meta.token != self._mirror.replica.token:
+                return False  # the learner is about to notice
+            await followed.verify(meta)
+            self._verified = place
+        return True
 
     def decode(self, entry: LogEntry, number: int) -> ExampleBatch:
         """Raises LogBlocked."""

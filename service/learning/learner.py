@@ -249,6 +249,8 @@ class Learner:
 
     def _show_work(self, found: Lag) -> None:
         self._snapshots.requested = found.snapshot_requests
+        if self._committer is not None:
+            self._committer.followers = found.followers
         if found.feedback:
             self._logged.set()
         else:

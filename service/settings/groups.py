@@ -279,6 +279,12 @@ class LearnerSettings(SettingsGroup):
     log_retention_bytes: ByteSize = Field(
         ByteSize(GIB), ge=0, description="Trim learned examples once the log is larger than this."
     )
+    followers_log_bytes: ByteSize = Field(
+        ByteSize(256 * MIB),
+        ge=0,
+        description="Max size of the log beyond `log_retention_bytes` for challengers that have not learned"
+        " it yet; one that is further behind starts again.",
+    )
 
 
 class SnapshotSettings(EmbeddedServerSettings, StopSettings):

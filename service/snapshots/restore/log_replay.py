@@ -16,7 +16,7 @@ from service.models.config.model import ModelConfig
 from service.models.replica import ModelGone, read_meta
 from service.snapshots.store.formats import LogArchive
 from service.storage.channel import Channel
-from service.storage.records import LogEntry, LogId, ModelKeys
+from service.storage.records import LOG_START, LogEntry, LogId, ModelKeys
 
 ENTRIES_PER_READ = 100
 MAX_ROUNDS = 20
@@ -48,7 +48,8 @@ class LogReader:
         self._channel = channel
         self._archive = archive
         self._keys = keys
-        self._left_out: tuple[range, ...] | None = None  # None: not read yet
+        self._left_out: tuple[range, ...] | None = None  # None: not read yet, nor is `_learned`
+        self._learned = LOG_START  # by the model whose log it is
 
     async def read(self, last: LogId) -> list[LoggedBatch]:
         """Read the next entries up to the entry `last`, which must lie ahead; none if all of them are left
@@ -72,7 +73,8 @@ class LogReader:
         """Read from the log, or from the archive if the log begins later. Raises LogIncomplete."""
         if self._left_out is None:
             with contextlib.suppress(ModelGone):  # its log is gone as well
-                self._left_out = (await read_meta(self._channel, self._keys.model)).left_out
+                meta = await read_meta(self._channel, self._keys.model)
+                self._left_out, self._learned = meta.left_out, meta.applied
         found = await self._channel.call(
             "XRANGE", self._keys.log, f"({self.applied}", str(last), "COUNT", count
         )
@@ -87,7 +89,9 @@ class LogReader:
 
     def _is_left_out(self, entry: LogEntry) -> bool:
         number = entry.first_number
-        return number is not None and after_left_out(number, self._left_out or ()) != number
+        if number is None:  # of what is learned, an operator has had it skipped
+            return entry.id <= self._learned
+        return after_left_out(number, self._left_out or ()) != number
 
     def _check(self, entry: LogEntry, number: int) -> ExampleBatch:
         """Return the examples of the entry, which must begin with that number."""

@@ -1,16 +1,16 @@
 -- Reads how far the learner is behind the log, and whether there is other work for it.
 --
 -- After: clock, backlog
--- KEYS: 1 meta, 2 log, 3 index of pending predictions, 4 snapshot requests
+-- KEYS: 1 meta, 2 log, 3 index of pending predictions, 4 snapshot requests, 5 challengers
 -- ARGV: none
 -- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
 --           or -1, age in milliseconds of the oldest entry that is not learned, or 0,
 --           1 where any prediction was ever logged or else 0, requests for a snapshot, bytes of the records that
---           are not learned}
+--           are not learned, what its challengers have reported}
 local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number', 'clock', 'clock_seen',
   'backlog_bytes')
 if not meta[1] then
-  return {0, 0, 0, -1, 0, 0, 0, 0}
+  return {0, 0, 0, -1, 0, 0, 0, 0, {}}
 end
 local function next_after(id)
   return redis.call('XRANGE', KEYS[2], id, '+', 'COUNT', 1)[1]
@@ -27,5 +27,5 @@ end
 return {
   redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds),
   redis.call('EXISTS', KEYS[3]), redis.call('LLEN', KEYS[4]),
-  bytes_of_backlog(meta[6], meta[1], meta[3])
+  bytes_of_backlog(meta[6], meta[1], meta[3]), redis.call('HVALS', KEYS[5])
 }

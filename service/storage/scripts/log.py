@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import LogEntry, LogId, ModelKeys
+from service.storage.records import Follower, LogEntry, LogId, ModelKeys
 
 _APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names"))
 _LAG = Script("log_lag", after=("clock", "backlog"))
@@ -61,6 +61,7 @@ class Found(Enum):
 class Lag(NamedTuple):
     """`first_number`: the dense number of the log's first example, -1 if unknown. `oldest_ms`: the age of the
     oldest entry that is not learned, 0 if there is none. `feedback`: whether predictions were ever logged.
+    `followers`: the model's challengers.
     """
 
     log_entries: int
@@ -71,6 +72,7 @@ class Lag(NamedTuple):
     feedback: int
     snapshot_requests: int
     backlog_bytes: int
+    followers: Sequence[Follower] = ()
 
 
 async def append_examples(
@@ -115,7 +117,10 @@ async def try_write(channel: Channel, key: str) -> None:
 
 
 async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
-    return Lag(*await _LAG(channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests)))
+    *figures, followers = await _LAG(
+        channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests, keys.followers)
+    )
+    return Lag(*figures, followers=[Follower.parse(stored) for stored in followers])
 
 
 async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:
