@@ -41,7 +41,9 @@ def list_models(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         write_json(described)
     else:
         write_table(
-            ("model", "family", "revision", "examples", "features", "density"), map(_row, described), 3
+            ("model", "family", "follows", "revision", "examples", "features", "density"),
+            map(_row, described),
+            4,
         )
 
 
@@ -119,6 +121,13 @@ def _describe_models(service: ServiceClient) -> list[dict[str, Any]]:
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:
     return (
-        *(model["name"], model["hyper"]["family"], model["revision"]),
+        *(model["name"], model["hyper"]["family"], _champion(model), model["revision"]),
         *(f"{model['t']:,}", f"{model['features_seen']:,}", f"{model['density']:.3f}"),
     )
+
+
+def _champion(model: dict[str, Any]) -> str:
+    follows = model["follows"]
+    if follows is None:
+        return "-"
+    return f"{follows['model']} (deleted)" if follows["status"] == "champion_deleted" else follows["model"]

@@ -39,7 +39,7 @@ def status(
         write_json(found)
     else:
         rows = [[text(line) for text in COLUMNS.values()] for line in found]
-        write_table(list(COLUMNS), rows, texts=2, last_texts=2)
+        write_table(list(COLUMNS), rows, texts=2, last_texts=3)
     if overview["left_out"] and not model:
         sys.stderr.write(f"ftrl: {len(overview['left_out'])} more models are not shown\n")
     if any(line["level"] == "bad" for line in found):
@@ -93,6 +93,7 @@ COLUMNS: dict[str, Text] = {
     "updates": lambda line: f"{line['t']:,}",
     "lag": _lag,
     "snapshot": lambda line: _duration(line["snapshot_age_seconds"]),
+    "follows": lambda line: line["follows"] or "-",
     "aliases": lambda line: ",".join(line["aliases"]) or "-",
     "": lambda line: line["headline"],
 }

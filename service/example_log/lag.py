@@ -12,7 +12,7 @@ from service.models.replica import ModelGone, read_meta
 from service.runtime.tasks import pause
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
-from service.storage.records import ModelKeys
+from service.storage.records import LogId, ModelKeys
 from service.storage.scripts.log import Lag, read_lag
 from service.storage.streams import Streams
 from service.storage.topology import Topology
@@ -39,6 +39,29 @@ class LogLag:
         in_log = max(lag.appended - lag.first_number if lag.first_number >= 0 else 0, backlog)
         entries = lag.log_entries * backlog / in_log if in_log else 0.0
         return cls(lag.log_entries, backlog, entries, lag.oldest_ms / 1000, lag.backlog_bytes)
+
+
+NO_LAG = LogLag(0, 0, 0.0, 0.0, 0)
+
+
+async def lag_of(channel: Channel, keys: ModelKeys) -> LogLag:
+    """Of a model behind its log, or of a challenger behind its champion. Raises what Channel.call raises."""
+    found = await read_lag(channel, keys)
+    if found.follows is None:
+        return LogLag.of(found)
+    champion = await channel.call(
+        "HMGET", found.follows.keys.meta, "incarnation", "applied_number", "applied"
+    )
+    if champion[0] is None or champion[0].decode() != found.follows.incarnation:
+        return NO_LAG
+    return behind_champion(found.applied, found.applied_entry, int(champion[1]), LogId.parse(champion[2]))
+
+
+def behind_champion(number: int, applied: LogId, champion_number: int, champion_applied: LogId) -> LogLag:
+    """The seconds are those between the entries that they have learned last."""
+    examples = max(0, champion_number - number)
+    milliseconds = max(0, champion_applied.milliseconds - applied.milliseconds) if examples else 0
+    return LogLag(0, examples, 0.0, milliseconds / 1000, 0)
 
 
 async def watch_log(topology: Topology, model: str, show: Callable[[Lag], None]) -> None:

@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
-from service.example_log.lag import LogLag
+from service.example_log.lag import LogLag, behind_champion
 from service.example_log.stream import LogBlocked, after_left_out, examples_of, gap_before
 from service.models.challengers import report_follower
 from service.models.mirror import Mirror
@@ -391,10 +391,10 @@ class ChampionsLog:
 
     def lag(self) -> LogLag:
         """How far the challenger is behind what its champion has committed."""
-        replica, followed = self._mirror.replica, self.followed
-        examples = max(0, followed.applied_number - replica.applied_number)
-        milliseconds = followed.applied.milliseconds - replica.applied.milliseconds if examples else 0
-        return LogLag(0, examples, 0.0, max(0, milliseconds) / 1000, 0)
+        replica, champion = self._mirror.replica, self.followed
+        return behind_champion(
+            replica.applied_number, replica.applied, champion.applied_number, champion.applied
+        )
 
     async def close(self) -> None:
         await self._logs.leave(self.followed)

@@ -17,14 +17,13 @@ from service.api.routes.health import readiness
 from service.api.schemas import Readiness
 from service.api.services import Services
 from service.errors import StateUnavailable
-from service.example_log.lag import LogLag
+from service.example_log.lag import lag_of
 from service.models.history import STEP_SECONDS, Moment
 from service.models.replica import ModelGone, read_meta
 from service.settings.groups import ModelSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import FIGURES, LogId, ModelKeys, mapping_of
-from service.storage.scripts.log import read_lag
 
 MAX_MODELS = 200
 KEPT_SECONDS = 2.0
@@ -75,7 +74,7 @@ def most_urgent_first(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 async def _line(channel: Channel, name: str, report: Readiness) -> dict[str, Any]:
     meta = await read_meta(channel, name)
     keys = ModelKeys(name, meta.incarnation)
-    lag = LogLag.of(await read_lag(channel, keys))
+    lag = await lag_of(channel, keys)
     learner = bool(await channel.call("EXISTS", keys.lease))
     evaluation = evaluation_of(await read_field(channel, keys, FIGURES))
     newest = await channel.call("XREVRANGE", keys.history[0], "+", "-", "COUNT", 2)
@@ -97,6 +96,7 @@ async def _line(channel: Channel, name: str, report: Readiness) -> dict[str, Any
     found = verdict(situation)
     return {
         "model": name,
+        "follows": meta.follows.model if meta.follows else None,
         "level": found.level,
         "headline": found.headline,
         "t": meta.t,

@@ -21,13 +21,12 @@ from service.api.dashboard.verdict import Situation, verdict
 from service.api.routes.health import readiness
 from service.api.services import Services
 from service.errors import ServiceError, UnknownModel
-from service.example_log.lag import LogLag
+from service.example_log.lag import LogLag, lag_of
 from service.models.registry import OpenModel
 from service.settings.groups import ModelSettings
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import FIGURES, MODELS, SHORT_SLICE_FIGURES
-from service.storage.scripts.log import read_lag
 from service.telemetry.metrics import Metrics
 
 
@@ -52,7 +51,7 @@ class Watched:
         """Raises what Channel.call raises; fields whose values are no longer known are then None."""
         keys, channel = model.mirror.replica.keys, self.channel
         self.lag = self.learner = self.awaiting = None
-        self.lag = LogLag.of(await read_lag(channel, keys))
+        self.lag = await lag_of(channel, keys)
         self.learner = bool(await channel.call("EXISTS", keys.lease))
         self.awaiting = await read_awaiting(channel, keys)
         stored = await read_field(channel, keys, FIGURES)

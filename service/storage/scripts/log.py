@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from service.storage.channel import Channel, Script
-from service.storage.records import Follower, LogEntry, LogId, ModelKeys
+from service.storage.records import Follower, Follows, LogEntry, LogId, ModelKeys
 
 _APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names"))
 _LAG = Script("log_lag", after=("clock", "backlog"))
@@ -61,7 +61,8 @@ class Found(Enum):
 class Lag(NamedTuple):
     """`first_number`: the dense number of the log's first example, -1 if unknown. `oldest_ms`: the age of the
     oldest entry that is not learned, 0 if there is none. `feedback`: whether predictions were ever logged.
-    `followers`: the model's challengers.
+    `followers`: the model's challengers. `follows`: of a challenger; `applied` and `applied_entry` are in the
+    log of its champion then, and the others say nothing.
     """
 
     log_entries: int
@@ -72,7 +73,9 @@ class Lag(NamedTuple):
     feedback: int
     snapshot_requests: int
     backlog_bytes: int
-    followers: Sequence[Follower] = ()
+    followers: Sequence[Follower]
+    follows: Follows | None
+    applied_entry: LogId
 
 
 async def append_examples(
@@ -117,10 +120,11 @@ async def try_write(channel: Channel, key: str) -> None:
 
 
 async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
-    *figures, followers = await _LAG(
+    *figures, followers, follows, applied = await _LAG(
         channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests, keys.followers)
     )
-    return Lag(*figures, followers=[Follower.parse(stored) for stored in followers])
+    reported = [Follower.parse(stored) for stored in followers]
+    return Lag(*figures, reported, Follows.parse(follows), LogId.parse(applied))
 
 
 async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:

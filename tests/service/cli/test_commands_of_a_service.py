@@ -29,6 +29,7 @@ OF_A_SERVICE = [
     "models show default",
     "models create x",
     "models delete default --yes",
+    "challenge default --name second",
     "alias list",
     "alias set live default",
     "alias remove live",
@@ -120,6 +121,21 @@ def test_models_are_created_described_listed_and_deleted(ftrl: Ftrl, tmp_path: P
     gone = ftrl("models", "delete", "sparse", "--yes")
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "There is no model 'sparse'." in gone.stderr
+
+
+def test_a_challenger_is_created_and_listed_with_its_champion(ftrl: Ftrl) -> None:
+    words = ("challenge", "default", "--name", "second", "--hyper", '{"l2": 0.5}', "--start", "now")
+    for _ in range(2):
+        created = read(ftrl, *words)
+        assert (created["follows"]["model"], created["hyper"]["l2"]) == ("default", 0.5)
+    listed = {model["name"]: model["follows"] for model in read(ftrl, "models", "list")}
+    assert (listed["default"], listed["second"]["model"]) == (None, "default")
+    (line,) = read(ftrl, "status", "--model", "second")
+    assert (line["follows"], line["lag"]["examples"]) == ("default", 0)
+    refused = ftrl("challenge", "second", "--name", "third")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "follow its champion 'default'" in refused.stderr
+    read(ftrl, "models", "delete", "second", "--yes")
 
 
 def test_flags_before_the_command_are_not_ignored(ftrl: Ftrl) -> None:
