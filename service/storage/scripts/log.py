@@ -124,7 +124,7 @@ async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
         channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests, keys.followers)
     )
     reported = [Follower.parse(stored) for stored in followers]
-    return Lag(*figures, reported, Follows.parse(follows), LogId.parse(applied))
+    return Lag._make([*figures, reported, Follows.parse(follows), LogId.parse(applied)])
 
 
 async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:
