@@ -128,12 +128,12 @@ async def _first_entry(channel: Channel, replica: Replica, start: str) -> LogEnt
 
 async def _passed(reader: LogReader, learned: Position, time: int) -> Position | None:
     """The place before the first entry with an example at or after `time`; None if none was learned."""
-    while reader.number < learned.number:
-        before = Position(reader.applied, reader.number)
+    while reader.next_number < learned.number:
+        before = reader.applied
         for logged in await reader.read(learned.after):
             if logged.newest >= time:
-                return before
-            before = Position(logged.id, before.number + len(logged.batch))
+                return Position(before, logged.number)
+            before = logged.id
     return None
 
 

@@ -118,29 +118,28 @@ class LogSource:
         window = self._window
         reader = LogReader(channel, self._archive, window.replica.log_keys, *window.begin)
         server = PatientChannel(channel, PATIENCE_SECONDS)
-        while reader.number < window.end.number:
+        while reader.next_number < window.end.number:
             first = reader.number
-            batch = runner.run(self._next(server, reader, rows))
+            batch = ExampleBatch.concatenate(runner.run(self._next(server, reader, rows)))
             for start in range(0, len(batch), rows):
                 piece = batch.slice(start, min(start + rows, len(batch)))
                 yield Chunk(piece, [], first - window.begin.number + start + len(piece))
 
-    async def _next(self, server: PatientChannel, reader: LogReader, rows: int) -> ExampleBatch:
+    async def _next(self, server: PatientChannel, reader: LogReader, rows: int) -> list[ExampleBatch]:
         """At least so many rows, or all that are left."""
         batches: list[ExampleBatch] = []
         end = self._window.end
-        while sum(map(len, batches)) < rows and reader.number < end.number:
+        while sum(map(len, batches)) < rows and reader.next_number < end.number:
             try:
                 found = await server.run(lambda _: reader.read(end.after))
             except LogIncomplete as gap:
                 raise await self._explained(gap.detail, server) from gap
-            if not found:  # an operator had all of them skipped
-                break
-            if self._oldest is None:
-                self._oldest = int(found[0].batch.event_times.min(initial=found[0].newest))
-            self._newest = max(self._newest, *(logged.newest for logged in found))
-            batches += [logged.batch for logged in found]
-        return ExampleBatch.concatenate(batches)
+            for logged in found:
+                if self._oldest is None:
+                    self._oldest = int(logged.batch.event_times.min(initial=logged.newest))
+                self._newest = max(self._newest, logged.newest)
+                batches.append(logged.batch)
+        return batches
 
     async def _explained(self, detail: str, server: PatientChannel) -> CommandFailure:
         """Say why the log does not hold an example that it held before."""
@@ -170,7 +169,7 @@ class LogSource:
         replay.state = start.state
         self._started_from = start.what
         try:
-            while replay.number < window.begin.number:
+            while replay.next_number < window.begin.number:
                 progress.approach(replay.number - start.number, window.begin.number - start.number)
                 await replay.learn_next(window.begin.after)
                 replay.state.take_changed()

@@ -31,7 +31,7 @@ def examples_of(world: str, rows: int, click_rate: float = 0.05, seed: int = 1) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.simulation.day", description=__doc__)
-    parser.add_argument("--rows", type=int, default=216_000, help="impressions of the day (216000)")
+    parser.add_argument("--rows", type=int, default=864_000, help="impressions of the day (864000: 10/s)")
     parser.add_argument("--world", choices=WORLDS, default="drift", help="how its tastes change (drift)")
     parser.add_argument("--click-rate", type=float, default=0.05, help="approximate click rate (0.05)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed is the same day (1)")

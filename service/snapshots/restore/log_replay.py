@@ -24,9 +24,12 @@ LOG_END = LogId(2**64 - 1, 2**64 - 1)
 
 
 class LoggedBatch(NamedTuple):
-    """The examples of one log entry; those without a time of their own have that of the entry."""
+    """The examples of one log entry, from example `number` on; those without a time of their own have that of
+    the entry.
+    """
 
     id: LogId
+    number: int
     batch: ExampleBatch
 
     @property
@@ -51,6 +54,11 @@ class LogReader:
         self._left_out: tuple[range, ...] | None = None  # None: not read yet, nor is `_learned`
         self._learned = LOG_START  # by the model whose log it is
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next example that was learned, as far as it is known after the first read."""
+        return after_left_out(self.number, self._left_out or ())
+
     async def read(self, last: LogId) -> list[LoggedBatch]:
         """Read the next entries up to the entry `last`, which must lie ahead; none if all of them are left
         out, as an operator had the model skip them.
@@ -64,7 +72,7 @@ class LogReader:
                 number = after_left_out(number, self._left_out or ())
                 if not self._is_left_out(entry):
                     batch = self._check(entry, number).dated(entry.id.milliseconds)
-                    found.append(LoggedBatch(entry.id, batch))
+                    found.append(LoggedBatch(entry.id, number, batch))
                     number += len(batch)
             self.applied, self.number = entries[-1].id, number
         return found
