@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from lab.experiments.log_window import LogWindow, text_of_time
 from lab.experiments.progress import RaceProgress
-from lab.experiments.race import Feed, Search
+from lab.experiments.race import Feed, Result, Search
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
 from model_core.hashing.contract import HashContract
 from model_core.learning.state import ModelState, parse_evidence
 from service.errors import CommandFailure, LogIncomplete, SnapshotMismatch
+from service.models.alias_store import check_free
 from service.models.bulk_load import PATIENCE_SECONDS, PatientChannel
+from service.models.challengers import MAY_DIFFER, challenger_config
 from service.models.config.model import ModelConfig
 from service.models.replica import ModelGone, read_meta
 from service.parsing.files.reader import CHUNK_ROWS, Chunk
 from service.settings import Settings
+from service.snapshots.restore.challenge import create_challenger
 from service.snapshots.restore.log_replay import LogReader, Replay
 from service.snapshots.restore.rebuild import start_before
 from service.snapshots.store.catalogue import SnapshotStore
@@ -29,7 +33,6 @@ from service.storage.channel import Channel, open_channel
 Start = Literal["snapshot", "empty"]
 
 _HALVING_CHUNKS, _HALVING_ROWS = 27, 64
-_MAY_DIFFER = ("bits", "bias", "prior_probability", "strict")
 
 
 class LogSource:
@@ -53,19 +56,23 @@ class LogSource:
         """The configuration of the model, as far as it changes what is learned."""
 
     @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._window.replica.keys.model
+
+    @property
     def name(self) -> str:
-        return f"the log of {self._window.replica.keys.model}"
+        return f"the log of {self.model}"
 
     def check(self, config: ModelConfig) -> None:
         """Raise InvalidInput, with the field, if the log does not hold the hashes of this configuration."""
         own, logged = config.hashing.to_json(), self.present.hashing.to_json()
         for field, value in logged.items():
-            if field not in _MAY_DIFFER and own[field] != value:
-                allowed = ", ".join(_MAY_DIFFER[:-1])
+            if field not in MAY_DIFFER and own[field] != value:
                 raise InvalidInput(
                     ("hashing", field),
-                    f"must be {value!r}, as in the model: its log holds hashes, not features. Of the hash"
-                    f" contract {allowed} may differ; to try others, give a file of the examples",
+                    f"must be {value!r}, as in the model: its log holds hashes, not features. To try other"
+                    " ways of hashing, give a file of the examples",
                 )
 
     @contextmanager
@@ -114,6 +121,30 @@ class LogSource:
         if self._started_from:
             yield f"began with the state that the model then had, rebuilt from {self._started_from}"
 
+    def challenge(self, name: str, result: Result) -> bool:
+        """Start a candidate as a challenger of the model, from the state that it has reached; return False if
+        that very challenger exists.
+
+        Raises ServiceError, and what Channel.call raises.
+        """
+        return asyncio.run(self._challenge(name, result))
+
+    async def _challenge(self, name: str, result: Result) -> bool:
+        assert result.state is not None
+        champion, end = self._window.replica, self._window.end
+        config, tried = challenger_config(champion.config, {}), result.option.config
+        reached = replace(champion, state=result.state, applied=end.after, applied_number=end.number)
+        async with open_channel(self._settings) as channel:
+            await check_free(channel, name)
+            return await create_challenger(
+                channel,
+                SnapshotStore(self._settings),
+                name,
+                champion.keys,
+                reached,
+                replace(config, hyper=tried.hyper, hashing=tried.hashing),
+            )
+
     def _chunks(self, runner: asyncio.Runner, channel: Channel, rows: int) -> Iterator[Chunk]:
         window = self._window
         reader = LogReader(channel, self._archive, window.replica.log_keys, *window.begin)
@@ -143,7 +174,7 @@ class LogSource:
 
     async def _explained(self, detail: str, server: PatientChannel) -> CommandFailure:
         """Say why the log does not hold an example that it held before."""
-        keys = self._window.replica.keys
+        keys = self._window.replica.log_keys
         try:
             meta = await server.run(lambda channel: read_meta(channel, keys.model))
             gone = meta.incarnation != keys.incarnation

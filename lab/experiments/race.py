@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -89,6 +89,7 @@ class Result:
     rows: examples that it learned, and of these skipped: those whose update was not finite. is_present: this
     is the configuration that the others are compared with. is_tried: it is in the space that is searched,
     too. difference: from the loss of the present configuration. began_empty: while others began with a state.
+    state: after the last example, if it did not leave the race.
     """
 
     option: Option
@@ -101,6 +102,7 @@ class Result:
     is_tried: bool
     difference: Difference | None
     began_empty: bool = False
+    state: ModelState | None = field(default=None, repr=False, compare=False)
 
     @property
     def density(self) -> float:
@@ -174,6 +176,7 @@ class Candidate:
             self._state = None
 
     def result(self, candidates: int) -> Result:
+        state = self._state
         self.retire()
         return Result(
             self.option,
@@ -185,6 +188,7 @@ class Candidate:
             self.is_tried,
             self.paired.difference(candidates),
             self.began_empty,
+            state,
         )
 
 

@@ -115,7 +115,8 @@ def tune(
         options, left_out = space.options()
         compared = space.present(source.default if body is None else body)
         source.check([*options, compared])
-    report(rank(plan, source.source, options, compared, left_out), top, out, as_json)
+    ranking = rank(plan, source.source, options, compared, left_out)
+    report(ranking, source.challenged(log, ranking), top, out, as_json)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
@@ -26,8 +26,9 @@ from service.cli.flags import (
     with_flags_of,
     with_settings,
 )
-from service.cli.output import write_json
+from service.cli.output import write_json, write_lines
 from service.cli.remote import AsJson
+from service.errors import ServiceError
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 
@@ -76,6 +77,20 @@ class LogFlags:
             " empty: all begin with nothing."
         ),
     ] = "empty"
+    challenge: Annotated[
+        Literal["best"] | None,
+        typer.Option(
+            help="Start the best candidate as a challenger of the model, from the state that it has reached,"
+            " unless the model's own configuration is the best."
+        ),
+    ] = None
+    challenger: Annotated[
+        str | None,
+        typer.Option(
+            help="The name of that challenger; by default the model's with `-b`.",
+            callback=lambda name: name and checked_model_name(name),
+        ),
+    ] = None
 
     def window(self) -> Wanted:
         """Raises typer.BadParameter."""
@@ -152,7 +167,8 @@ def whatif(
     with bad_parameters("--grid"):
         options, present_option, left_out = options_of(document, compared)
         source.check([*options, present_option])
-    report(rank(plan, source.source, options, present_option, left_out), top, out, as_json)
+    ranking = rank(plan, source.source, options, present_option, left_out)
+    report(ranking, source.challenged(log, ranking), top, out, as_json)
 
 
 @dataclass(frozen=True)
@@ -179,6 +195,31 @@ class Examples:
         """Raises InvalidInput if the examples cannot be learned with one of these."""
         for option in options:
             self.source.check(option.config)
+
+    def challenged(self, log: LogFlags, ranking: Ranking) -> Challenged | None:
+        """Start the challenger that the flags ask for, if any; a failure is to be raised after the report."""
+        from lab.experiments.model_log import LogSource
+
+        if log.challenge is None or not isinstance(self.source, LogSource):
+            return None
+        best = ranking.results[0]
+        if best.is_present:
+            return Challenged("no challenger was started: no candidate is better than the present one")
+        name = log.challenger or f"{self.source.model}-b"
+        try:
+            created = self.source.challenge(name, best)
+        except ServiceError as refused:
+            return Challenged(f"no challenger was started: {refused.detail}", failure=refused)
+        done = "follows" if created else "already followed"
+        return Challenged(f"{name} {done} {self.source.model} with the best configuration", name)
+
+
+class Challenged(NamedTuple):
+    """What became of `--challenge`, in words; the name of the challenger, if there is one."""
+
+    text: str
+    name: str | None = None
+    failure: ServiceError | None = None
 
 
 def source_of(settings: Settings, flags: FileFlags, log: LogFlags, files: list[str] | None) -> Examples:
@@ -249,16 +290,28 @@ def plan_of(search: Search, memory: str, jobs: int | None) -> RacePlan:
     return RacePlan(search, size, jobs)
 
 
-def report(ranking: Ranking, top: int, out: Path | None, as_json: bool) -> None:
-    """Write the body of the recommended model to `out`, and the ranking to standard output."""
+def report(
+    ranking: Ranking, challenged: Challenged | None, top: int, out: Path | None, as_json: bool
+) -> None:
+    """Write the body of the recommended model to `out`, and the ranking to standard output.
+
+    Raises the failure to start a challenger, if there was one.
+    """
     from lab.experiments.tuning import print_ranking
 
     if out is not None:
         out.write_text(json.dumps(ranking.body, indent=2) + "\n")
     if as_json:
-        write_json(ranking.to_json())
+        name = {} if challenged is None else {"challenger": challenged.name}
+        write_json(ranking.to_json() | name)
     else:
         print_ranking(ranking, top)
+    if challenged is None:
+        return
+    if challenged.failure is not None:
+        raise challenged.failure
+    if not as_json:
+        write_lines([challenged.text])
 
 
 def _milliseconds(text: str, flag: str) -> int:

@@ -19,6 +19,7 @@ from lab.experiments.tuning import Ranking, rank
 from lab.simulation.day import examples_of
 from model_core.errors import InvalidInput
 from service.errors import CommandFailure
+from service.example_log.inspect import skip_through
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.snapshots.store.catalogue import SnapshotStore
@@ -31,7 +32,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, take
 from tests.support.system import System, read_log, stored
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 GRID = {"alpha": [0.05, 0.5], "half_life": [None, 50], "bits": [12, 16]}
 SINGLE = {"hyper": {"rate": {"kind": "adaptive"}}, "hashing": {"bits": 16}}
@@ -216,6 +217,33 @@ def test_tune_tries_its_grid_on_the_log(site: Site, minutes: str) -> None:
     assert "hashing.numeric: must be 'bucket'" in " ".join(refused.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
+def test_the_best_goes_on_as_a_challenger_from_the_state_that_it_has_reached(
+    site: Site, tmp_path: Path
+) -> None:
+    site.learn("champion", SINGLE | {"hyper": {"rate": {"kind": "adaptive", "alpha": 0.001}}}, rows=300)
+    words = ("--challenge", "best", "--challenger", "better")
+    found = site.whatif("champion", *words, grid=[{"hyper": {"rate": {"kind": "adaptive"}, "l1": 0.0}}])
+    assert found["challenger"] == "better"
+    created = site.service.get("/models/better")
+    assert (created["hyper"]["rate"]["alpha"], created["hyper"]["l1"]) == (0.1, 0.0)
+    assert created["follows"]["start"] == "what-if"
+    best = found["candidates"][0]
+    assert (created["t"], created["features_seen"]) == (300, best["features_seen"])
+    example = {"features": {"ad": "a1", "site": "s1"}, "label": 1}
+    site.service.post("/models/champion/update", example)
+    wait_until(lambda: site.service.get("/models/better")["t"] == 301, "the challenger learns on")
+    again = site.whatif("champion", grid=[{"hyper": created["hyper"]}])
+    assert again["candidates"][0]["features_seen"] == site.service.get("/models/better")["features_seen"]
+    rebuilt = run("rebuild", "--model", "better", *site.place)
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    worse = {"rate": {"kind": "adaptive", "alpha": 1000.0}, "l1": 0.0}
+    assert site.whatif("champion", "--challenge", "best", grid=[{"hyper": worse}])["challenger"] is None
+    site.service.put("/models/other", SINGLE)
+    code, said = site.refused("champion", "--challenge", "best", "--challenger", "other")
+    assert (code, "'other' exists and has a log of its own; delete it first" in said) == (1, True), said
+
+
 def test_files_are_learned_as_a_log_is(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_text("label,n\n" + "".join(f"{i % 2},{i % 7}\n" for i in range(300)))
     words = ("whatif", str(tmp_path / "clicks.csv"), "--json", "--grid")
@@ -360,6 +388,28 @@ def test_a_simulated_day_is_a_log_of_a_day() -> None:
     assert first == next(examples_of("drift", 300))
     assert {first["label"], last["label"]} <= {0, 1}
     assert first["features"]["ad"].startswith("ad")
+
+
+async def test_what_an_operator_had_skipped_is_left_out(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    async with System(make_settings(valkey)) as system:
+        learning = system.learn()
+        model = await system.model(CONFIG)
+        await system.update(model, 20)
+        for rows, start in ((20, 20), (30, 40)):
+            learning.cancel()
+            await asyncio.wait([learning])
+            await system.update(model, 10, start=start, wait=False)
+            last = (await read_log(system.topology, await stored(system.topology)))[-1]
+            async with open_channel(system.settings) as channel:
+                assert await skip_through(channel, model.name, str(last.id)) == 10
+            assert (await raced(system, await window_of(system))).rows == rows
+            learning = system.learn()
+            await system.update(model, 10, start=start + 10)
+        ranking = await raced(system, await window_of(system))
+        assert ranking.rows == 40
+        assert ranking.present.features_seen == (await stored(system.topology)).state.features_seen
 
 
 async def test_a_start_is_rebuilt_from_the_latest_snapshot_before_it(

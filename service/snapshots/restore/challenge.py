@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,6 +46,10 @@ empty, from the present position in its log; empty, from where the log begins.
 """
 
 
+WHAT_IF = "what-if"
+"""Where a challenger began that goes on from the state that a what-if has reached."""
+
+
 class Beginning(NamedTuple):
     """The state with which a challenger begins, the snapshot that holds it, and the position in the
     champion's log after which it learns on; `digest`: of the entry there, empty if there is none.
@@ -80,17 +85,35 @@ async def challenge(
         except ModelGone:
             raise UnknownModel(model, alias=champion if champion != model else None) from None
         config = challenger_config(checked_config(model, meta), body)
-        _refuse(name, model, meta)
-        created = not await _exists(channel, name, model, config)
-        if created:
-            keys = ModelKeys(model, meta.incarnation)
-            others = await read_followers(channel, keys)
-            if len(others.keys() - {name}) >= MAX_CHALLENGERS:
-                raise ChallengerRefused(
-                    f"Model {model!r} has {MAX_CHALLENGERS} challengers: delete one of them first."
-                )
-            created = await _create(channel, store, name, keys, start, config)
+        keys = ModelKeys(model, meta.incarnation)
+        created = await create_challenger(channel, store, name, keys, start, config)
     return await models.get(name), created
+
+
+async def create_challenger(
+    channel: Channel,
+    store: SnapshotStore,
+    name: str,
+    champion: ModelKeys,
+    start: str | Replica | None,
+    config: ModelConfig,
+) -> bool:
+    """Create a challenger; return False if that very challenger exists.
+
+    `start`: as of `challenge`, or a state that this configuration has made of the champion's log up to
+    `applied`, as a replica of the champion with that state.
+
+    Raises ServiceError, and what Channel.call raises.
+    """
+    _refuse(name, champion.model, await _meta_of(channel, champion))
+    if await _exists(channel, name, champion.model, config):
+        return False
+    others = await read_followers(channel, champion)
+    if len(others.keys() - {name}) >= MAX_CHALLENGERS:
+        raise ChallengerRefused(
+            f"Model {champion.model!r} has {MAX_CHALLENGERS} challengers: delete one of them first."
+        )
+    return await _create(channel, store, name, champion, start, config)
 
 
 def _refuse(name: str, champion: str, meta: Meta) -> None:
@@ -124,7 +147,7 @@ async def _create(
     store: SnapshotStore,
     name: str,
     champion: ModelKeys,
-    start: str | None,
+    start: str | Replica | None,
     config: ModelConfig,
 ) -> bool:
     """Return False if another request has created it meanwhile.
@@ -135,6 +158,7 @@ async def _create(
     meta = await read_meta(channel, champion.model)
     clock = channel.clock.milliseconds()
     held = LOG_START if start not in (STATE, NOW, None) else meta.applied
+    held = start.applied if isinstance(start, Replica) else held
     await report_follower(channel, champion, name, Follower(incarnation, held, clock))
     try:
         if start is None:
@@ -142,6 +166,7 @@ async def _create(
             start = NOW if _unfit(stored, config) else STATE
         begins = await _beginning(channel, store, name, champion, start, config)
         await check_memory(channel, begins.state.features_seen, begins.state.experts)
+        where = start if isinstance(start, str) else WHAT_IF
         created = await create_filled(
             channel,
             name,
@@ -150,7 +175,7 @@ async def _create(
             begins.base,
             following={
                 "incarnation": incarnation,
-                "follows": Follows(champion.model, champion.incarnation, start).packed(),
+                "follows": Follows(champion.model, champion.incarnation, where).packed(),
                 "applied": str(begins.at.id),
                 "applied_number": begins.at.number,
                 "base_applied": str(begins.at.id),
@@ -169,9 +194,16 @@ async def _create(
 
 
 async def _beginning(
-    channel: Channel, store: SnapshotStore, name: str, champion: ModelKeys, start: str, config: ModelConfig
+    channel: Channel,
+    store: SnapshotStore,
+    name: str,
+    champion: ModelKeys,
+    start: str | Replica,
+    config: ModelConfig,
 ) -> Beginning:
     """Raises ServiceError, and what Channel.call raises."""
+    if isinstance(start, Replica):
+        return await _from_learned(channel, store, name, champion, replace(start, config=config))
     if start == STATE:
         return await _from_state(channel, store, name, champion, config)
     if start == NOW:
@@ -200,6 +232,26 @@ async def _from_state(
         raise UnknownModel(champion.model)
     if unfit := _unfit(replica.config, config):
         raise SnapshotMismatch(f'{unfit} Begin with `"start": "now"`.')
+    return await _saved(channel, store, name, champion, replica)
+
+
+async def _from_learned(
+    channel: Channel, store: SnapshotStore, name: str, champion: ModelKeys, learned: Replica
+) -> Beginning:
+    """Raises LogIncomplete if the log no longer has what comes after it."""
+    first, _ = await _first_in_log(channel, champion)
+    if first > learned.applied_number:
+        raise LogIncomplete(
+            f"The log of {champion.model!r} was trimmed up to example {first} meanwhile, and example"
+            f" {learned.applied_number} comes next. Nothing was created."
+        )
+    return await _saved(channel, store, name, champion, learned)
+
+
+async def _saved(
+    channel: Channel, store: SnapshotStore, name: str, champion: ModelKeys, replica: Replica
+) -> Beginning:
+    """Begin with the state of a replica, which is saved as a snapshot of the challenger."""
     copied = capture(replica, {})
     catalogue = await asyncio.to_thread(store.of, name)
     snapshot = await asyncio.to_thread(copied.snapshot, f"challenger of {champion.model}")
