@@ -39,6 +39,7 @@ from bench import (
     restore_stall,
     scrape,
     state_memory,
+    streams,
     update,
 )
 from bench.processes import ProcessFailed
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "large-updates": large_updates.measure,
     "update-one": update.measure_one,
     "update-batch": update.measure_batch,
+    "streams": streams.measure,
     "event-ids": event_ids.measure,
     "feature-names": feature_names.measure,
     "replay-vw": replay.measure,

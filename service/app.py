@@ -36,6 +36,7 @@ from service.api.routes.models import add_admin_routes
 from service.api.routes.predict import Predict, predict_routes
 from service.api.routes.snapshots import add_snapshot_routes
 from service.api.routes.update import Update, update_routes
+from service.api.routes.update_stream import OpenStreams, StreamUpdate
 from service.api.security.guard import Guard
 from service.api.security.tokens import TokenFile
 from service.api.server.front_door import BodyReader, FrontDoor, RawRoute
@@ -133,7 +134,9 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     bodies = BodyReader(settings.body_timeout_seconds)
     reader, timeout = RequestReader(settings), settings.update_timeout_seconds
     api.router.routes.extend(predict_routes(Predict(services, reader, metrics), bodies, settings))
-    api.router.routes.extend(update_routes(Update(services, reader, metrics, timeout), bodies, settings))
+    update, streams = Update(services, reader, metrics, timeout), OpenStreams(settings.max_update_streams)
+    streaming = StreamUpdate(services, update, metrics, settings, streams)
+    api.router.routes.extend(update_routes(update, streaming, bodies, settings))
     api.router.routes.extend(impressions_routes(Impressions(services, reader, timeout), bodies, settings))
     api.router.routes.extend(explain_routes(services, bodies, settings))
     add_admin_routes(api, services, bodies, settings)
@@ -150,7 +153,12 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     guard = Guard(TokenFile(settings.tokens_file), api.routes) if settings.tokens_file else None
     raw_routes = [route for route in api.routes if isinstance(route, RawRoute)]
     entry = FrontDoor(api, raw_routes, metrics, guard, health_port)
-    return Application(entry, api, services.phase, feed.stop)
+
+    def end_streams() -> None:
+        feed.stop()
+        streams.stop()
+
+    return Application(entry, api, services.phase, end_streams)
 
 
 def create_learner_app(settings: Settings, holder: str | None = None) -> Application:

@@ -10,6 +10,7 @@ from service.api.problems import PROBLEM_JSON
 from service.api.reply_examples import REPLY_EXAMPLES
 from service.api.schemas import Problem
 from service.api.security.access import DECLARATION
+from service.parsing.streams.formats import STREAM_FORMATS
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -96,6 +97,12 @@ CHANGE_EXAMPLES: dict[str, Example] = {
 }
 
 
+STREAMED_BODIES = {"x-streams": sorted(STREAM_FORMATS)}
+"""Media types of bodies of an update that are read while they arrive. Among the contents of the body they
+would make generators of clients fail.
+"""
+
+
 def problems(**described: str) -> Responses:
     """Return replies for `responses=` of a route, such as `problems(_404="There is no such model.")`."""
     return {
@@ -146,6 +153,8 @@ UPDATE_PROBLEMS = problems(
     | _TOO_MUCH
     | {
         "_404": "There is no such model, or no such pending prediction.",
+        "_415": "The body is neither application/json nor a stream of examples, or packed other than by gzip"
+        " or zstd.",
         "_409": "The stored model was written under another contract, or the prediction has the other label.",
         "_503": "Redis does not answer; `outcome` says whether the examples may have been appended,"
         " `event_ids` under which ids a retry learns each once.",

@@ -63,6 +63,10 @@ class ListeningSettings(SettingsGroup):
         description="API processes; 1 runs API and learner in one process, more add one learner.",
     )
     max_live_streams: Count = Field(100, description="Max dashboards connected to one process.")
+    max_update_streams: Count = Field(64, description="Max updates of one process whose bodies are streamed.")
+    stream_idle_seconds: Seconds = Field(
+        60.0, description="A streamed update of which nothing has come for this long is ended."
+    )
     max_connections: Count = Field(
         4096,
         description="Max connections of a process; beyond it, the one idle for longest is closed.",

@@ -81,6 +81,9 @@ class Instruments:
         self.live_streams = self._gauge(
             "ftrl_live_streams", "Pages that are connected for their live figures.", mode=SUM
         )
+        self.update_streams = self._gauge(
+            "ftrl_update_streams", "Updates whose bodies are being streamed.", mode=SUM
+        )
 
     def _declare_examples(self) -> None:
         self.predictions = self._counter("ftrl_predictions", "Probabilities that were served.", "model")

@@ -20,6 +20,10 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_PIPELINED = 100
 """Max requests queued behind the one that is being answered; more end the connection."""
 LINGER_SECONDS = 0.5
+STREAMING = "ftrl.streaming"
+"""In the scope of a request: when its reply began (perf_counter), as long as its body may go on. The reader
+of such a body bounds the time in which nothing comes, instead of the deadline here.
+"""
 FILES_FOR_OTHER_THINGS = 256
 
 
@@ -69,7 +73,7 @@ class Connections:
         for protocol in list(self.all):
             if protocol.takes_nothing(now):
                 protocol.transport.abort()
-            elif protocol.deadline < now and not protocol.pipeline:
+            elif protocol.deadline < now and not protocol.pipeline and not protocol.streams:
                 protocol.too_slow()
 
 
@@ -169,6 +173,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._send_deadline = math.inf
+
+    @property
+    def streams(self) -> bool:
+        """True while the body of a request is read as a stream, without an end to wait for."""
+        return not self._reads_head and STREAMING in self.scope
 
     def takes_nothing(self, now: float) -> bool:
         """True if unsent bytes have been pending too long. A closed transport stays until it has sent all."""

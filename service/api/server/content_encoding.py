@@ -9,7 +9,7 @@ from model_core.errors import InvalidInput
 from service.errors import TooLarge, UnsupportedContentEncoding
 
 ACCEPTED = "gzip, zstd"
-_MAX_WINDOW_BYTES = 8 << 20  # of zstd as a content coding (RFC 9659)
+MAX_WINDOW_BYTES = 8 << 20  # of zstd as a content coding (RFC 9659)
 _MAX_MEMBERS = 64  # of a gzip body: what follows a member is copied
 
 
@@ -26,9 +26,21 @@ def unpacker_of(coding: bytes, max_bytes: int) -> Callable[[bytes], bytes] | Non
         return lambda body: _ungzipped(body, max_bytes)
     if name == b"zstd":
         return lambda body: _unzstd(body, max_bytes)
-    raise UnsupportedContentEncoding(
+    raise unsupported(name)
+
+
+def unsupported(coding: bytes) -> UnsupportedContentEncoding:
+    """Refuse a coding that is not read."""
+    return UnsupportedContentEncoding(
         f"The header Content-Encoding must be gzip, zstd or identity, not {coding[:80].decode('latin-1')!r}.",
         headers={"Accept-Encoding": ACCEPTED},
+    )
+
+
+def not_of(coding: str) -> InvalidInput:
+    """Refuse a body that is not whole data of its coding."""
+    return InvalidInput(
+        (), f"the body is not whole {coding} data, which its header Content-Encoding announces"
     )
 
 
@@ -42,12 +54,12 @@ def _ungzipped(body: bytes, max_bytes: int) -> bytes:
         try:
             pieces.append(member.decompress(rest, room))
         except zlib.error:
-            raise _not_of("gzip") from None
+            raise not_of("gzip") from None
         room -= len(pieces[-1])
         if room <= 0:
             raise _too_large(max_bytes)
         if not member.eof:
-            raise _not_of("gzip")
+            raise not_of("gzip")
         rest = member.unused_data
     return b"".join(pieces)
 
@@ -55,21 +67,15 @@ def _ungzipped(body: bytes, max_bytes: int) -> bytes:
 def _unzstd(body: bytes, max_bytes: int) -> bytes:
     from zstandard import ZstdDecompressor, ZstdError
 
-    decompressor = ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     try:
         with decompressor.stream_reader(body, read_across_frames=True) as reader:
             unpacked: bytes = reader.read(max_bytes + 1)
     except ZstdError:
-        raise _not_of("zstd") from None
+        raise not_of("zstd") from None
     if len(unpacked) > max_bytes:
         raise _too_large(max_bytes)
     return unpacked
-
-
-def _not_of(coding: str) -> InvalidInput:
-    return InvalidInput(
-        (), f"the body is not whole {coding} data, which its header Content-Encoding announces"
-    )
 
 
 def _too_large(max_bytes: int) -> TooLarge:

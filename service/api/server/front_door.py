@@ -22,6 +22,7 @@ from model_core.json.shape import check_values
 from service.api.problems import problem_of
 from service.api.security.access import Access
 from service.api.security.guard import Guard
+from service.api.server.connections import STREAMING
 from service.api.server.content_encoding import unpacker_of
 from service.errors import ServiceError, SlowBody, TooLarge, UnsupportedMediaType
 from service.models.config.model import DEFAULT_MODEL
@@ -64,10 +65,15 @@ def json_numbers(values: list[float]) -> list[str]:
 
 
 Handler = Callable[[RawRequest], Awaitable[RawReply]]
+StreamHandler = Callable[[str, Scope, Receive, Send], Awaitable[int]]
+"""Answers a request whose body is not JSON, by the model in its path; returns the status."""
 
 
 class RawRoute(APIRoute):
-    """`documentation` is a function of which only the name, the signature and the docstring are used."""
+    """`documentation` is a function of which only the name, the signature and the docstring are used.
+
+    `streams`: answers requests of other media types than JSON, or raises UnsupportedMediaType.
+    """
 
     def __init__(
         self,
@@ -79,16 +85,19 @@ class RawRoute(APIRoute):
         bodies: BodyReader,
         max_bytes: int,
         access: Access,
+        streams: StreamHandler | None = None,
         **openapi: Any,
     ) -> None:
         operation = documentation.__name__.lstrip("_")
+        extra = {**openapi.pop("openapi_extra", {}), **access.declared["openapi_extra"]}
         super().__init__(
-            path, documentation, methods=[method], operation_id=operation, **access.declared, **openapi
+            path, documentation, methods=[method], operation_id=operation, openapi_extra=extra, **openapi
         )
         self.app = self._routed
         self._handler = handler
         self._bodies = bodies
         self._max_bytes = max_bytes
+        self._streams = streams
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.answer(scope["path_params"].get("name", DEFAULT_MODEL), scope, receive, send)
@@ -102,11 +111,21 @@ class RawRoute(APIRoute):
         except ClientLeft:
             return CLIENT_LEFT
         except Exception as error:  # noqa: BLE001  the edge: every exception becomes a reply
+            if self._streams is not None and isinstance(error, UnsupportedMediaType):
+                return await self._streams(model, scope, receive, send)
             problem = problem_of(error, scope["path"])
             status, reply, headers = problem.status, problem.body, problem.raw_headers()
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": reply})
         return status
+
+
+async def send_problem(error: Exception, scope: Scope, send: Send) -> int:
+    """Answer with a problem document and return its status."""
+    problem = problem_of(error, scope["path"])
+    await send({"type": "http.response.start", "status": problem.status, "headers": problem.raw_headers()})
+    await send({"type": "http.response.body", "body": problem.body})
+    return problem.status
 
 
 JSON = b"application/json"
@@ -139,10 +158,10 @@ class BodyReader:
         ClientLeft.
         """
         content_type = coding = b""
+        is_too_large = False
         for name, value in scope["headers"]:
             if name == b"content-length":
-                if len(value) > _MAX_LENGTH_DIGITS or int(value) > max_bytes:
-                    raise _too_large(max_bytes)
+                is_too_large = len(value) > _MAX_LENGTH_DIGITS or int(value) > max_bytes
             elif name == b"content-type":
                 content_type = value
             elif name == b"content-encoding":
@@ -151,6 +170,8 @@ class BodyReader:
             raise UnsupportedMediaType(
                 "Send the body as JSON, with the header Content-Type: application/json."
             )
+        if is_too_large:
+            raise _too_large(max_bytes)
         unpack = unpacker_of(coding, max_bytes) if coding else None
         body = await self._read_in_time(receive, max_bytes)
         if unpack is not None:
@@ -294,13 +315,9 @@ class FrontDoor:
             self._guard.check_post(scope, route.path, model)
 
     async def _refuse(self, refusal: Exception, scope: Scope, send: Send) -> None:
-        problem = problem_of(refusal, scope["path"])
-        await send(
-            {"type": "http.response.start", "status": problem.status, "headers": problem.raw_headers()}
-        )
-        await send({"type": "http.response.body", "body": problem.body})
+        status = await send_problem(refusal, scope, send)
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
-        self._metrics.observe_request(UNROUTED, method, problem.status, 0.0)
+        self._metrics.observe_request(UNROUTED, method, status, 0.0)
 
     def _show_in_progress(self) -> None:
         for path, count in self._in_progress.items():
@@ -316,7 +333,8 @@ class FrontDoor:
             status = await route.answer(model, scope, receive, send)
         finally:
             self._in_progress[route.path] -= 1
-            self._metrics.observe_request(route.path, "POST", status, perf_counter() - started)
+            answered = scope.pop(STREAMING, None) or perf_counter()
+            self._metrics.observe_request(route.path, "POST", status, answered - started)
 
     async def _long_way(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from service.cli.replay.http import replay_over_http
 from service.cli.replay.offline import replay_offline, replay_without_loading
 from service.cli.replay.summary import ReplayPlan, ReplaySummary
 from service.parsing.files.rows import Format, ReadOptions
+from service.parsing.streams.formats import STREAM_FORMATS
 from service.settings import Settings
 from tests.support.arrow_files import write_arrow
 from tests.support.processes import ServiceProcess
@@ -144,11 +148,13 @@ class Ways:
         config = {"hashing": {"bits": 10, **CONTRACTS[contract]}}
         number = next(numbers)
         names = [f"{way}{number}" for way in ("url", "offline")]
+        streamed = f"stream{number}"
         over_url, offline, dry = (
             ReplayPlan((str(self._path),), file_format, ReadOptions(), name, config, "skip")
             for name in [*names, "dry"]
         )
-        self._service.put(f"/models/{names[0]}", config)
+        for name in (names[0], streamed):
+            self._service.put(f"/models/{name}", config)
         wait_until(lambda: self._service.metric("ftrl_learner_active", model=names[0]) == 1)
         self._errors.readouterr()
         try:
@@ -158,9 +164,27 @@ class Ways:
                 (replay_without_loading(dry, self._settings), complaints(self._errors)),
             ]
             self._assert_same(found, names)
+            if file_format in STREAMED:
+                bad = self._stream(file_format, streamed)
+                assert bad[: len(found[0][1])] == found[0][1]
+                assert len(bad) == found[0][0].bad_lines
+                self._assert_same(found, [streamed, names[1]])
         finally:
-            for name in names:
+            for name in (*names, streamed):
                 self._service.delete(f"/models/{name}")
+
+    def _stream(self, file_format: Format, model: str) -> list[str]:
+        """Send the file as the body of an update; returns the numbers of its bad lines."""
+        media_type, body_of = STREAMED[file_format]
+        reply = httpx.post(
+            f"{self._service.url}/models/{model}/update",
+            content=body_of(self._path),
+            headers={"content-type": media_type},
+            timeout=60,
+        ).raise_for_status()
+        lines = [json.loads(line) for line in reply.text.splitlines()]
+        assert lines[-1]["end"] == "complete", lines[-1]
+        return [str(line["line"]) for line in lines if line.get("status") == "invalid"]
 
     def _assert_same(self, found: list[tuple[ReplaySummary, list[str]]], names: list[str]) -> None:
         (first, first_complaints), *others = found
@@ -171,6 +195,30 @@ class Ways:
         states = [stored_now(self._server.url, name).state for name in names]
         assert states[0].t == states[1].t
         assert states[0].digest() == states[1].digest()
+
+
+def arrow_stream(path: Path) -> bytes:
+    pytest.importorskip("pyarrow", reason="the extra `files` is not installed")
+    import pyarrow as pa
+    from pyarrow.parquet import read_table
+
+    rows, body = read_table(path), io.BytesIO()
+    with pa.ipc.new_stream(body, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=7)
+    return body.getvalue()
+
+
+STREAMED: dict[Format, tuple[str, Callable[[Path], bytes]]] = {
+    "vw": ("text/x-vw", Path.read_bytes),
+    "jsonl": ("application/x-ndjson", Path.read_bytes),
+    "parquet": ("application/vnd.apache.arrow.stream", arrow_stream),
+}
+"""The formats that can be streamed, by those of files: the media type, and the body."""
+
+
+def test_every_format_of_streams_is_compared() -> None:
+    compared = {STREAM_FORMATS[media_type] for media_type, _ in STREAMED.values()}
+    assert compared == set(STREAM_FORMATS.values())
 
 
 @pytest.fixture
