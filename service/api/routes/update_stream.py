@@ -181,6 +181,8 @@ class _Stream:
         ]
         try:
             end = await self._answer_all(sent)
+        except Exception as failure:  # noqa: BLE001  the last line reports it
+            end = _end_of(failure)
         finally:
             await cancel_all(tasks)
         if end.reason != "left":
@@ -219,8 +221,8 @@ class _Stream:
             while not isinstance(item := await read.get(), End):
                 group = item.before(item.bad_lines[0].line) if stops and item.bad_lines else item
                 done = await self._append(group)
-                if done is None:
-                    await sent.put(End("stopping"))
+                if isinstance(done, End):
+                    await sent.put(done)
                     return
                 if stops and item.bad_lines:
                     group.bad_lines.append(item.bad_lines[0])
@@ -234,8 +236,8 @@ class _Stream:
         except Exception as failure:  # noqa: BLE001  the last line reports it
             await sent.put(_end_of(failure))
 
-    async def _append(self, group: Group) -> _Sent | None:
-        """Send a group to the log, and wait as long as that is full; None if the process stops meanwhile."""
+    async def _append(self, group: Group) -> _Sent | End:
+        """Send a group to the log, and wait as long as that is full, unless the stream ends meanwhile."""
         model, labels = group.model, list(group.labels.values())
         taken: list[TakenLabels] | None = None if labels else []
         backoff, report_at = Backoff(), time.monotonic() + FIRST_WAITING_SECONDS
@@ -247,8 +249,8 @@ class _Stream:
                 placed = await self._services.updates.append(model, group.examples, deadline)
                 return _Sent(group, placed, taken, deadline)
             except LogFull as full:
-                if self._stopping.is_set():
-                    return None
+                if self._stopping.is_set() or self._body.left:
+                    return End("left" if self._body.left else "stopping")
                 if time.monotonic() > report_at:
                     report_at = time.monotonic() + WAITING_SECONDS
                     await self._write(waiting_line(group.first, full))
@@ -259,7 +261,7 @@ class _Stream:
     async def _until_up(self) -> None:
         """Wait until Redis accepts writes: what is read meanwhile would only fail as well."""
         health, backoff = self._services.health, Backoff()
-        while not self._stopping.is_set() and (not health.up or health.refusal):
+        while (not health.up or health.refusal) and not (self._stopping.is_set() or self._body.left):
             await backoff.pause()
 
     async def _answer_all(self, sent: asyncio.Queue[_Sent | End]) -> End:

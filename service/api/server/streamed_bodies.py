@@ -43,18 +43,17 @@ class Unpacker(Protocol):
 class StreamedBody:
     """The pieces of one body, unpacked. No more of it is read from the connection than PIECE_BYTES ahead.
 
-    `ended`: the client has sent all of it, or has left.
+    `ended`: the client has sent all of it, or has left. `left`: it has disconnected before.
     """
 
     def __init__(self, receive: Receive, unpacker: Unpacker | None, idle_seconds: float) -> None:
-        self.ended = False
+        self.ended = self.left = False
         self._receive = receive
         self._unpacker = unpacker
         self._idle_seconds = idle_seconds
         self._pieces: list[bytes] = []
         self._bytes = 0
         self._stopped = False
-        self._left = False
         self._changed = asyncio.Condition()
         self._receiving = asyncio.create_task(self._receive_all())
 
@@ -108,7 +107,7 @@ class StreamedBody:
                     await self._changed.wait_for(lambda: self._pieces or self.ended or self._stopped)
             except TimeoutError:
                 raise SlowBody(f"Nothing came for {self._idle_seconds:g} s.") from None
-            if self._left:
+            if self.left:
                 raise ClientLeft
             if self._stopped:
                 raise BodyStopped
@@ -124,7 +123,7 @@ class StreamedBody:
     async def _add(self, message: Message) -> None:
         async with self._changed:
             if message["type"] != "http.request":
-                self._left = self.ended = True
+                self.left = self.ended = True
             elif not self._stopped and (body := message.get("body", b"")):
                 self._pieces.append(body)
                 self._bytes += len(body)

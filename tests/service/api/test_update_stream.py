@@ -5,29 +5,23 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import socket
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
 import zstandard
 
 from tests.service.api.conftest import ApiFactory, LiveApi
+from tests.support.duplex import NDJSON, Duplex
+from tests.support.duplex import stream_example as example
 from tests.support.problem_replies import problem
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until
 
-NDJSON = "application/x-ndjson"
 VW = "text/x-vw"
 ARROW = "application/vnd.apache.arrow.stream"
-
-
-def example(i: int, label: object = 0, **fields: object) -> bytes:
-    return (
-        json.dumps({"features": {"ad": f"a{i}", "hour": i % 24}, "label": label, **fields}).encode() + b"\n"
-    )
 
 
 def lines_of(reply: httpx.Response) -> list[dict[str, Any]]:
@@ -50,54 +44,8 @@ def learned(api: httpx.Client, model: str) -> int:
     return t
 
 
-class Duplex:
-    """A client that sends lines and reads answers on one connection, as it likes."""
-
-    def __init__(self, api: LiveApi, path: str, **headers: str) -> None:
-        self._connection = socket.create_connection(("127.0.0.1", api.port), timeout=60)
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
-        given = {"content-type": NDJSON, **headers}
-        head += "".join(f"{name}: {value}\r\n" for name, value in given.items())
-        self._connection.sendall(head.encode() + b"\r\n")
-        self._reply = self._connection.makefile("rb")
-        self._pending: list[bytes] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def begin(self) -> int:
-        """Read the head of the reply; the status."""
-        status = int(self._reply.readline().split()[1])
-        while self._reply.readline().strip():
-            pass
-        return status
-
-    def send(self, text: bytes) -> None:
-        self._connection.sendall(b"%x\r\n%b\r\n" % (len(text), text))
-
-    def end(self) -> None:
-        self._connection.sendall(b"0\r\n\r\n")
-
-    def line(self) -> dict[str, Any]:
-        """The next line of the reply, which the service sends as one chunk or a part of one."""
-        while not self._pending:
-            size = int(self._reply.readline(), 16)
-            assert size, "the reply has ended"
-            self._pending = self._reply.read(size).splitlines()
-            self._reply.readline()
-        document: dict[str, Any] = json.loads(self._pending.pop(0))
-        return document
-
-    def close(self) -> None:
-        self._reply.close()
-        self._connection.close()
-
-
 def test_lines_are_answered_while_more_can_come(live_api: LiveApi, model: str) -> None:
-    with Duplex(live_api, f"{model}/update") as client:
+    with Duplex(live_api.url, f"{model}/update") as client:
         assert client.begin() == 200
         client.send(example(1, 1))
         first = client.line()
@@ -278,7 +226,7 @@ def test_a_stream_that_cannot_begin_is_a_problem(api: httpx.Client, model: str) 
 
 def test_streams_are_bounded_in_number_and_in_idleness(start_api: ApiFactory, valkey: ServerProcess) -> None:
     live = start_api(valkey, max_update_streams=1, stream_idle_seconds=0.3)
-    with Duplex(live, "/update") as client:
+    with Duplex(live.url, "/update") as client:
         client.begin()
         refused = live.client.post("/update", content=b"", headers={"content-type": NDJSON})
         problem(refused, 503, "stream_refused")
@@ -292,7 +240,7 @@ def test_streams_are_bounded_in_number_and_in_idleness(start_api: ApiFactory, va
 
 def test_a_stream_outlasts_the_time_of_other_bodies(start_api: ApiFactory, valkey: ServerProcess) -> None:
     live = start_api(valkey, body_timeout_seconds=0.1, header_timeout_seconds=0.1, send_timeout_seconds=0.1)
-    with Duplex(live, "/update") as client:
+    with Duplex(live.url, "/update") as client:
         client.begin()
         for i in range(1, 5):
             client.send(example(i))
@@ -306,7 +254,7 @@ def test_a_stop_ends_a_stream_with_the_line_through_which_it_was_taken(
     start_api: ApiFactory, valkey: ServerProcess
 ) -> None:
     live = start_api(valkey)
-    with Duplex(live, "/update") as client:
+    with Duplex(live.url, "/update") as client:
         client.begin()
         client.send(example(1) + example(2) + b'{"features"')
         assert client.line()["lines"] == 2
@@ -321,7 +269,7 @@ def test_a_stop_ends_a_stream_with_the_line_through_which_it_was_taken(
 def test_lines_wait_while_the_log_is_full(start_api: ApiFactory, valkey: ServerProcess) -> None:
     """Nothing is refused: without a learner the log fills up, and with one the rest is taken."""
     waiting = start_api(valkey, run_learner=False, backlog_limit_examples=10)
-    with Duplex(waiting, "/update?wait=false") as client:
+    with Duplex(waiting.url, "/update?wait=false") as client:
         client.begin()
         client.send(b"".join(map(example, range(8))))
         assert client.line()["statuses"] == {"appended": 8}
@@ -337,7 +285,7 @@ def test_lines_wait_while_the_log_is_full(start_api: ApiFactory, valkey: ServerP
 
 
 def test_a_client_that_leaves_does_not_take_with_it_what_was_answered(live_api: LiveApi, model: str) -> None:
-    client = Duplex(live_api, f"{model}/update")
+    client = Duplex(live_api.url, f"{model}/update")
     client.begin()
     client.send(example(1, event_id="e1") + example(2, event_id="e2") + b'{"features": {}, "label"')
     assert client.line()["lines"] == 2
@@ -345,6 +293,22 @@ def test_a_client_that_leaves_does_not_take_with_it_what_was_answered(live_api: 
     body = b"".join(example(i, event_id=f"e{i}") for i in (1, 2, 3))
     wait_until(lambda: "ftrl_update_streams 0.0" in live_api.client.get("/metrics").text)
     assert sent(live_api.client, model, body)[-1]["statuses"] == {"duplicate": 2, "learned": 1}
+
+
+def send_much(client: Duplex) -> None:
+    """Lines whose answers are more than the buffers of the system hold."""
+    for _ in range(5000):
+        client.send(b"{}\n" * 1000)
+
+
+def test_a_client_that_does_not_read_its_answers_is_disconnected(
+    start_api: ApiFactory, valkey: ServerProcess
+) -> None:
+    live = start_api(valkey, send_timeout_seconds=0.2)
+    with Duplex(live.url, "/update?each=true", receive_buffer=4096) as client:
+        with pytest.raises(ConnectionError):
+            send_much(client)
+        wait_until(lambda: "ftrl_update_streams 0.0" in live.client.get("/metrics").text)
 
 
 def test_two_streams_flow_at_once(api: httpx.Client, model: str) -> None:
@@ -371,7 +335,7 @@ def test_a_stream_follows_an_alias(live_api: LiveApi, model: str) -> None:
     api.put(other, json={"hashing": {"bits": 11}}).raise_for_status()
     alias = f"/aliases/{model.removeprefix('/models/')}-live"
     api.put(alias, json={"model": model.removeprefix("/models/")}).raise_for_status()
-    with Duplex(live_api, f"/models/{alias.removeprefix('/aliases/')}/update") as client:
+    with Duplex(live_api.url, f"/models/{alias.removeprefix('/aliases/')}/update") as client:
         client.begin()
         client.send(example(1))
         client.line()
@@ -386,7 +350,7 @@ def test_a_stream_follows_an_alias(live_api: LiveApi, model: str) -> None:
 
 
 def test_the_model_of_a_stream_may_be_deleted(live_api: LiveApi, model: str) -> None:
-    with Duplex(live_api, f"{model}/update") as client:
+    with Duplex(live_api.url, f"{model}/update") as client:
         client.begin()
         client.send(example(1))
         client.line()
