@@ -213,6 +213,7 @@ class _Stream:
         await read.put(end)
 
     async def _open_now(self) -> OpenModel:
+        self._body.check()
         return await self._update.model(self._name)
 
     async def _append_all(self, read: asyncio.Queue[Group | End], sent: asyncio.Queue[_Sent | End]) -> None:

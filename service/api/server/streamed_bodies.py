@@ -63,6 +63,13 @@ class StreamedBody:
             self._stopped = True
             self._waking = asyncio.create_task(self._wake())
 
+    def check(self) -> None:
+        """Raise ClientLeft or BodyStopped if no more is to be read, also of what has arrived."""
+        if self.left:
+            raise ClientLeft
+        if self._stopped:
+            raise BodyStopped
+
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the text as it comes, without a byte order mark, until its end.
 
@@ -92,8 +99,7 @@ class StreamedBody:
                 yield data
                 continue
             while data:
-                if self._stopped:
-                    raise BodyStopped
+                self.check()
                 text, data = await asyncio.to_thread(unpacker.unpack, data)
                 yield text
         if unpacker is not None:
@@ -107,10 +113,7 @@ class StreamedBody:
                     await self._changed.wait_for(lambda: self._pieces or self.ended or self._stopped)
             except TimeoutError:
                 raise SlowBody(f"Nothing came for {self._idle_seconds:g} s.") from None
-            if self.left:
-                raise ClientLeft
-            if self._stopped:
-                raise BodyStopped
+            self.check()
             data = b"".join(self._pieces)
             self._pieces, self._bytes = [], 0
             self._changed.notify_all()

@@ -6,26 +6,33 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
-from model_core.hashing.encoder import Encoded, FeatureEncoder
+from model_core.hashing.encoder import Encoded, FeatureEncoder, Features
 from model_core.json.fields import EXAMPLE
 from model_core.text.problems import LineError
 from service.errors import CommandFailure, UnsupportedMediaType
 from service.example_log.incoming import NewExamples
 from service.models.config.model import limits_of
 from service.models.registry import OpenModel
-from service.parsing.files.arrow import ArrowFile, arrow_rows, require_pyarrow, values_of
+from service.parsing.files.arrow import ArrowFile, arrow_rows, require_pyarrow
 from service.parsing.files.arrow_batches import ColumnEncoder, has_columns_alone
 from service.parsing.files.columns import RowBuilder
 from service.parsing.files.rows import ReadOptions, Row, TimeRule
 from service.parsing.files.source import TextSource, UnreadableFile
 from service.parsing.streams.arrow_messages import RECORD_BATCH, SCHEMA, MessageCutter
-from service.parsing.streams.groups import GROUP_LINES, Group, OpenNow, StreamOptions, bad_line
+from service.parsing.streams.groups import (
+    GROUP_LINES,
+    SAMPLED_LINES,
+    Group,
+    OpenNow,
+    StreamOptions,
+    bad_line,
+    json_of_features,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,17 +166,17 @@ class _Reader:
 
     def with_slice_names(self, group: Group, batch: pa.RecordBatch) -> Group:
         """Add the values of sliced features that are new. To be called on the event loop."""
-        names = self.model.config.evaluation.slices
-        columns = {name: i for i, name in self._builder.feature_columns.items() if name in names}
-        if self.model.slices is not None and columns:
-            found = [
-                {name: value}
-                for name, i in columns.items()
-                for value in values_of(self._source, name, batch.column(i), is_time=False)
-            ]
-            slice_names = self.model.new_slice_names(json.dumps(found, ensure_ascii=False).encode())
+        self.model.sample(json_of_features(self._features(batch.slice(0, SAMPLED_LINES))))
+        if self.model.slices is not None:
+            slice_names = self.model.new_slice_names(json_of_features(self._features(batch)))
             group.examples = group.examples._replace(slice_names=slice_names)
         return group
+
+    def _features(self, batch: pa.RecordBatch) -> Iterator[Features]:
+        file = self._file._replace(batches=iter((batch,)))
+        for row in arrow_rows(self._source, file, self._builder, self._options):
+            if not isinstance(row, LineError):
+                yield row.features
 
     def _encoded(
         self, rows: Iterable[Row | LineError], first: int

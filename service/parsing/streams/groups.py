@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from model_core.errors import InvalidInput
 from model_core.examples.batch import ExampleBatch
+from model_core.hashing.encoder import Features
 from model_core.text.problems import Labels, Namespaces
 from service.errors import FieldError, field_error
 from service.example_log.incoming import NewExamples, NewLabel
@@ -19,6 +21,8 @@ GROUP_LINES = 2000
 """Max lines of a group: about as many as the learner commits together."""
 THREAD_BYTES = 1 << 16
 """Lines of this size together are parsed in a thread, since that takes longer than changing to it."""
+SAMPLED_LINES = 5
+"""Of a group without JSON: their features are noted by name, for people."""
 
 OpenNow = Callable[[], Awaitable[OpenModel]]
 """Opens the model that the stream is for: an alias may mean another one from now on."""
@@ -102,3 +106,9 @@ def joined(parts: Sequence[NewExamples]) -> NewExamples:
         return NewExamples(batch, None, names)
     ids = [one for part in parts for one in part.event_ids or [None] * len(part.batch)]
     return NewExamples(batch, ids, names)
+
+
+def json_of_features(examples: Iterable[Features]) -> bytes:
+    """Return the body of a request that has these features, for what is looked for in bodies."""
+    items = [{"features": features} for features in examples]
+    return json.dumps({"examples": items}, ensure_ascii=False).encode("utf-8", "replace")

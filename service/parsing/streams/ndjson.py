@@ -122,6 +122,7 @@ class _Reader:
             return None
         if parsed.batch.event_times.size and not are_plausible(parsed.batch.event_times):
             return None
+        self._model.sample(body)
         return NewExamples(parsed.batch, parsed.event_ids, self._model.new_slice_names(body))
 
     async def _carefully(self, number: int, text: bytes, found: _Found) -> None:
@@ -142,6 +143,7 @@ class _Reader:
             if isinstance(item, NewLabel):
                 found.labels[number] = item
                 return
+            self._model.sample(text)
             names = self._model.new_slice_names(text)
             found.parts.append(NewExamples.of([item])._replace(slice_names=names))
             found.example_lines.append(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,16 @@ from service.example_log.incoming import NewExamples
 from service.models.config.model import limits_of
 from service.models.evaluation.slices import SliceName
 from service.models.registry import OpenModel
-from service.parsing.streams.groups import THREAD_BYTES, BadLine, Group, OpenNow, StreamOptions, bad_line
+from service.parsing.streams.groups import (
+    SAMPLED_LINES,
+    THREAD_BYTES,
+    BadLine,
+    Group,
+    OpenNow,
+    StreamOptions,
+    bad_line,
+    json_of_features,
+)
 from service.parsing.streams.lines import Lines, read_lines
 
 _BLANKS = b" \t\r"
@@ -69,7 +77,7 @@ class _Reader:
             if number not in bad and text.strip(_BLANKS)
         ]
         wrong = [self._described(error, lines.texts[number - lines.first]) for number, error in bad.items()]
-        names = self._slice_names([lines.texts[number - lines.first] for number in good])
+        names = self._names_in([lines.texts[number - lines.first] for number in good])
         last = lines.first + len(lines.texts) - 1
         examples = NewExamples(parsed.batch, None, names)
         return Group(self._model, lines.first, last, examples, good, {}, wrong)
@@ -87,9 +95,13 @@ class _Reader:
                 column = text.index(word) + 1
         return bad_line(error.line_number, InvalidInput((), error.reason, code), column)
 
-    def _slice_names(self, texts: Sequence[bytes]) -> dict[int, SliceName]:
-        if self._model.slices is None:
-            return {}
+    def _names_in(self, texts: Sequence[bytes]) -> dict[int, SliceName]:
+        self._model.sample(self._as_json(texts[:SAMPLED_LINES]))
+        return {} if self._model.slices is None else self._model.new_slice_names(self._as_json(texts))
+
+    def _as_json(self, texts: Sequence[bytes]) -> bytes:
+        """Return the features of good lines as the body of a request has them."""
         rows = [read_vw_line(text, self._options) for text in texts]
-        features = [features_of(row.pairs, self._model.config.hashing) for row in rows if row is not None]
-        return self._model.new_slice_names(json.dumps(features, ensure_ascii=False).encode())
+        return json_of_features(
+            features_of(row.pairs, self._model.config.hashing) for row in rows if row is not None
+        )

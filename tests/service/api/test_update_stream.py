@@ -301,6 +301,7 @@ def send_much(client: Duplex) -> None:
         client.send(b"{}\n" * 1000)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_its_answers_is_disconnected(
     start_api: ApiFactory, valkey: ServerProcess
 ) -> None:
