@@ -1,7 +1,7 @@
 # `make serve` needs Python 3.11 to 3.14 and nothing else. `make help` lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install packages serve test test-all soak check static format bench trace picture compose-test lock audit clean
+.PHONY: help install packages serve test test-all soak kafka-soak check static format bench trace picture compose-test lock audit clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,9 @@ static: $(VENV)/.packages ## format, lint, types and import contracts
 soak: $(VENV)/.complete ## kill and pause all processes under simulated traffic for SECONDS=1800 (SEED=N repeats)
 	SOAK_SECONDS=$(SECONDS) SOAK_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest tests/faults/test_feedback_faults.py -k whatever -s -q
 
+kafka-soak: $(VENV)/.complete ## 200,000 messages of Kafka through 50 kills of consumers, brokers, Redis and learner (SEED=N)
+	KAFKA_MESSAGES=200000 KAFKA_KILLS=50 KAFKA_SEED=$(or $(SEED),1) $(BIN)/python -m pytest tests/faults/test_kafka_faults.py -k whatever -q
+
 format: $(VENV)/.complete ## format the sources and apply automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -83,7 +86,7 @@ lock: $(VENV)/.complete ## resolve the locks again; LOCK_OPTIONS=--upgrade takes
 	$(BIN)/python -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) pyproject.toml --group build -o requirements.lock
-	$(LOCK) pyproject.toml --group build --extra s3 -c requirements.lock -o requirements-image.lock
+	$(LOCK) pyproject.toml --group build --extra s3 --extra kafka -c requirements.lock -o requirements-image.lock
 	$(LOCK) pyproject.toml --group build --all-extras -c requirements-image.lock -o requirements-dev.lock
 	$(LOCK) --group clients -o requirements-clients.lock
 

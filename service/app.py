@@ -165,10 +165,34 @@ def create_learner_app(settings: Settings, holder: str | None = None) -> Applica
     """A learner that runs alone, with the health routes and no others. `holder`: of its leases."""
     metrics = Metrics()
     services, lifecycle = build_services(settings, metrics, run_learner=True, holder=holder)
+    return _health_app("ftrl-service learner", settings, services, metrics, lifespan_of(lifecycle))
+
+
+def create_consumer_app(
+    settings: Settings, consume: Callable[[Services, Metrics], contextlib.AbstractAsyncContextManager[None]]
+) -> Application:
+    """A process that runs `consume` beside the health routes, and neither answers other requests nor learns.
+    `settings` have a `redis_url`.
+    """
+    metrics = Metrics()
+    services, _ = build_services(settings, metrics, run_learner=False)
+    lifecycle = Lifecycle(services, metrics, None, None, None)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        async with lifespan_of(lifecycle)(api), consume(services, metrics):
+            yield
+
+    return _health_app("ftrl-service consumer", settings, services, metrics, lifespan)
+
+
+def _health_app(
+    title: str, settings: Settings, services: Services, metrics: Metrics, lifespan: Lifespan
+) -> Application:
     api = FastAPI(
-        title="ftrl-service learner",
+        title=title,
         version=__version__,
-        lifespan=lifespan_of(lifecycle),
+        lifespan=lifespan,
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers=dict.fromkeys(EXPECTED, problem_response),

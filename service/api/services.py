@@ -134,15 +134,15 @@ async def _was_lost(services: Services) -> bool:
 class Lifecycle:
     """Starts the embedded server if there is one, prepares Redis, and runs what works in the background.
 
-    If Redis does not answer at the start, it is tried again in the background. `learners`: None where
-    another process learns.
+    If Redis does not answer at the start, it is tried again in the background. `default_model`: None where
+    another process creates it; `learners`: None where another process learns.
     """
 
     def __init__(
         self,
         services: Services,
         metrics: Metrics,
-        default_model: DefaultModel,
+        default_model: DefaultModel | None,
         embedded: EmbeddedServer | None,
         learners: Learners | None,
     ) -> None:
@@ -196,7 +196,8 @@ class Lifecycle:
             await self._services.health.check()
             await models.repair_index()
             await models.refresh()
-            await self._default_model.ensure(self._services)
+            if self._default_model is not None:
+                await self._default_model.ensure(self._services)
             await models.refresh()
         except StoreUnavailable as failure:
             obstacle = f"Whether Redis has lost its models is not known: {failure.detail}"

@@ -48,6 +48,9 @@ GROUPS = {
             "learn",
             "Run the learner alone. A second one stands by and takes over if the first fails.",
         ),
+        "consume": Command(
+            "consume.command", "consume", "Learn from topics of Kafka, each message exactly once."
+        ),
     },
     "Is it well": {
         "status": Command("status", "status", "Show whether each model is up, learning and right."),

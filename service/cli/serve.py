@@ -35,8 +35,8 @@ SupervisedAs = Annotated[str, typer.Option(hidden=True, help="Role, when a super
 @with_settings
 def serve(settings: Settings) -> None:
     """Run the service: the API and the learner."""
-    _start_logging(settings)
-    with _stoppable(), listeners_of(settings) as listeners:
+    start_logging(settings)
+    with stoppable(), listeners_of(settings) as listeners:
         announce = _announcing(settings, listeners.service, settings.workers)
         with with_redis_url(settings) as found:
             if found.workers == 1:
@@ -53,13 +53,13 @@ def api(
     supervised_as: SupervisedAs = "",
 ) -> None:
     """Run the API alone; a learner runs elsewhere (`ftrl learn`)."""
-    _start_logging(settings, supervised_as)
+    start_logging(settings, supervised_as)
     if supervised_as:
         from service.telemetry.multiprocess import share_metrics
 
         share_metrics(supervised_as)
     inherited = tuple(int(descriptor) for descriptor in listen_fds.split(",") if descriptor)
-    with _stoppable(), listeners_of(settings, inherited) as listeners:
+    with stoppable(), listeners_of(settings, inherited) as listeners:
         if ready_fd < 0:
             on_start = _announcing(settings, listeners.service)
         else:
@@ -75,9 +75,9 @@ def learn(
     lease_holder: Annotated[str, typer.Option(hidden=True, help="Name that holds the leases.")] = "",
 ) -> None:
     """Run the learner alone. A second one stands by and takes over if the first fails."""
-    _start_logging(settings, supervised_as)
+    start_logging(settings, supervised_as)
     with (
-        _stoppable(),
+        stoppable(),
         listen(settings.host, settings.learner_port, "--metrics-port") as listener,
         with_redis_url(settings) as found,
     ):
@@ -86,10 +86,10 @@ def learn(
         # No client awaits a learner's replies, but the next learner waits for its leases.
         at_once = found.model_copy(update={"drain_seconds": 0.0})
         announce = partial(logger.info, "the learner's metrics are at %s/metrics", url_of(listener))
-        _run(create_learner_app(found, lease_holder or None), at_once, [listener], on_start=announce)
+        run_app(create_learner_app(found, lease_holder or None), at_once, [listener], on_start=announce)
 
 
-def _start_logging(settings: Settings, role: str = "") -> None:
+def start_logging(settings: Settings, role: str = "") -> None:
     configure_logging(settings.log_level, settings.log_format, role)
     if role:
         _stop_with_parent()
@@ -110,7 +110,7 @@ def _stop_with_parent() -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Stop at SIGTERM, SIGQUIT and SIGHUP (unless `nohup` ignores it) as at Ctrl-C: everything started
     is stopped, and the exit code is 0. SIGUSR1 and SIGUSR2 have no effect.
     """
@@ -231,10 +231,10 @@ def _serve_api(
     health_port = listeners.health.getsockname()[1] if listeners.health is not None else None
     app = create_app(settings, run_learner=run_learner, health_port=health_port)
     sockets = [listener for listener in listeners if listener is not None]
-    _run(app, settings, sockets, app.end_streams, on_start)
+    run_app(app, settings, sockets, app.end_streams, on_start)
 
 
-def _run(
+def run_app(
     app: Application,
     settings: Settings,
     listeners: list[socket.socket],

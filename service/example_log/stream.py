@@ -28,6 +28,7 @@ from service.storage.scripts.log import (
     AppendReply,
     Found,
     LoggedExample,
+    Move,
     append_examples,
     find_examples,
 )
@@ -80,6 +81,10 @@ class LogBlocked(Exception):
     def __init__(self, entry: LogId, detail: str) -> None:
         super().__init__(f"log entry {entry}: {detail}")
         self.entry = entry
+
+
+class PositionMoved(Exception):
+    """A position that was to move with an append is not where it was expected; nothing was appended."""
 
 
 def gap_before(entry: LogEntry, number: int) -> str:
@@ -193,6 +198,7 @@ class MicroBatch:
     claims: for each example whose id was not made here (the claim of the batch covers those): its index, its
     digest, and the id of an earlier micro-batch that it may repeat.
     slice_names: values of sliced features that the examples have and that are not in the log yet.
+    moves: positions that move with it (see append.lua); none for a request.
     attempts: the attempts to append it so far.
     """
 
@@ -202,6 +208,7 @@ class MicroBatch:
         self.digests: list[bytes] = []
         self.claims: list[int | bytes] = []
         self.slice_names: dict[int, SliceName] = {}
+        self.moves: Sequence[Move] = ()
         self.attempts = Attempts()
 
     def extend(self, event_ids: Sequence[str | None]) -> None:
@@ -241,8 +248,8 @@ class ExampleLog:
         """Tries until time.monotonic() is `deadline`, which must be later than in earlier tries of the batch.
         Returns the places of all records, in order.
 
-        Raises LogFull, ModelGone, and UpdateUnavailable, whose outcome is "not_appended" only if that is
-        certain.
+        Raises LogFull, ModelGone, PositionMoved, and UpdateUnavailable, whose outcome is "not_appended" only
+        if that is certain.
         """
         try:
             reply = await batch.attempts.until_answered(
@@ -270,6 +277,7 @@ class ExampleLog:
             max_slice_values=MAX_VALUES_PER_FEATURE,
             records=records,
             claims=batch.claims,
+            moves=batch.moves,
         )
         if reply.status is Append.LATE:
             self._clock_offset_ms = None  # time left here means that the server's clock jumped
@@ -297,6 +305,8 @@ class ExampleLog:
             return parse_receipt(reply.receipt, count)
         if reply.status is Append.GONE:
             raise ModelGone(self._keys.model)
+        if reply.status is Append.MOVED:
+            raise PositionMoved
         raise LogFull(full_backlog(*reply.backlog, self._settings))  # the status is FULL
 
     def _remembered(self, places: list[Place], digests: Sequence[bytes]) -> list[Place]:

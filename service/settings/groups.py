@@ -48,7 +48,8 @@ class ListeningSettings(SettingsGroup):
         None,
         ge=0,
         le=65535,
-        description="Port of /metrics and /readyz of a learner that runs alone; unset: the one after `port`.",
+        description="Port of /metrics and /readyz of a learner that runs alone, or of a consumer of Kafka;"
+        " unset: `port` + 1, or + 2.",
     )
     health_port: int | None = Field(
         None,
@@ -89,6 +90,13 @@ class ListeningSettings(SettingsGroup):
         if self.metrics_port is not None:
             return self.metrics_port
         return self.port + 1 if 0 < self.port < 65535 else 0
+
+    @property
+    def consumer_port(self) -> int:
+        """Where a consumer of Kafka has its metrics; 0 takes any free one."""
+        if self.metrics_port is not None:
+            return self.metrics_port
+        return self.port + 2 if 0 < self.port < 65534 else 0
 
     @field_validator("port", "metrics_port", "health_port", mode="before")
     @classmethod

@@ -115,10 +115,14 @@ class Backoff:
         """Returns whether the next pause ends at the deadline (time.monotonic()) or later."""
         return time.monotonic() + self._next >= deadline
 
-    async def pause(self) -> None:
+    def next_seconds(self) -> float:
+        """The length of the next pause, which the caller makes."""
         seconds = self._next
         self._next = min(self._factor * seconds, self._cap)
-        await asyncio.sleep(seconds)
+        return seconds
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.next_seconds())
 
     def reset(self) -> None:
         """To be called after an attempt that succeeded."""

@@ -55,6 +55,7 @@ class Instruments:
         self._declare_http()
         self._declare_examples()
         self._declare_feedback()
+        self._declare_consumer()
         self._declare_learner()
         self._declare_commits()
         self._declare_mirror()
@@ -135,6 +136,26 @@ class Instruments:
         )
         self.label_delay_seconds = self._histogram(
             "ftrl_feedback_label_delay_seconds", "From an impression to its label.", DELAY_SECONDS, "model"
+        )
+
+    def _declare_consumer(self) -> None:
+        self.consumer_messages = self._counter(
+            "ftrl_consumer_messages", "Messages of Kafka by what became of them.", "model", "outcome"
+        )
+        self.consumer_missing = self._counter(
+            "ftrl_consumer_missing_messages",
+            "Messages that were not there any more when their turn came.",
+            "model",
+        )
+        self.consumer_lag_messages = self._gauge(
+            "ftrl_consumer_lag_messages",
+            "Messages of a partition that are not appended yet; by the consumer that reads it.",
+            *("model", "topic", "partition"),
+        )
+        self.consumer_waiting = self._gauge(
+            "ftrl_consumer_waiting",
+            "1 while messages are left with the broker: a full backlog, no Redis, no broker, no model.",
+            "model",
         )
 
     def _declare_learner(self) -> None:

@@ -242,6 +242,24 @@ class Metrics(QualityMetrics):
     def lost_examples(self, model: str, count: int) -> None:
         self.lost.labels(model).inc(count)
 
+    def consumed(self, model: str, **outcomes: int) -> None:
+        """Count messages of Kafka by what became of them: appended, duplicate, refused or empty."""
+        self.consumer_missing.labels(model)  # starts at 0, or Prometheus would see no increase at the first
+        for outcome, count in outcomes.items():
+            self.consumer_messages.labels(model, outcome).inc(count)
+
+    def missed(self, model: str, messages: int) -> None:
+        self.consumer_missing.labels(model).inc(max(0, messages))
+
+    def consumer_lag(self, model: str, topic: str, partition: int, messages: int) -> None:
+        self.consumer_lag_messages.labels(model, topic, str(partition)).set(messages)
+
+    def not_consumed(self, model: str, topic: str, partition: int) -> None:
+        """Remove the lag of a partition that another consumer reads now."""
+        self.consumer_lag_messages.remove_by_labels(
+            {"model": model, "topic": topic, "partition": str(partition)}
+        )
+
     def updated(self, model: str, statuses: Sequence[str]) -> None:
         for status in set(statuses):
             self.examples.labels(model, status).inc(statuses.count(status))

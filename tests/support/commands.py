@@ -98,12 +98,12 @@ class StartedCommand:
 
 
 class ServingProcess(StartedCommand):
-    """`ftrl serve`, `api` or `learn` on any free port."""
+    """`ftrl serve`, `api`, `learn` or `consume` on any free port."""
 
     new_interpreter = False
 
     def __init__(self, *words: str, directory: Path, **variables: str) -> None:
-        self._learns = words[0] == "learn"
+        self._has_only_metrics = words[0] in ("learn", "consume")
         every = environment(**({"FTRL_PORT": "0"} | PATIENT | variables))
         super().__init__(words, every, directory, self.new_interpreter)
 
@@ -115,7 +115,7 @@ class ServingProcess(StartedCommand):
     @property
     def url(self) -> str:
         """The address that it announces, once it answers there."""
-        announced = "metrics are at" if self._learns else "listens on"
+        announced = "metrics are at" if self._has_only_metrics else "listens on"
         return self.wait_for(rf"(?<={announced} )http://[0-9.]+:\d+", seconds=90)
 
     def wait_for(self, pattern: str, seconds: float = 60) -> str:
@@ -153,6 +153,19 @@ class ServingProcess(StartedCommand):
 
     def delete(self, path: str) -> None:
         httpx.delete(self.url + path, timeout=30, verify=False).raise_for_status()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One sample of `/metrics`; 0 where it is not there."""
+        wanted = name + ("{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else "")
+        for line in self.metrics().splitlines():
+            if line.startswith(wanted + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def metrics(self) -> str:
+        """The text of `/metrics`."""
+        # Without `verify=False` httpx would load the certificates of all authorities for every request.
+        return httpx.get(f"{self.url}/metrics", timeout=10, verify=False).raise_for_status().text
 
     def interrupt(self) -> None:
         """Ctrl-C: SIGINT to the whole process group."""

@@ -9,8 +9,6 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
-
 from tests.support.commands import ServingProcess
 
 Launch = Callable[..., "ServiceProcess"]
@@ -36,18 +34,6 @@ class ServiceProcess(ServingProcess):
 
     def logged(self, text: str) -> bool:
         return text in self.log
-
-    def metric(self, name: str, **labels: str) -> float:
-        """One sample of `/metrics`; 0 where it is not there."""
-        wanted = name + ("{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else "")
-        for line in self._metrics().splitlines():
-            if line.startswith(wanted + " "):
-                return float(line.rpartition(" ")[2])
-        return 0.0
-
-    def _metrics(self) -> str:
-        # Without `verify=False` httpx would load the certificates of all authorities for every request.
-        return httpx.get(f"{self.url}/metrics", timeout=10, verify=False).raise_for_status().text
 
 
 @contextlib.contextmanager

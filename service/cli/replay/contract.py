@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from service.cli.replay.summary import ReplayPlan
 from service.errors import CommandFailure
 
 MAX_SHOWN = 200
 
 
-def check_contract(plan: ReplayPlan, hashing: Mapping[str, Any]) -> None:
-    """Raise CommandFailure if the hash contract of the plan's model lacks what the schema declares.
+def check_contract(
+    model: str, wanted: Mapping[str, Any], hashing: Mapping[str, Any], given: Collection[str] = ()
+) -> None:
+    """Raise CommandFailure if a model's hash contract lacks what is `wanted`, that is what a schema declares.
 
-    What the command's own --hashing says is not compared. The contract may declare other names, too.
+    Parts that are `given` by the command itself are not compared. The contract may declare other names, too.
     """
-    given = plan.config.get("hashing", {})
-    for part in plan.contract.keys() - given.keys():
-        if not _has(hashing[part], plan.contract[part]):
+    for part in wanted.keys() - set(given):
+        if not _has(hashing[part], wanted[part]):
             raise CommandFailure(
-                f"model {plan.model} has other {part} than the schema: {_shown(hashing[part])}, not"
-                f" {_shown(plan.contract[part])}; give the model that was created with it, or a new one"
+                f"model {model} has other {part} than the schema: {_shown(hashing[part])}, not"
+                f" {_shown(wanted[part])}; give the model that was created with it, or a new one"
                 " (--model NAME)"
             )
 

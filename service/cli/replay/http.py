@@ -57,7 +57,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
 def _contract(plan: ReplayPlan, described: dict[str, Any]) -> HashContract:
     if "hashing" not in described:
         raise CommandFailure(f"the server at this address is not an ftrl service: {str(described)[:80]}")
-    check_contract(plan, described["hashing"])
+    check_contract(plan.model, plan.contract, described["hashing"], plan.config.get("hashing", {}))
     return HashContract.from_json(described["hashing"])
 
 

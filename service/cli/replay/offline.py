@@ -178,7 +178,7 @@ async def _present_state(plan: ReplayPlan, settings: Settings) -> Replica:
         except ModelGone:
             await ensure_model(channel, plan.model, _config_of_new(plan, settings))
             base = await load_replica(channel, plan.model)
-    check_contract(plan, base.config.hashing.to_json())
+    check_contract(plan.model, plan.contract, base.config.hashing.to_json(), plan.config.get("hashing", {}))
     return base
 
 

@@ -33,26 +33,42 @@ def record_rows(
     records = records_of(source.lines())
     first = list(islice(records, FIRST_LINES))
     _check_columns(source.name, (item for item in first if not isinstance(item, LineError)), options)
-    needed = mentioned_columns(options)
-    builders: dict[tuple[str, ...], RowBuilder] = {}
+    rows = RecordRows(source.name, contract, options, options.text_options(file_format))
     for item in chain(first, records):
-        if isinstance(item, LineError):
-            yield item
-            continue
+        yield item if isinstance(item, LineError) else rows.row(item)
+
+
+class RecordRows:
+    """Makes rows of objects; for each list of names that they have, a builder is retained."""
+
+    def __init__(self, source: str, contract: HashContract, options: ReadOptions, lines: TextOptions) -> None:
+        self._source = source
+        self._contract = contract
+        self._options = options
+        self._lines = lines
+        self._needed = mentioned_columns(options)
+        self._builders: dict[tuple[str, ...], RowBuilder] = {}
+
+    def row(self, item: Record) -> Row | LineError:
+        """Return the row, or what is wrong with it, or with its names."""
         number, record = item
         layout = tuple(record)
-        builder = builders.get(layout)
+        builder = self._builders.get(layout)
         if builder is None:
-            if len(builders) == _MAX_LAYOUTS:
-                builders.clear()
-            names = [*layout, *(name for name in needed if name not in record)]
             try:
-                builder = RowBuilder(source.name, names, contract, options, options.text_options(file_format))
+                builder = self._builder(layout)
             except UnreadableFile as wrong:  # a name that no feature can have
-                yield LineError(number, str(wrong).removeprefix(f"{source.name}: "))
-                continue
-            builders[layout] = builder
-        yield builder.row(number, [*record.values(), *[None] * (builder.width - len(layout))])
+                return LineError(number, str(wrong).removeprefix(f"{self._source}: "))
+        return builder.row(number, [*record.values(), *[None] * (builder.width - len(layout))])
+
+    def _builder(self, layout: tuple[str, ...]) -> RowBuilder:
+        """Raises UnreadableFile."""
+        names = [*layout, *(name for name in self._needed if name not in layout)]
+        builder = RowBuilder(self._source, names, self._contract, self._options, self._lines)
+        if len(self._builders) == _MAX_LAYOUTS:
+            self._builders.clear()
+        self._builders[layout] = builder
+        return builder
 
 
 def records_of(lines: Iterable[bytes]) -> Iterator[Record | LineError]:

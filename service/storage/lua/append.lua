@@ -1,16 +1,18 @@
 -- Appends one micro-batch of examples to the log: durable, ordered, each event once.
 --
--- After: clock, backlog, log_writer, slice_names
+-- After: clock, backlog, log_writer, slice_names, positions
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 max examples in the backlog,
 --       4 prefix of the event buckets, 5 how long an event id is remembered (s), 6 id of the micro-batch (12 bytes),
 --       7 max bytes and 8 max examples in one log entry,
 --       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 max of them per feature,
---       11 bytes of the backlog from which on nothing is appended, 12 how many examples, then their records, then for each to which the caller gave an event id:
+--       11 bytes of the backlog from which on nothing is appended, 12 moves of positions (see positions.lua), or empty,
+--       13 how many examples, then their records, then for each to which the caller gave an event id:
 --       its index from 0, the event id (16 bytes), and the id of an earlier micro-batch whose append it may
 --       repeat (12 bytes, or empty)
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
 --          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended,
+--          {'MOVED'} a position is another than the caller expects (nothing appended),
 --          {'FULL', examples and bytes in the backlog}
 -- A receipt reads  entry:count,entry:count|index=position,index=position  - the new entries in order, then the
 -- examples that were left out as duplicates (index from 0; position "entry:offset" of the first, or empty).
@@ -21,7 +23,8 @@ local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local max_bytes, max_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
 local slice_names, max_slice_names = ARGV[9], tonumber(ARGV[10])
 local max_backlog_bytes = tonumber(ARGV[11])
-local count, first_record, CHUNK = tonumber(ARGV[12]), 13, 3000
+local moves = moves_of(ARGV[12])
+local count, first_record, CHUNK = tonumber(ARGV[13]), 14, 3000
 local first_event = first_record + count
 local event_of, repeats_of = {}, {} -- by index; nil for most
 for argument = first_event, #ARGV, 3 do
@@ -82,9 +85,12 @@ end
 if math.floor(server_clock / 1000) > deadline then
   return {'LATE'}
 end
+if moves and not are_expected(KEYS[1], moves) then
+  return {'MOVED'}
+end
 local backlog = tonumber(meta[2]) - tonumber(meta[3])
 local backlog_bytes = bytes_of_backlog(meta[8], meta[2], meta[3])
-if backlog + count > max_backlog or backlog_bytes >= max_backlog_bytes then
+if count > 0 and (backlog + count > max_backlog or backlog_bytes >= max_backlog_bytes) then
   return {'FULL', backlog, backlog_bytes}
 end
 
@@ -140,8 +146,10 @@ end
 -- Only buckets of a model that is no longer updated expire, and not where the server's clock jumps ahead by days.
 redis.call('EXPIRE', buckets .. newest, retention + width * HOUR + SPARE)
 if is_new or not meta[7] then redis.call('HSET', KEYS[1], 'events', table.concat(hours, ',')) end
-redis.call('HSET', KEYS[1], 'appended', writer.appended, 'backlog_bytes', backlog_bytes + writer.bytes,
-  clock_fields(clock))
+-- One command with the positions: a server may run half of this at a restart (torn_tail.py).
+local appended = {'appended', writer.appended, 'backlog_bytes', backlog_bytes + writer.bytes, clock_fields(clock)}
+if moves then add_moves(appended, moves) end
+redis.call('HSET', KEYS[1], unpack(appended))
 if has_new_slices and #writer.entries > 0 then
   redis.call('HSET', KEYS[1], 'slices', slices)
 end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import Follower, Follows, LogEntry, LogId, ModelKeys
 
-_APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names"))
+_APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names", "positions"))
 _LAG = Script("log_lag", after=("clock", "backlog"))
 _FIND = Script("find_examples", after=("log_ids",))
 _TRY_WRITE = Script("try_write")
@@ -24,6 +25,8 @@ class Append(Enum):
     """There is no such incarnation."""
     LATE = b"LATE"
     """The deadline had passed, and the micro-batch was never appended."""
+    MOVED = b"MOVED"
+    """A position is another than the caller expects."""
     FULL = b"FULL"
     """The backlog would exceed its limit."""
 
@@ -36,6 +39,17 @@ class AppendReply(NamedTuple):
     status: Append
     receipt: bytes
     backlog: tuple[int, int]
+
+
+class Move(NamedTuple):
+    """A position in a stream that examples come from, which moves as they are appended.
+
+    field: of meta. expected: the position that has to be stored, empty for none. position: the next one.
+    """
+
+    field: str
+    expected: str
+    position: str
 
 
 class LoggedExample(NamedTuple):
@@ -93,17 +107,20 @@ async def append_examples(
     max_slice_values: int,
     records: Sequence[bytes],
     claims: Sequence[int | bytes],
+    moves: Sequence[Move] = (),
 ) -> AppendReply:
     """Appends a micro-batch once, however often it is sent.
 
     `deadline_ms` is of the server's clock. `claims`: index, digest of the event id and the earlier batch id
-    (or empty), for each example to which the caller gave an event id.
+    (or empty), for each example to which the caller gave an event id. `moves`: positions that move with the
+    append, which is refused if one is not where it is expected.
     """
     status, *rest = await _APPEND(
         channel,
         (keys.meta, keys.log, keys.slices),
         *(keys.incarnation, deadline_ms, max_backlog, keys.events_prefix, retention_seconds, batch_id),
         *(max_entry_bytes, max_entry_examples, slice_names, max_slice_values, max_backlog_bytes),
+        json.dumps([part for move in moves for part in move]) if moves else b"",
         len(records),
         *records,
         *claims,
