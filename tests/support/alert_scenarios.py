@@ -45,6 +45,9 @@ PREDICTIONS = of_api("ftrl_predictions_total", ', model="default"')
 LOST = of_api("ftrl_examples_lost_total", ', model="default"')
 SNAPSHOT_FAILURES = f'ftrl_snapshot_failures_total{{{OF_MODEL}, reason="full"}}'
 UNLOGGED = of_api("ftrl_feedback_unlogged_total", ', model="default", reason="away"')
+CONSUMER = 'job="ftrl-consumer", instance="consumer:8002", model="default"'
+CONSUMER_WAITING = f"ftrl_consumer_waiting{{{CONSUMER}}}"
+MISSING_MESSAGES = f"ftrl_consumer_missing_messages_total{{{CONSUMER}}}"
 MIRROR_AGE = of_api("ftrl_mirror_age_seconds", ', model="default"')
 
 UNWATCHED: dict[str, str | None] = {
@@ -211,6 +214,9 @@ SCENARIOS = (
     Scenario("eviction", {of_api("ftrl_redis_policy_ok"): "0x200"}, {"FtrlRedisMayEvict"}),
     Scenario("a failover that lost examples", {LOST: "0x20 75x180"}, {"FtrlExamplesLost"}),
     Scenario("a failover two hours ago", {LOST: "0x20 75x180"}, set(), 140),
+    Scenario("a consumer that waits", {CONSUMER_WAITING: "0x20 1x180"}, {"FtrlConsumerWaits"}),
+    Scenario("a consumer that waited for a moment", {CONSUMER_WAITING: "0x20 1x2 0x180"}, set()),
+    Scenario("messages that are gone", {MISSING_MESSAGES: "0x20 75x180"}, {"FtrlMessagesMissing"}),
     Scenario("a full snapshot store", {SNAPSHOT_FAILURES: "0x20 1+1x180"}, {"FtrlSnapshotsFail"}),
     Scenario(
         "no snapshot",

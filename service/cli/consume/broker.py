@@ -201,7 +201,7 @@ class Broker:
     def _watermarks(self, partition: Partition, cached: bool = False) -> Watermarks | None:
         of = self._kafka.TopicPartition(*partition)
         try:
-            found = self._open.get_watermark_offsets(of, timeout=QUERY_SECONDS, cached=cached)
+            found: Any = self._open.get_watermark_offsets(of, timeout=QUERY_SECONDS, cached=cached)
         except self._kafka.KafkaException as failure:
             log.debug("no watermarks: %s", _text(failure))
             return None

@@ -74,6 +74,10 @@ def until_at(server: ServerProcess, name: str, position: int) -> None:
     wait_until(lambda: positions(server, name).get(f"{name}/0") == position, f"{name} is at {position}")
 
 
+def until_learned(service: ServiceProcess, model: str, count: int) -> None:
+    wait_until(lambda: service.get(f"/models/{model}")["t"] == count, f"{model} has learned {count}")
+
+
 def test_messages_teach_what_requests_teach(
     kafka: Cluster,
     server: ServerProcess,
@@ -83,7 +87,7 @@ def test_messages_teach_what_requests_teach(
     tmp_path: Path,
 ) -> None:
     """One topic of examples and one of rows of a schema, begun while they are empty."""
-    examples = [
+    examples: list[dict[str, Any]] = [
         {"features": {"ad": f"a{i % 7}", "user.age": i % 50}, "label": int(i % 3 == 0), "event_id": f"e{i}"}
         for i in range(600)
     ]
@@ -105,7 +109,7 @@ def test_messages_teach_what_requests_teach(
     service.post(f"/models/{others[1]}/update", {"examples": examples})
     learned_models = {f"{name}-typed": 600, others[0]: 599, others[1]: 600}
     for model, count in learned_models.items():
-        wait_until(lambda m=model, n=count: service.get(f"/models/{m}")["t"] == n, f"{model} learned {count}")
+        until_learned(service, model, count)
     wait_until(
         lambda: positions(server, f"{name}-typed") == {f"{name}/0": 601}, "the repeated one has passed"
     )
@@ -225,8 +229,10 @@ def test_a_topic_that_ends_before_the_position_is_reported(
     kafka: Cluster, server: ServerProcess, consume: Consume, name: str
 ) -> None:
     consume("--start", "latest").read()
-    (field,) = [f for f in server.client().hgetall(meta_key(name)) if f.startswith(b"offset:")]
-    server.client().hset(meta_key(name), field, 500)
+    with server.client() as client:
+        stored: Any = client.hgetall(meta_key(name))
+        (field,) = [one for one in stored if one.startswith(b"offset:")]
+        client.hset(meta_key(name), field, "500")
     stopped = consume("--group", f"{name}-other")
     assert stopped.wait() == 1
     assert "it ends at 0, before the position 500" in stopped.log
