@@ -53,14 +53,14 @@ def name(request: pytest.FixtureRequest) -> str:
 def consume(
     kafka: Cluster, server: ServerProcess, service: ServiceProcess, tmp_path: Path, name: str
 ) -> Iterator[Consume]:
-    """`consume("--flag")`: of the test's own topic into its own model, which exists, as does the topic."""
+    """`consume("--flag")`: of the test's own topic, which exists, into its own model, which exists, too."""
     kafka.create(name)
     service.put(f"/models/{name}", CONFIG)
     started: list[ConsumerProcess] = []
 
-    def consume(*words: str, **settings: object) -> ConsumerProcess:
-        own = ("--topic", name, "--model", name, *words)
-        started.append(ConsumerProcess(kafka, server.url, tmp_path, *own, **settings))
+    def consume(*words: str, topic: str = name, model: str = name) -> ConsumerProcess:
+        own = ("--topic", topic, "--model", model, *words)
+        started.append(ConsumerProcess(kafka, server.url, tmp_path, *own))
         return started[-1]
 
     try:
@@ -100,8 +100,8 @@ def test_messages_teach_what_requests_teach(
     for other in others:
         service.put(f"/models/{other}", {"hashing": CONFIG["hashing"] | {"types": SCHEMA["types"]}})
     service.put(f"/models/{name}-typed", {"hashing": CONFIG["hashing"] | {"types": SCHEMA["types"]}})
-    first = consume("--model", f"{name}-typed")
-    rows = consume("--topic", others[0], "--model", others[0], "--schema", str(schema))
+    first = consume(model=f"{name}-typed")
+    rows = consume("--schema", str(schema), topic=others[0], model=others[0])
     first.read()
     rows.read()
     kafka.send(name, [*examples, examples[7]])
