@@ -109,7 +109,7 @@ class Consumer:
         self._stopping, self._stop_by = True, time.monotonic() + seconds
 
     async def run(self) -> None:
-        """Raises CommandFailure, ContractMismatch."""
+        """Raises CommandFailure, ContractMismatch, ModelFollows."""
         try:
             await self._connect()
             while not self._stopping:
@@ -245,7 +245,7 @@ class Consumer:
                 return places
 
     async def _model(self) -> Target:
-        """The model; waits while there is none. Raises ContractMismatch, CommandFailure, Stopped."""
+        """The model; waits while there is none. Raises what Target.open raises, and Stopped."""
         while self._target is None:
             try:
                 self._target = await Target.open(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from model_core.hashing.encoder import FeatureEncoder
 from service.cli.consume.broker import Partition, Positions
 from service.cli.replay.contract import check_contract
+from service.errors import ModelFollows
 from service.example_log.incoming import NewExamples
 from service.example_log.stream import ExampleLog, MicroBatch, Place
 from service.models.config.model import checked_config, limits_of
@@ -70,10 +71,14 @@ class Target:
         settings: Settings,
         metrics: Metrics,
     ) -> Target:
-        """The model as it is now. Raises ModelGone, ContractMismatch, CommandFailure if its hash contract is
-        not that of the schema, and what Channel.call raises.
+        """The model as it is now.
+
+        Raises ModelGone, ModelFollows, ContractMismatch, CommandFailure if its hash contract is not that of
+        the schema, and what Channel.call raises.
         """
         meta = await read_meta(channel, name)
+        if meta.follows:
+            raise ModelFollows(name, meta.follows.model)
         config = checked_config(name, meta)
         check_contract(name, reading.contract, config.hashing.to_json())
         sliced = config.evaluation.slices

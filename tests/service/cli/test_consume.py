@@ -249,6 +249,13 @@ def test_from_the_end_on(kafka: Cluster, server: ServerProcess, consume: Consume
     asyncio.run(assert_consumed_once(server, range(5, 8), name))
 
 
+def test_a_challenger_has_no_log_for_messages(service: ServiceProcess, consume: Consume, name: str) -> None:
+    service.put(f"/models/{name}-b", {"follows": name})
+    refused = consume(model=f"{name}-b")
+    assert refused.wait() == 1
+    assert f"it learns the log of '{name}'" in refused.log
+
+
 def test_a_schema_that_the_model_was_not_created_with_is_refused(consume: Consume, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
