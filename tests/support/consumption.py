@@ -48,7 +48,7 @@ class ConsumerProcess(ServingProcess):
 
     def read(self) -> int:
         """Wait until it reads partitions; returns its process id."""
-        self.wait_for(r"reading \w+\[")
+        self.wait_for(r"reading \S+\[")
         return int(self.process.pid)
 
 
