@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Body, Query
@@ -45,11 +45,6 @@ from service.telemetry.metrics import Metrics
 
 UpdateBody = Annotated[UpdateRequest, Body(openapi_examples=UPDATE_EXAMPLES)]
 Wait = Annotated[bool, Query(description="Whether to wait until it is learned, at most for the time-out.")]
-Each = Annotated[bool, Query(description="Whether each line of a stream is answered by itself.")]
-OnError = Annotated[
-    Literal["skip", "stop"],
-    Query(description="Whether a stream goes on after a line that is not valid, or ends before it."),
-]
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -192,9 +187,7 @@ def update_routes(
     ]
 
 
-async def _update(
-    body: UpdateBody, wait: Wait = True, each: Each = False, on_error: OnError = "skip"
-) -> UpdateAnswer:
+async def _update(body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
     """Learn with the model `default`.
 
     One example, the label of a logged prediction, or many of them in order. Durable when answered. 200:
@@ -204,9 +197,7 @@ async def _update(
     raise NotImplementedError
 
 
-async def _update_for_model(
-    name: ModelName, body: UpdateBody, wait: Wait = True, each: Each = False, on_error: OnError = "skip"
-) -> UpdateAnswer:
+async def _update_for_model(name: ModelName, body: UpdateBody, wait: Wait = True) -> UpdateAnswer:
     """Learn.
 
     One example, the label of a logged prediction, or many of them in order. Durable when answered. 200:
