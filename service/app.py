@@ -34,6 +34,7 @@ from service.api.routes.impressions import Impressions, impressions_routes
 from service.api.routes.log import add_log_routes
 from service.api.routes.models import add_admin_routes
 from service.api.routes.predict import Predict, predict_routes
+from service.api.routes.promotions import add_promotion_routes
 from service.api.routes.snapshots import add_snapshot_routes
 from service.api.routes.update import Update, update_routes
 from service.api.routes.update_stream import OpenStreams, StreamUpdate
@@ -142,6 +143,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_admin_routes(api, services, bodies, settings)
     add_alias_routes(api, services, bodies, settings)
     add_snapshot_routes(api, services, bodies, settings)
+    add_promotion_routes(api, services)
     add_evaluation_routes(api, services)
     add_features_route(api, services)
     add_history_route(api, services)

@@ -40,4 +40,5 @@ EVENTS = [
     ),
     event("Restores", YELLOW, counted("ftrl_restores_total"), "Restore", "{{model}}"),
     event("Rollbacks", YELLOW, counted("ftrl_rollbacks_total"), "Rollback", "{{model}}"),
+    event("Promotions", YELLOW, counted("ftrl_promotions_total"), "Challenger promoted", "{{model}}"),
 ]

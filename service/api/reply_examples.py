@@ -87,6 +87,15 @@ _SNAPSHOT = {
     "config": {"hyper": {"l1": 0.5}},
     "evaluation": None,
 }
+_PROMOTION = {
+    "number": 1,
+    "challenger": "default-forgetting",
+    "snapshot": "20240501T123000000000Z-91f0c2aa-0-17-5b0de1c4",
+    "before": f"20240501T123001000000Z-{_NEXT_REVISION}",
+    "t": 2000,
+    "reason": "asked for",
+    "time": 1714566600.0,
+}
 
 
 def _one(summary: str, value: Any) -> dict[str, Any]:
@@ -316,6 +325,17 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
             "revision": "2580b8a9-1-44-c1eee25d",
         },
     ),
+    "promote_challenger": _one(
+        "A challenger that was promoted",
+        {
+            "model": "default",
+            "promotion": _PROMOTION,
+            "replayed": 100,
+            "seconds": 0.8,
+            "revision": "2580b8a9-1-44-c1eee25d",
+        },
+    ),
+    "list_promotions": _one("One promotion", {"promotions": [_PROMOTION]}),
     "livez": _one("Alive", {"status": "alive"}),
     "readyz": _one(
         "Ready", {"predict": "fresh", "mirror_age_seconds": 0.05, "update": "available", "reasons": []}

@@ -92,6 +92,9 @@ GROUPS = {
         "alias": Command(
             "alias", "app", "Give models other names, which can be switched while clients go on."
         ),
+        "promote": Command(
+            "promote", "promote", "Let a challenger and its champion exchange states and configurations."
+        ),
         "snapshot": Command("snapshot", "app", "Save, compare, restore and export models."),
         "feedback": Command(
             "feedback",

@@ -24,6 +24,7 @@ from service.example_log.lag import LogLag, behind_champion
 from service.example_log.stream import LogBlocked, after_left_out, examples_of, gap_before
 from service.models.challengers import report_follower
 from service.models.mirror import Mirror
+from service.models.promotions import Promotion, open_promotion
 from service.models.replica import COMMITS_A_READ, ModelGone, parsed, read_meta
 from service.runtime.tasks import cancel_all, for_ever
 from service.storage.channel import Channel
@@ -53,6 +54,14 @@ class StartAgain(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class WasPromoted(Exception):
+    """The challenger was promoted, and is to go on with what its champion was before."""
+
+    def __init__(self, promotion: Promotion) -> None:
+        super().__init__(promotion.challenger)
+        self.promotion = promotion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +357,7 @@ class ChampionsLog:
         """Wait until there is something to learn, at most so long. A challenger commits seldom, as no process
         waits for it, so it also waits for more.
 
-        Raises StartAgain, LogBlocked, and what Channel.call raises.
+        Raises StartAgain, WasPromoted, LogBlocked, and what Channel.call raises.
         """
         followed, replica, now = self.followed, self._mirror.replica, time.monotonic()
         await self._report(now)
@@ -371,7 +380,7 @@ class ChampionsLog:
     async def _is_verified(self) -> bool:
         """Return whether the champion's log, as it is followed now, holds what the replica has learned.
 
-        Raises StartAgain, and what Channel.call raises.
+        Raises StartAgain, WasPromoted, and what Channel.call raises.
         """
         followed, place = self.followed, (self.followed.epoch, self._mirror.loads)
         if followed.is_deleted or not followed.epoch:
@@ -381,6 +390,8 @@ class ChampionsLog:
             if meta.token != self._mirror.replica.token:
                 return False  # the learner is about to notice
             await followed.verify(meta)
+            if promotion := await open_promotion(self._mirror.channel, self._mirror.replica):
+                raise WasPromoted(promotion)
             self._verified = place
         return True
 

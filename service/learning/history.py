@@ -16,6 +16,7 @@ from service.example_log.lag import LogLag
 from service.models.evaluation.report import Report
 from service.models.history import IDLE_STEP_SECONDS, STEP_SECONDS, Moment, figures_of
 from service.models.mirror import Mirror
+from service.models.promotions import Promotion
 from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.scripts.history import Mark, add_figures
@@ -33,6 +34,8 @@ class Seen(NamedTuple):
     """The snapshot of the latest automatic rollback."""
     feedback: str = ""
     snapshot: str = ""
+    promoted: int = 0
+    """The number of the last promotion of a challenger."""
 
     @classmethod
     def parse(cls, stored: bytes) -> Seen:
@@ -99,9 +102,11 @@ class HistoryWriter:
         feedback = replica.feedback.decode()
         if before is not None and before.generation == replica.generation:
             return before._replace(feedback=feedback, snapshot=snapshot)
-        found = await channel.call("HMGET", replica.keys.meta, "base", "rolled_back")
-        base, rolled_back = ((value or b"").decode() for value in found)
-        return Seen(replica.generation, base, rolled_back, feedback, snapshot)
+        found = await channel.call("HMGET", replica.keys.meta, "base", "rolled_back", "promoted")
+        base, rolled_back, promoted = ((value or b"") for value in found)
+        promotion = Promotion.parse(promoted)
+        number = promotion.number if promotion else 0
+        return Seen(replica.generation, base.decode(), rolled_back.decode(), feedback, snapshot, number)
 
     def _marks(self, before: Seen | None, now: Seen) -> Iterator[Mark]:
         if before is not None and now.generation != before.generation:
@@ -109,7 +114,9 @@ class HistoryWriter:
                 yield Mark("load", "")
             else:
                 by_itself = now.rolled_back and now.rolled_back != before.rolled_back
-                yield Mark("rollback" if by_itself else "restore", now.base)
+                promoted = now.promoted > before.promoted
+                kind = "rollback" if by_itself else "promotion" if promoted else "restore"
+                yield Mark(kind, now.base)
         if before is not None and now.feedback != before.feedback:
             yield Mark("settings", now.feedback)
         if now.snapshot and (before is None or now.snapshot != before.snapshot):

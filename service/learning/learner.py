@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from redis.exceptions import ResponseError
 
 from model_core.examples.batch import ExampleBatch
-from service.errors import ContractMismatch, ServiceError
+from service.errors import ContractMismatch, ServiceError, UnknownSnapshot
 from service.example_log.lag import LogLag, watch_log
 from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
@@ -25,15 +25,17 @@ from service.feedback.store import PendingStore, Swept
 from service.feedback.sweeper import sweep_pending
 from service.learning.checkpoint import Checkpointer, Chunk
 from service.learning.commit import Committer, Prepared, Work
-from service.learning.followed_log import ChampionsLog, StartAgain
+from service.learning.followed_log import ChampionsLog, StartAgain, WasPromoted
 from service.learning.history import HistoryWriter
 from service.learning.lease import Lease
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
+from service.models.promotions import Promotion
 from service.models.replica import ModelGone, Replica, load_replica
 from service.runtime.tasks import cancel_all, first_to_end
 from service.settings.groups import LearnerSettings, LearningSettings
 from service.snapshots.restore.challenge import start_again
+from service.snapshots.restore.promotion import exchange
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate
 from service.snapshots.store.catalogue import SnapshotStore
@@ -197,6 +199,8 @@ class Learner:
                 await self._block(blocked)
             except StartAgain as again:
                 await self._start_again(again)
+            except WasPromoted as promoted:
+                await self._exchange(promoted.promotion)
 
     async def _start_again(self, again: StartAgain) -> None:
         """Raises what Channel.call raises."""
@@ -207,6 +211,19 @@ class Learner:
             self._metrics.challenger_restarts.labels(self.model, again.reason).inc()
         except ServiceError as failure:
             log.error("%s could not start again and tries it soon: %s", self.model, failure.detail)  # noqa: TRY400
+            await asyncio.sleep(START_AGAIN_RETRY_SECONDS)
+        self._committer = None  # the state is another one
+
+    async def _exchange(self, promotion: Promotion) -> None:
+        """Raises what Channel.call raises."""
+        try:
+            await exchange(self._mirror.channel, self._store, self._mirror.replica, promotion)
+            self._metrics.promotions.labels(self._mirror.replica.log_keys.model).inc()
+        except UnknownSnapshot as gone:
+            log.error("%s cannot go on as the former champion: %s", self.model, gone.detail)  # noqa: TRY400
+            await self._start_again(StartAgain("lost", gone.detail))
+        except ServiceError as failure:
+            log.warning("%s is not the former champion yet: %s", self.model, failure.detail)
             await asyncio.sleep(START_AGAIN_RETRY_SECONDS)
         self._committer = None  # the state is another one
 

@@ -153,6 +153,11 @@ class ModelKeys:
         return self._of_incarnation("names")
 
     @property
+    def promotions(self) -> str:
+        """A stream: the Promotion of each challenger that took the place of this model."""
+        return self._of_incarnation("promotions")
+
+    @property
     def events_prefix(self) -> str:
         """A prefix, which the scripts complete with the hour (Unix time / 3600) of the bucket."""
         return self._of_incarnation("events:")

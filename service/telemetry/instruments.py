@@ -339,6 +339,9 @@ class Instruments:
         self.rollbacks = self._counter(
             "ftrl_rollbacks", "Restores that the learner made because the model had become worse.", "model"
         )
+        self.promotions = self._counter(
+            "ftrl_promotions", "Times that a challenger took the place of the model.", "model"
+        )
 
     def _declare_redis(self) -> None:
         self.redis_up = self._gauge("ftrl_redis_up", "1 while Redis answers.", mode=WORST_LOW)

@@ -384,7 +384,7 @@ class Metrics(QualityMetrics):
         """Start the counters at 0, or Prometheus would miss the first event."""
         for reason in failures:
             self.snapshot_failures.labels(model, reason)
-        for counter in (self.restores, self.rollbacks):
+        for counter in (self.restores, self.rollbacks, self.promotions):
             counter.labels(model)
         for histogram in (self.snapshot_seconds, self.snapshot_copy_seconds):
             histogram.labels(model)

@@ -17,6 +17,7 @@ from service.storage.records import checked_name
 
 Column = list[float | None]
 HistoryWindow = Literal["15m", "1h", "24h"]
+Happening = Literal["start", "snapshot", "restore", "rollback", "promotion", "load", "alias", "settings"]
 
 
 class FiguresThen(Reply):
@@ -32,9 +33,9 @@ class MarkReply(Reply):
     """Something that happened to the model."""
 
     time: float = Field(description="When, in Unix seconds; what the learner notices, within five seconds.")
-    kind: Literal["start", "snapshot", "restore", "rollback", "load", "alias", "settings"] = Field(
+    kind: Happening = Field(
         description="`start`: a learner took the model over. `load`: its state was replaced by a bulk load."
-        " `settings`: those of feedback were changed."
+        " `promotion`: a challenger took its place. `settings`: those of feedback were changed."
     )
     detail: str = Field(description="The snapshot, the alias and its model, or the new settings.")
 

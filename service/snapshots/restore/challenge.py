@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from model_core.learning.state import ModelState
+from model_core.snapshot import Snapshot
 from service.errors import (
     ChallengerRefused,
     LogIncomplete,
@@ -219,7 +220,7 @@ async def _beginning(
 async def _from_nothing(
     channel: Channel, champion: ModelKeys, at: LogPoint, config: ModelConfig
 ) -> Beginning:
-    return Beginning(config.empty_state(), FROM_NOTHING, at, await _digest_at(channel, champion, at))
+    return Beginning(config.empty_state(), FROM_NOTHING, at, await digest_at(channel, champion, at))
 
 
 async def _from_state(
@@ -257,7 +258,7 @@ async def _saved(
     snapshot = await asyncio.to_thread(copied.snapshot, f"challenger of {champion.model}")
     entry = await asyncio.to_thread(catalogue.write, snapshot)
     at = LogPoint(replica.applied, replica.applied_number)
-    return Beginning(replica.state, entry.id, at, await _digest_at(channel, champion, at))
+    return Beginning(replica.state, entry.id, at, await digest_at(channel, champion, at))
 
 
 async def _from_snapshot(
@@ -281,11 +282,18 @@ async def _from_snapshot(
         )
     if unfit := _unfit(config_of(header), config):
         raise SnapshotMismatch(f'{unfit} Begin with `"start": "log"`.')
+    return await beginning_of(channel, store, name, champion, snapshot)
+
+
+async def beginning_of(
+    channel: Channel, store: SnapshotStore, name: str, champion: ModelKeys, snapshot: Snapshot
+) -> Beginning:
+    """That of a snapshot of the champion, which becomes one of the challenger `name`, too."""
     state = await asyncio.to_thread(snapshot.state)
     ours = await asyncio.to_thread(store.of, name)
-    await asyncio.to_thread(ours.write, snapshot)
-    at = LogPoint(LogId.parse(header.applied), header.applied_number)
-    return Beginning(state, entry.id, at, await _digest_at(channel, champion, at))
+    entry = await asyncio.to_thread(ours.write, snapshot)
+    at = LogPoint(LogId.parse(snapshot.header.applied), snapshot.header.applied_number)
+    return Beginning(state, entry.id, at, await digest_at(channel, champion, at))
 
 
 def _unfit(champion: ModelConfig, config: ModelConfig) -> str:
@@ -319,7 +327,7 @@ async def _meta_of(channel: Channel, champion: ModelKeys) -> Meta:
     return meta
 
 
-async def _digest_at(channel: Channel, champion: ModelKeys, at: LogPoint) -> str:
+async def digest_at(channel: Channel, champion: ModelKeys, at: LogPoint) -> str:
     """That of the entry which ends there; empty if that is not in the log."""
     found = await channel.call("XRANGE", champion.log, str(at.id), str(at.id))
     if not found:
@@ -339,6 +347,16 @@ async def start_again(channel: Channel, store: SnapshotStore, challenger: Replic
     meta = await _meta_of(channel, champion)
     start = NOW if _unfit(checked_config(champion.model, meta), config) else STATE
     begins = await _beginning(channel, store, keys.model, champion, start, config)
+    await begin_again(channel, challenger, config, begins)
+
+
+async def begin_again(channel: Channel, challenger: Replica, config: ModelConfig, begins: Beginning) -> None:
+    """Give a challenger another state and configuration. Nothing happens if it has another generation
+    meanwhile.
+
+    Raises ServiceError, and what Channel.call raises.
+    """
+    keys = challenger.keys
     server = PatientChannel(channel, PATIENCE_SECONDS)
     generation = await server.run(lambda channel: new_generation(channel, keys))
     if not generation:
@@ -354,6 +372,7 @@ async def start_again(channel: Channel, store: SnapshotStore, challenger: Replic
         discount=begins.state.discount.text(),
         slots=len(slots),
         config=config.canonical(),
+        fingerprint=config.hashing.fingerprint,
         snapshot=begins.base,
         base=begins.at,
         learned=begins.at,

@@ -104,11 +104,11 @@ async def restore_model(
             meta = await read_meta(channel, plan.model)
             restored = replace(restored, revision=meta.revision)
             async with asyncio.timeout(FOLLOW_SECONDS):
-                await _until_followed(models, plan.model, meta)
+                await until_followed(models, plan.model, meta)
     return restored
 
 
-async def _until_followed(models: Models, name: str, meta: Meta) -> None:
+async def until_followed(models: Models, name: str, meta: Meta) -> None:
     """Wait until the mirror has the generation of `meta` or a later one. Raises what Models.get raises."""
     while True:
         replica = (await models.get(name)).mirror.replica
@@ -140,8 +140,8 @@ async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> 
     restoration = Restoration.of(plan, entry, snapshot, meta)
     try:
         await restoration.check(channel, archive)
-        before = await _save(channel, store, plan.model, entry)
-        replay = await _run(channel, archive, restoration)
+        before = await save(channel, store, plan.model, entry)
+        replay = await run(channel, archive, restoration)
     except ModelGone:
         raise RestoreConflict(f"Model {plan.model!r} was deleted meanwhile.") from None
     t, replayed, seconds = replay.state.t, replay.examples, time.monotonic() - started
@@ -152,7 +152,7 @@ async def restore(channel: Channel, store: SnapshotStore, plan: RestorePlan) -> 
     return Restored(plan.model, entry.id, before, t, replayed, seconds)
 
 
-async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) -> Replay:
+async def run(channel: Channel, archive: LogArchive, restoration: Restoration) -> Replay:
     """Build the new state and switch to it; return the replay.
 
     Raises what Restoration.fill and _switch raise.
@@ -172,7 +172,7 @@ async def _run(channel: Channel, archive: LogArchive, restoration: Restoration) 
     return replay
 
 
-async def _save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str | None:
+async def save(channel: Channel, store: SnapshotStore, model: str, restored: Entry) -> str | None:
     """Save the current state from Redis, as there may be no learner; the restored snapshot is not deleted."""
     try:
         copied = await capture_stored(channel, model)
@@ -206,7 +206,7 @@ def _load(store: SnapshotStore, plan: RestorePlan) -> tuple[Entry, Snapshot]:
 @dataclass(frozen=True, eq=False)
 class Restoration:
     """One restore. `meta`: of the model as found; `config`: of the restored model, before changes that were
-    made in place, which are kept.
+    made in place, which are kept. `promotion`: a note of it, where the restored state is a challenger's.
     """
 
     plan: RestorePlan
@@ -214,6 +214,7 @@ class Restoration:
     snapshot: Snapshot
     meta: Meta
     config: ModelConfig
+    promotion: str = ""
 
     @classmethod
     def of(cls, plan: RestorePlan, entry: Entry, snapshot: Snapshot, meta: Meta) -> Restoration:
@@ -299,6 +300,8 @@ async def _switch(
         discount=replay.state.discount.text(),
         slots=slots,
         config=restoration.config.canonical(),
+        fingerprint=restoration.config.hashing.fingerprint,
+        promotion=restoration.promotion,
         snapshot=restoration.entry.id,
         base=base,
         learned=learned,

@@ -86,7 +86,7 @@ async def delete_model(channel: Channel, keys: ModelKeys) -> bool:
             (
                 *(keys.meta, keys.log, keys.commits, keys.evaluation, keys.lease, keys.slices),
                 *(keys.feedback, *keys.impressions, *keys.history, keys.marks, keys.marks_seen),
-                *(keys.followers, keys.names),
+                *(keys.followers, keys.promotions, keys.names),
             ),
             *(keys.incarnation, keys.state_prefix, keys.due_prefix, keys.events_prefix),
             *(deleted_key(keys.model), DELETION_REMEMBERED_SECONDS),
@@ -177,22 +177,32 @@ async def switch_to_restored(
     base: LogPoint | None,
     learned: LogPoint | None,
     rolled_back: bool,
+    fingerprint: str,
     learned_digest: str = "",
+    promotion: str = "",
 ) -> SwitchReply:
     """Makes the filled generation the state, if the model is still at `generation`, whatever it has learned.
 
     `base`: where the log is to be learned on top of the snapshot, `learned`: through where that was done;
     None: what the model has learned now. `rolled_back`: the model returns to the snapshot by itself.
-    `learned_digest`: of a challenger, of the entry in its champion's log.
+    `learned_digest`: of a challenger, of the entry in its champion's log. `promotion`: a note of the one to
+    which it belongs; empty if to none.
     """
     status, *rest = await _RESTORE(
         channel,
-        (keys.meta, keys.state(generation), keys.state(new_generation), keys.commits, keys.log),
+        (
+            keys.meta,
+            keys.state(generation),
+            keys.state(new_generation),
+            keys.commits,
+            keys.log,
+            keys.promotions,
+        ),
         *(keys.incarnation, generation, new_token, new_generation, t, slots, config, snapshot),
         *(part for point in (base, learned) for part in (_arguments(point))),
         int(rolled_back),
         discount,
-        learned_digest,
+        *(learned_digest, fingerprint, promotion),
     )
     outcome = Switch(status)
     return SwitchReply(outcome, rest[0].decode() if outcome is Switch.TRIMMED else "")

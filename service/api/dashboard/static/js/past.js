@@ -9,7 +9,7 @@ const RETRY_MS = 3000;
 const EVERY_MS = { "1h": 10000, "24h": 60000, "7d": 300000, "30d": 600000 };
 const WINDOWS = { "15m": "15m", "30m": "15m", "1h": "1h", "24h": "24h", all: "24h" };
 const SPOKEN = { "15m": "15 minutes", "1h": "hour", "24h": "24 hours" };
-const HAPPENED = { start: "A learner took over", snapshot: "Snapshot", restore: "Restored", rollback: "Rolled back", load: "State loaded", alias: "Alias", settings: "Settings" };
+const HAPPENED = { start: "A learner took over", snapshot: "Snapshot", restore: "Restored", rollback: "Rolled back", promotion: "Challenger promoted", load: "State loaded", alias: "Alias", settings: "Settings" };
 const MAX_MARKS = 12;
 const LEAST_SHARE = 30; // of the span: a history that has just begun is drawn over a thirtieth of it
 
