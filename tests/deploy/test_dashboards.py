@@ -182,7 +182,15 @@ def test_every_panel_finds_something(prometheus: PrometheusServer) -> None:
 def test_events_are_marked(prometheus: PrometheusServer) -> None:
     for dashboard in DASHBOARDS.values():
         events = {one["name"]: filled_in(one["expr"]) for one in dashboard["annotations"]["list"]}
-        assert set(events) == {"Alerts", "Starts", "Takeovers", "Snapshots", "Restores", "Rollbacks"}
+        assert set(events) == {
+            "Alerts",
+            "Starts",
+            "Takeovers",
+            "Snapshots",
+            "Restores",
+            "Rollbacks",
+            "Promotions",
+        }
         found = {name for name, expr in events.items() if prometheus.query(expr)}
         assert found == {"Starts", "Snapshots"}, "of a service that has just started"
 
