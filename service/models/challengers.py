@@ -77,11 +77,12 @@ async def read_followers(channel: Channel, champion: ModelKeys) -> dict[str, Fol
     return {name.decode(): Follower.parse(stored) for name, stored in sorted(found.items())}
 
 
-async def examples_behind(channel: Channel, follows: Follows, number: int) -> int | None:
-    """The examples that a champion has learned and its challenger, which comes to `number` next, has not;
-    None if the champion was deleted. Raises what Channel.call raises.
+async def learned_by_champion(channel: Channel, follows: Follows) -> int | None:
+    """The number of the first example that the champion has not learned; None if it was deleted.
+
+    Raises what Channel.call raises.
     """
     incarnation, learned = await channel.call("HMGET", follows.keys.meta, "incarnation", "applied_number")
     if incarnation is None or incarnation.decode() != follows.incarnation:
         return None
-    return max(0, int(learned) - number)
+    return int(learned)

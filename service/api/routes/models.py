@@ -25,7 +25,7 @@ from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawR
 from service.api.services import Services
 from service.errors import StateUnavailable
 from service.feedback.reconfigure import change_model
-from service.models.challengers import examples_behind, read_followers
+from service.models.challengers import learned_by_champion, read_followers
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.models.replica import Replica
@@ -181,11 +181,12 @@ async def _relations(services: Services, replica: Replica) -> tuple[Following | 
         async with services.models.channel() as channel:
             if not replica.follows:
                 return None, list(await read_followers(channel, replica.keys))
-            behind = await examples_behind(channel, replica.follows, replica.applied_number)
+            learned = await learned_by_champion(channel, replica.follows)
     except StateUnavailable:
-        behind = 0
+        learned = replica.applied_number
         if not replica.follows:
             return None, None
     follows = replica.follows
-    status: FollowingStatus = "champion_deleted" if behind is None else "following"
+    status: FollowingStatus = "champion_deleted" if learned is None else "following"
+    behind = None if learned is None else max(0, learned - replica.applied_number)  # as it is by now
     return Following(model=follows.model, start=follows.start, status=status, behind_examples=behind), []
