@@ -37,7 +37,7 @@ class FileSource:
 
     @contextmanager
     def open(
-        self, contracts: Sequence[HashContract], search: Search, progress: RaceProgress
+        self, contracts: Sequence[HashContract], search: Search | None, progress: RaceProgress
     ) -> Iterator[Feed]:
         """One parse for each contract. Raises CommandFailure, UnreadableFile."""
         if self.files == (STANDARD_INPUT,) and len(contracts) > 1:
@@ -50,7 +50,7 @@ class FileSource:
             if search == "halving" and size is None:
                 raise CommandFailure("halving has to know how long the file is: use --search grid, or a file")
             pieces = (CHUNK_ROWS, CHUNK_BYTES)
-            if search == "halving" and size is not None:
+            if search != "grid" and size is not None:
                 pieces = _HALVING_ROWS, min(CHUNK_BYTES, max(_HALVING_BYTES, size // _HALVING_CHUNKS))
             readers = [
                 stack.enter_context(

@@ -77,11 +77,11 @@ class LogSource:
 
     @contextmanager
     def open(
-        self, contracts: Sequence[HashContract], search: Search, progress: RaceProgress
+        self, contracts: Sequence[HashContract], search: Search | None, progress: RaceProgress
     ) -> Iterator[Feed]:
         """Raises CommandFailure, LogIncomplete, DamagedLogSegment, StoreUnavailable, StateUnavailable."""
         rows = CHUNK_ROWS
-        if search == "halving":
+        if search != "grid":
             rows = min(CHUNK_ROWS, max(_HALVING_ROWS, self._window.size // _HALVING_CHUNKS))
         with asyncio.Runner() as runner:
             stack = AsyncExitStack()

@@ -38,10 +38,10 @@ class RacePlan:
     """memory: max total size of the states in bytes. jobs: candidates that learn in parallel.
 
     search: "grid" lets every candidate learn all examples; "halving" keeps a third of them after 1/9 of the
-    examples, and a third of those after 1/3.
+    examples, and a third of those after 1/3; None: halving where the number of examples is known.
     """
 
-    search: Search = "grid"
+    search: Search | None = "grid"
     memory: int = 2**32
     jobs: int | None = None
 
@@ -69,7 +69,7 @@ class Source(Protocol):
         """Raise InvalidInput, with the field, if the examples are not those of this configuration."""
 
     def open(
-        self, contracts: Sequence[HashContract], search: Search, progress: RaceProgress
+        self, contracts: Sequence[HashContract], search: Search | None, progress: RaceProgress
     ) -> AbstractContextManager[Feed]:
         """With halving, chunks are small enough to meet the rungs. Raises CommandFailure if it cannot give
         examples for these contracts, or its size is not known, which halving needs.
@@ -244,7 +244,7 @@ def _run(
 ) -> list[Candidate]:
     """Remove candidates from `racing` at each rung; return them in order of removal, the worst first."""
     left: list[Candidate] = []
-    rungs = [share * (size or 0) for share in RUNGS] if plan.search == "halving" else []
+    rungs = [share * size for share in RUNGS] if size and plan.search != "grid" else []
     bytes_read = 0
     with ThreadPoolExecutor(plan.jobs or os.cpu_count()) as pool:
         for chunk_of in chunks:

@@ -27,7 +27,6 @@ from service.cli.whatif import (
     source_of,
     with_log_flags,
 )
-from service.parsing.files.source import STANDARD_INPUT
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
 
@@ -70,7 +69,7 @@ def tune(
     search: Annotated[
         Literal["grid", "halving"] | None,
         typer.Option(
-            help="halving (default, except for standard input): a third stays after 1/9 of the examples and"
+            help="halving (default where the length is known): a third stays after 1/9 of the examples and"
             " after 1/3; grid: all learn all of them."
         ),
     ] = None,
@@ -94,7 +93,7 @@ def tune(
     from lab.experiments.tuning import rank
 
     configure_logging(settings.log_level, settings.log_format)
-    plan = plan_of(search or ("grid" if files == [STANDARD_INPUT] else "halving"), memory, jobs)
+    plan = plan_of(search, memory, jobs)
     source = source_of(settings, flags, log, files)
     space = Space(
         json_or_file(hyper, "--hyper") or {},

@@ -279,7 +279,7 @@ def bad_parameters(flag: str | None = None) -> Iterator[None]:
         raise typer.BadParameter(str(wrong), param_hint=flag) from None
 
 
-def plan_of(search: Search, memory: str, jobs: int | None) -> RacePlan:
+def plan_of(search: Search | None, memory: str, jobs: int | None) -> RacePlan:
     """Raises typer.BadParameter."""
     from lab.experiments.race import RacePlan
 
