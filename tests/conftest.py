@@ -128,7 +128,7 @@ def make_settings(tmp_path: Path) -> SettingsFactory:
     """`make_settings(server, **overrides)`: settings for that server, or for an embedded one without it."""
 
     def make(server: ServerProcess | None = None, **overrides: Any) -> Settings:
-        values: dict[str, Any] = {"data_dir": tmp_path / "data", "port": 0} | PATIENT
+        values: dict[str, Any] = {"data_dir": tmp_path / "data", "port": 0, "checkpoint_seconds": 1} | PATIENT
         if server is not None:
             values["redis_url"] = server.url
         return Settings(**(values | overrides))

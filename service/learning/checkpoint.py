@@ -27,7 +27,7 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 SLOTS_A_CHUNK = 2_000
-SHARE_OF_COMMITS = 8
+SHARE_OF_COMMITS = 4
 """A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
 
 

@@ -280,7 +280,7 @@ class LearnerSettings(SettingsGroup):
         description="Size of the commits stream; a mirror further behind reloads.",
     )
     checkpoint_seconds: float = Field(
-        1.0,
+        5.0,
         ge=0,
         le=3600,
         description="The rows that commits changed are written into the state this much later, each once.",
