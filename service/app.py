@@ -166,7 +166,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
 def create_learner_app(settings: Settings, holder: str | None = None) -> Application:
     """A learner that runs alone, with the health routes and no others. `holder`: of its leases."""
     metrics = Metrics()
-    services, lifecycle = build_services(settings, metrics, run_learner=True, holder=holder)
+    services, lifecycle = build_services(settings, metrics, run_learner=True, predicts=False, holder=holder)
     return _health_app("ftrl-service learner", settings, services, metrics, lifespan_of(lifecycle))
 
 
@@ -204,7 +204,12 @@ def _health_app(
 
 
 def build_services(
-    settings: Settings, metrics: Metrics, *, run_learner: bool, holder: str | None = None
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    run_learner: bool,
+    predicts: bool = True,
+    holder: str | None = None,
 ) -> tuple[Services, Lifecycle]:
     embedded = None if settings.redis_url else EmbeddedServer(settings)
     topology = connect(settings, embedded.url if embedded else str(settings.redis_url))
@@ -224,7 +229,7 @@ def build_services(
     )
     learners = Learners(topology, models, settings, health, metrics, holder) if run_learner else None
     default_model = DefaultModel(partial(default_config, settings), settings.allow_new_default)
-    return services, Lifecycle(services, metrics, default_model, embedded, learners)
+    return services, Lifecycle(services, metrics, default_model, embedded, learners, predicts=predicts)
 
 
 def lifespan_of(lifecycle: Lifecycle) -> Lifespan:

@@ -97,16 +97,18 @@ class DefaultModel:
     config: Callable[[], ModelConfig]
     despite_loss: bool = False
 
-    async def ensure(self, services: Services) -> None:
-        """Raises CommandFailure, StateUnavailable, StoreUnavailable, ServerFull."""
+    async def ensure(self, services: Services, *, load: bool) -> None:
+        """`load`: for a process that predicts. Raises CommandFailure, StateUnavailable, StoreUnavailable,
+        ServerFull.
+        """
         models = services.models
         try:
-            await models.get(DEFAULT_MODEL)
+            await (models.get if load else models.check)(DEFAULT_MODEL)
         except UnknownModel:
             # Another process created it first, or it is an alias.
             with contextlib.suppress(ModelConflict, AliasConflict):
                 if self.despite_loss or not await _was_lost(services):
-                    await models.create(DEFAULT_MODEL, self.config())
+                    await (models.create if load else models.ensure)(DEFAULT_MODEL, self.config())
         except ContractMismatch as refusal:
             log.error("%s", refusal.detail)  # noqa: TRY400  the message says it all
 
@@ -135,7 +137,8 @@ class Lifecycle:
     """Starts the embedded server if there is one, prepares Redis, and runs what works in the background.
 
     If Redis does not answer at the start, it is tried again in the background. `default_model`: None where
-    another process creates it; `learners`: None where another process learns.
+    another process creates it; `learners`: None where another process learns. `predicts`: whether requests
+    are answered here; else no model is loaded for them.
     """
 
     def __init__(
@@ -145,12 +148,15 @@ class Lifecycle:
         default_model: DefaultModel | None,
         embedded: EmbeddedServer | None,
         learners: Learners | None,
+        *,
+        predicts: bool = True,
     ) -> None:
         self._services = services
         self._metrics = metrics
         self._default_model = default_model
         self._embedded = embedded
         self._learners = learners
+        self._predicts = predicts
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -176,9 +182,10 @@ class Lifecycle:
         async with asyncio.TaskGroup() as group:
             group.create_task(for_ever(services.health.watch), name="health of Redis")
             group.create_task(for_ever(services.models.watch), name="models")
-            group.create_task(for_ever(services.aliases.watch), name="aliases")
-            group.create_task(for_ever(services.unknown.watch), name="unknown ids")
-            group.create_task(for_ever(services.names.watch), name="names of features")
+            if self._predicts:
+                group.create_task(for_ever(services.aliases.watch), name="aliases")
+                group.create_task(for_ever(services.unknown.watch), name="unknown ids")
+                group.create_task(for_ever(services.names.watch), name="names of features")
             if self._metrics.shared is not None:  # a scrape of one process reports what all have last set
                 group.create_task(for_ever(self._refresh_metrics), name="shared metrics")
             if self._learners is not None:
@@ -197,7 +204,7 @@ class Lifecycle:
             await models.repair_index()
             await models.refresh()
             if self._default_model is not None:
-                await self._default_model.ensure(self._services)
+                await self._default_model.ensure(self._services, load=self._predicts)
             await models.refresh()
         except StoreUnavailable as failure:
             obstacle = f"Whether Redis has lost its models is not known: {failure.detail}"

@@ -102,6 +102,10 @@ class Learner:
         self._blocked: LogBlocked | None = None
 
     @property
+    def replica(self) -> Replica:
+        return self._mirror.replica
+
+    @property
     def leading(self) -> bool:
         return self._committer is not None and self._holds_lease()
 
@@ -527,12 +531,16 @@ async def learn_model(
     metrics: Metrics,
     store: SnapshotStore,
     holder: str,
-) -> None:
-    """Learn a model until it is deleted. `holder`: of its lease. Raises ContractMismatch."""
+) -> Replica | None:
+    """Learn a model until it no longer exists; return the copy of it. `holder`: of its lease. Raises
+    ContractMismatch.
+    """
     metrics.learner_state(model, leading=False, blocked=False)  # also of a model that cannot be loaded
+    learner: Learner | None = None
     try:
         learner = await Learner.open(topology, model, settings, health, metrics, store, holder)
         await learner.run()
     except ModelGone:
         metrics.model_deleted(model)
-        log.info("learner of %s ends: the model was deleted", model)
+        log.info("learner of %s ends: the model no longer exists", model)
+    return learner.replica if learner is not None else None

@@ -76,7 +76,9 @@ class Learners:
 
     async def _learn(self, name: str) -> None:
         topology, settings, health = self._topology, self._settings, self._health
-        await learn_model(topology, name, settings, health, self._metrics, self._store, self._holder)
+        gone = await learn_model(topology, name, settings, health, self._metrics, self._store, self._holder)
+        if gone is not None:
+            await self._models.report_gone(gone)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         failure = task.exception()

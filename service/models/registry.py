@@ -211,12 +211,22 @@ class Models:
         """Returns the model, and True if it is new. Raises ModelConflict if another one of that name exists,
         AliasConflict.
         """
+        created = await self.ensure(name, config)
+        return await self.get(name), created
+
+    async def ensure(self, name: str, config: ModelConfig) -> bool:
+        """Does the same without loading the model."""
         async with self.channel() as channel:
             created = await ensure_model(channel, name, config)
             await self.lost.end(channel, name)
         if created:  # one that is still open was deleted
             self._forget(name, self._open.get(name))
-        return await self.get(name), created
+        return created
+
+    async def check(self, name: str) -> None:
+        """Raises UnknownModel, StateUnavailable, ContractMismatch if the model could not be loaded."""
+        async with self.channel() as channel:
+            checked_config(name, await read_meta(channel, name))
 
     async def delete(self, name: str) -> None:
         """Also of a model that Redis has lost: that is then no longer reported. Raises UnknownModel."""
@@ -300,21 +310,23 @@ class Models:
             await model.mirror.follow()
         except ModelGone:
             self._forget(model.name, opening)
-            await self._report_gone(model)
+            await self.report_gone(model.mirror.replica)
         except ContractMismatch as refusal:
             log.error("%s", refusal.detail)  # noqa: TRY400  a trace adds nothing
         finally:
             self._forget(model.name, opening)
             await model.close()
 
-    async def _report_gone(self, model: OpenModel) -> None:
+    async def report_gone(self, replica: Replica) -> None:
+        """Logs that the model of this copy no longer exists, and reports it as lost unless it was deleted."""
+        name = replica.keys.model
         try:
             async with self.channel() as channel:
-                if not await self.lost.report_gone(channel, model.mirror.replica):
-                    log.info("model %s was deleted", model.name)
+                if not await self.lost.report_gone(channel, replica):
+                    log.info("model %s was deleted", name)
             await self.refresh()
         except (StateUnavailable, ServerFull) as away:
-            log.error("model %s is no longer in Redis: %s", model.name, away.detail)  # noqa: TRY400
+            log.error("model %s is no longer in Redis: %s", name, away.detail)  # noqa: TRY400
 
     def _forget(self, name: str, opening: asyncio.Task[Any] | None) -> None:
         if opening is not None and self._open.get(name) is opening:

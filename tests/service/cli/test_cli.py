@@ -11,8 +11,10 @@ from service import __version__
 from service.cli.main import GROUPS
 from service.settings import Settings
 from service.storage.embedded import EmbeddedServer
+from service.storage.records import lease_key, lost_key
 from tests.conftest import ServerFactory
 from tests.support.commands import NewServingProcess, ServingProcess, run
+from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., ServingProcess]
@@ -189,6 +191,18 @@ def test_api_and_learn_of_one_data_directory_work_together(ftrl: Ftrl, tmp_path:
     assert embedded_is_running(tmp_path)
     assert learner.stop() == 0
     assert not embedded_is_running(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_learner_has_one_copy_of_a_model_and_reports_that_redis_has_lost_it(
+    ftrl: Ftrl, fresh_valkey: ServerProcess
+) -> None:
+    url = ftrl("learn", FTRL_REDIS_URL=fresh_valkey.url).wait_until_ready()
+    with fresh_valkey.client() as client:
+        wait_until(lambda: client.exists(lease_key("default")), "it leads")
+        assert "ftrl_mirror_rounds{" not in httpx.get(f"{url}/metrics", timeout=30).text
+        client.flushall()
+        wait_until(lambda: client.exists(lost_key("default")), "it reports the loss")
 
 
 def is_answering_an_update(url: str) -> bool:

@@ -127,7 +127,7 @@ async def test_the_log_is_kept_for_a_challenger_within_a_bound(
             await until(is_trimmed, "the log is trimmed")
 
 
-async def ended(learners: asyncio.Task[None]) -> None:
+async def ended(learners: asyncio.Task[Replica | None]) -> None:
     learners.cancel()
     await asyncio.wait([learners])
 
