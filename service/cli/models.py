@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -79,6 +80,39 @@ def create(
         write_json(described)
     else:
         write_lines([f"model {name}: {described['hyper']['family']}, {described['t']:,} examples learned"])
+
+
+@app.command()
+def features(
+    name: Name,
+    by: Annotated[
+        Literal["seen", "weight"], typer.Option(help="The most seen first, or the largest weights.")
+    ] = "weight",
+    most: Annotated[int, typer.Option(min=1, max=1000, help="Max features.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List features of a model with their weights, as far as their names are known."""
+    with service_at(url) as service:
+        query = {"by": by, "most": str(most)}
+        reply = service.call("GET", path_of("models", name, "features"), query=query)
+    if as_json:
+        write_json(reply)
+    elif found := reply["features"]:
+        write_table(("feature", "weight", "learning rate", "slot"), map(_feature_row, found))
+    else:
+        sys.stderr.write(f"ftrl: no feature of {name} has a known name (yet, or FTRL_FEATURE_NAMES is off)\n")
+
+
+def _feature_row(feature: dict[str, Any]) -> tuple[str, ...]:
+    """Several names of one slot are in one line."""
+    rate = feature["learning_rate"]
+    return (
+        " | ".join(json.dumps(name, ensure_ascii=False)[1:-1] for name in feature["names"]),
+        f"{feature['weight']:+.6f}",
+        "no bound" if rate is None else f"{rate:.6f}",
+        str(feature["slot"]),
+    )
 
 
 @app.command()

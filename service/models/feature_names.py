@@ -17,7 +17,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from mmh3 import mmh3_32_uintdigest as murmur
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from model_core.errors import InvalidInput
 from model_core.hashing.contract import HashContract, Limits
@@ -64,6 +64,7 @@ class FeatureNames:
         self._limits = limits_of(limits)
         self._enabled = enabled
         self._of_models: dict[ModelKeys, _OfModel] = {}
+        self._warned = False
 
     async def watch(self) -> None:
         while True:
@@ -85,7 +86,7 @@ class FeatureNames:
             try:
                 await self._write(mine)
             except _FAILURES as failure:
-                log.debug("names of features of %s are not noted now: %s", keys.model, failure)
+                self._report(keys.model, failure)
 
     async def slots(self, model: OpenModel) -> Slots:
         """Look up the names in each slot, as they were in Redis up to READ_SECONDS ago, or when it last
@@ -102,6 +103,13 @@ class FeatureNames:
                 mine.slots = slots_of(noted, model.config.hashing)
                 mine.read_next = now + (READ_SECONDS if mine.slots else POLL_SECONDS)
         return mine.slots
+
+    def _report(self, model: str, failure: Exception) -> None:
+        """Warn once of what may not end by itself, such as a Redis user without the rights for it."""
+        lasts = isinstance(failure, ResponseError) and not isinstance(failure, OutOfMemoryError)
+        level = logging.WARNING if lasts and not self._warned else logging.DEBUG
+        self._warned = self._warned or lasts
+        log.log(level, "names of features of model %s are not stored: %s", model, failure)
 
     def _known(self, keys: ModelKeys, model: OpenModel) -> _OfModel:
         return self._of_models.get(keys) or _OfModel(keys, naming_encoder(model.config.hashing, self._limits))

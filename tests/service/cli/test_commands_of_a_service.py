@@ -27,6 +27,7 @@ CLICKS = [{"features": {"ad": f"a{i % 7}"}, "label": int(i % 7 == 0)} for i in r
 OF_A_SERVICE = [
     "models",
     "models show default",
+    "models features default",
     "models create x",
     "models delete default --yes",
     "challenge default --name second",
@@ -136,6 +137,20 @@ def test_a_challenger_is_created_and_listed_with_its_champion(ftrl: Ftrl) -> Non
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "follow its champion 'default'" in refused.stderr
     read(ftrl, "models", "delete", "second", "--yes")
+
+
+def test_features_are_listed_by_their_names(ftrl: Ftrl, service: Service) -> None:
+    service.call("PUT", "/models/named", {})
+
+    def listed() -> Any:
+        """A process samples the updates of a model that was opened up to a second ago."""
+        service.call("POST", "/models/named/update", {"examples": CLICKS[:10]})
+        return read(ftrl, "models", "features", "named")["features"]
+
+    found = wait_until(listed, "names of features are known")
+    assert {name.partition("=")[0] for one in found for name in one["names"]} == {"ad"}
+    assert found[0]["names"][0] in ftrl("models", "features", "named").stdout
+    ftrl("models", "delete", "named", "--yes")
 
 
 def test_flags_before_the_command_are_not_ignored(ftrl: Ftrl) -> None:

@@ -1,7 +1,7 @@
 // The features with the largest weights, of those whose names are known.
 import { call, ofModel } from "./api.js";
 import { element, row, write } from "./elements.js";
-import { UNKNOWN, count, decimals, known } from "./format.js";
+import { UNKNOWN, count, decimals, known, named } from "./format.js";
 
 const MOST = 30;
 const EVERY_MS = 3000;
@@ -25,17 +25,17 @@ export class Features {
     const model = this.model;
     const reply = await call(ofModel(model, `/features?by=weight&most=${MOST}`));
     if (model !== this.model) return;
-    const { features = [], known: named } = reply.content;
-    write(this.place.querySelector("#features-note"), reply.ok ? said(features.length, named) : reply.detail);
+    const { features = [], known: all } = reply.content;
+    write(this.place.querySelector("#features-note"), reply.ok ? said(features.length, all) : reply.detail);
     this.place.querySelector("tbody").replaceChildren(...features.map(line));
   }
 }
 
-const said = (shown, named) =>
-  shown ? `The ${count(shown)} largest weights of the ${count(named)} most seen features.` : "No names are known: none came yet, or FTRL_FEATURE_NAMES is off.";
+const said = (shown, all) =>
+  shown ? `The ${count(shown)} largest weights of the ${count(all)} most seen features.` : "No names are known: none came yet, or FTRL_FEATURE_NAMES is off.";
 
 function line({ names, slot, weight, learning_rate: rate }) {
-  const [first, ...others] = names;
+  const [first, ...others] = names.map(named);
   const name = others.length ? [first, element("span", ` and in the same slot: ${others.join(", ")}`, { className: "quiet" })] : first;
   return row(name, [
     ["Weight", decimals(weight, 4)],

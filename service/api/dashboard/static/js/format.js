@@ -9,6 +9,9 @@ export const decimals = (value, digits) => (known(value) ? value.toFixed(digits)
 
 export const count = (value) => (known(value) ? grouped.format(Math.round(value)) : UNKNOWN);
 
+// The text of a feature; the members of a cross are joined by a control character.
+export const named = (feature) => feature.replaceAll("\u001f", " × ");
+
 export const rate = (value) => {
   if (!known(value)) return UNKNOWN;
   return value > 0 && value < 9.95 ? value.toFixed(1) : count(value);

@@ -1,7 +1,7 @@
 // A form that predicts, and shows what each feature adds.
 import { ofModel, post } from "./api.js";
 import { element, write } from "./elements.js";
-import { count, decimals, percent } from "./format.js";
+import { count, decimals, named, percent } from "./format.js";
 
 const MAX_BARS = 30;
 const EXAMPLE = { ad: "a17", site: "news.example", hour: 14 };
@@ -88,7 +88,7 @@ function bar({ name, contribution, also_in_slot: others = [] }, most) {
   const length = element("span", "", { className: contribution < 0 ? "length less" : "length" });
   length.style.width = `${(50 * Math.abs(contribution)) / most}%`;
   const value = `${contribution < 0 ? "−" : "+"}${decimals(Math.abs(contribution), 3)}`;
-  return element("li", [element("span", name, { className: "name", title: others.length ? `In the same slot: ${others.join(", ")}` : "" }), element("span", [length], { className: "track" }), element("span", value, { className: "amount" })]);
+  return element("li", [element("span", named(name), { className: "name", title: others.length ? `In the same slot: ${others.map(named).join(", ")}` : "" }), element("span", [length], { className: "track" }), element("span", value, { className: "amount" })]);
 }
 
 const bodyOf = (features) => `{"features": ${features}}`;
