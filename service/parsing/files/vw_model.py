@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from model_core.hashing.feature_text import joined
+from model_core.kernels.number_text import DECIMAL
 from model_core.text.problems import Namespaces
 from service.parsing.files.source import TextSource
 from service.parsing.files.weights import (
@@ -29,6 +30,8 @@ _LINEAR = frozenset(
     | {"--l2", "--learning_rate", "--link", "--loss_function", "--no_bias_regularization", "--noconstant"}
     | {"--normalized", "--passes", "--power_t", "--random_seed", "--sgd", "--sparse_weights"}
 )
+_WITH_COLON = ("Min label:", "Max label:", "bits:", "lda:", "options:", "Checksum:", ":")
+"""Beginnings of lines of the header in which a colon, not a space, ends the key."""
 _INTERACTIONS = frozenset({"--cubic", "--interactions", "--quadratic"})
 
 
@@ -82,16 +85,24 @@ class VowpalWabbitModel(WeightsFile):
             if option.partition("=")[0] not in _LINEAR | _INTERACTIONS:
                 detail = f"a model with {option} is more than one weight for each word and cannot be imported"
                 raise self.failure("unsupported_option", detail)
-        if float(self._header.get("Max label", "50")) <= 1.0:
+        if self._number("Max label", 50.0) <= 1.0:
             detail = f"its predictions were no log-odds: train with --loss_function logistic, and {ANSWER}"
             raise self.failure("unsupported_option", detail)
-        self._gravity = float(self._header.get("l1_state", "0"))
-        self._contraction = float(self._header.get("l2_state", "1"))
-        self.examples = int(self._header.get("example_number", "0"))
+        self._gravity, self._contraction = self._number("l1_state", 0.0), self._number("l2_state", 1.0)
+        self.examples = int(self._number("example_number", 0.0))
         if "--ftrl" in options:
             self._place_of_n = 2  # weight, z, n
         elif "--adaptive" in options or not {"--sgd", "--normalized", "--invariant"} & set(options):
             self._place_of_n = 1  # weight, sum of squared gradients, norm
+
+    def _number(self, key: str, default: float) -> float:
+        """Read a number of the header. Raises BadWeights."""
+        text = self._header.get(key, "")
+        if not text:
+            return default
+        if not DECIMAL.fullmatch(text):
+            raise self.failure("not_a_dump", f"{key} is {text[:60]!r}, and no number")
+        return float(text)
 
     def _line(self, number: int, text: str) -> WeightLine:
         found = _WEIGHT.fullmatch(text)
@@ -136,6 +147,3 @@ class VowpalWabbitModel(WeightsFile):
             word = rest
         name, equals, category = word.partition("=")
         return checked_feature_name(name, self._name_bytes), category if equals else None
-
-
-_WITH_COLON = ("Min label:", "Max label:", "bits:", "lda:", "options:", "Checksum:", ":")

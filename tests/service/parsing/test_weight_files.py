@@ -243,7 +243,7 @@ def test_a_dump_that_is_damaged_is_refused(rows: Path, tmp_path: Path) -> None:
     lines = rows.with_name("model.txt").read_text().splitlines()
     file = tmp_path / "model.txt.gz"
     damages = {
-        "not_a_dump": ["ad=a1:3:0.5"],
+        "not_a_dump": [line.replace("l1_state 0", "l1_state x") for line in lines],
         "malformed_line": [*lines, "site=s1"],
         "bad_weight": [*lines, "user^site=new:7:nan 1 1"],
         "repeated_name": [*lines, "other^site=s1:7:0.5 1 1"],
@@ -254,3 +254,6 @@ def test_a_dump_that_is_damaged_is_refused(rows: Path, tmp_path: Path) -> None:
         with pytest.raises(BadWeights) as refused:
             from_dump(file)
         assert refused.value.code == code
+    file.write_bytes(gzip.compress(b"ad=a1:3:0.5\n"))
+    with pytest.raises(BadWeights, match="line 1: no text of a Vowpal Wabbit model"):
+        from_dump(file)
