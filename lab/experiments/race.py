@@ -138,7 +138,7 @@ class Candidate:
         self.option = option
         self.is_present = is_present
         self.is_tried = is_tried
-        self.contract = stored_contract(option.config.hashing)
+        self.contract = replace(option.config.hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
         self.score = Score()
         self.paired = Paired()
         self.began_empty = False
@@ -190,11 +190,6 @@ class Candidate:
             self.began_empty,
             state,
         )
-
-
-def stored_contract(hashing: HashContract) -> HashContract:
-    """The part of a hash contract that determines the 32-bit hashes of examples, as a log stores them."""
-    return replace(hashing, bits=SMALLEST_BITS, bias=True, prior_probability=None)
 
 
 def race(

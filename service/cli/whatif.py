@@ -176,7 +176,7 @@ class Examples:
     """What is learned: files, or the log of a model.
 
     default: the configuration to compare with, as in the body of a PUT, unless another is given. contract:
-    what all candidates have of the hash contract, unless they are given another.
+    what the examples say of the hash contract: it comes before the default, and a given one before it.
     """
 
     source: FileSource | LogSource
@@ -187,9 +187,12 @@ class Examples:
         """The configuration to compare with. Raises InvalidInput."""
         from service.models.config.model import ModelConfig
 
-        body = self.default if given is None else given
-        hashing = {**self.contract, **body.get("hashing", {})}
-        return ModelConfig.from_json({"hyper": body.get("hyper", {}), "hashing": hashing})
+        if given is None:
+            hyper, hashing = self.default.get("hyper", {}), self.default.get("hashing", {}) | self.contract
+        else:
+            hyper, hashing = given.get("hyper", {}), given.get("hashing", {})
+            hashing = self.contract | hashing if isinstance(hashing, dict) else hashing
+        return ModelConfig.from_json({"hyper": hyper, "hashing": hashing})
 
     def check(self, options: Sequence[Option]) -> None:
         """Raises InvalidInput if the examples cannot be learned with one of these."""
@@ -198,6 +201,8 @@ class Examples:
 
     def challenged(self, log: LogFlags, ranking: Ranking) -> Challenged | None:
         """Start the challenger that the flags ask for, if any; a failure is to be raised after the report."""
+        from redis.exceptions import RedisError
+
         from lab.experiments.model_log import LogSource
 
         if log.challenge is None or not isinstance(self.source, LogSource):
@@ -208,8 +213,8 @@ class Examples:
         name = log.challenger or f"{self.source.model}-b"
         try:
             created = self.source.challenge(name, best)
-        except ServiceError as refused:
-            return Challenged(f"no challenger was started: {refused.detail}", failure=refused)
+        except (ServiceError, RedisError, OSError) as failure:
+            return Challenged(f"no challenger was started: {failure}", failure=failure)
         done = "follows" if created else "already followed"
         return Challenged(f"{name} {done} {self.source.model} with the best configuration", name)
 
@@ -219,7 +224,7 @@ class Challenged(NamedTuple):
 
     text: str
     name: str | None = None
-    failure: ServiceError | None = None
+    failure: Exception | None = None
 
 
 def source_of(settings: Settings, flags: FileFlags, log: LogFlags, files: list[str] | None) -> Examples:
