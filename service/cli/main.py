@@ -84,7 +84,9 @@ GROUPS = {
     "Models": {
         "models": Command("models", "app", "List, create, describe and delete models."),
         "challenge": Command(
-            "challenge", "challenge", "Create a model that learns the log of another one, its champion."
+            "challenge",
+            "challenge",
+            "Create a challenger: a model that learns the log of another one, its champion.",
         ),
         "import": Command(
             "warm_start", "import_command", "Create a model from the weights of another learner."
