@@ -95,7 +95,7 @@ class FeatureNames:
         if not self._enabled:
             return {}
         keys = model.mirror.replica.keys
-        mine = self._of_models.setdefault(keys, self._known(keys, model))
+        mine = self._of_models[keys] = self._known(keys, model)
         if (now := time.monotonic()) >= mine.read_next:
             mine.read_next = now + READ_SECONDS  # also after a failure: no caller waits soon again
             with contextlib.suppress(*_FAILURES):
@@ -112,7 +112,11 @@ class FeatureNames:
         log.log(level, "names of features of model %s are not stored: %s", model, failure)
 
     def _known(self, keys: ModelKeys, model: OpenModel) -> _OfModel:
-        return self._of_models.get(keys) or _OfModel(keys, naming_encoder(model.config.hashing, self._limits))
+        """A promotion gives a model another contract."""
+        known, contract = self._of_models.get(keys), model.config.hashing
+        if known is not None and known.encoder.contract == contract:
+            return known
+        return _OfModel(keys, naming_encoder(contract, self._limits))
 
     async def _write(self, mine: _OfModel) -> None:
         if not self._enabled:
