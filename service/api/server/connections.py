@@ -158,6 +158,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.deadline = math.inf
 
     def on_response_complete(self) -> None:
+        if self.streams and self.cycle.more_body:  # the rest of this body may have no end
+            self.transport.close()
         super().on_response_complete()
         if self.pipeline:
             self.flow.pause_reading()  # uvicorn has just resumed it, and would read on after each answer

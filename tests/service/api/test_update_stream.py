@@ -7,6 +7,7 @@ import io
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -81,6 +82,21 @@ def test_a_stream_may_end_at_its_first_bad_line(api: httpx.Client, model: str) -
     assert (bad["line"], group["statuses"]) == (3, {"learned": 2, "invalid": 1})
     assert (end["end"], end["through"], end["code"]) == ("error", 2, "invalid_value")
     assert learned(api, model) == 2
+
+
+def test_a_client_that_goes_on_after_the_last_line_is_disconnected(live_api: LiveApi, model: str) -> None:
+    with Duplex(live_api.url, f"{model}/update?on_error=stop") as client:
+        client.begin()
+        client.send(b"[]\n")
+        assert [client.line()["line"], client.line()["lines"], client.line()["end"]] == [1, 0, "error"]
+        with pytest.raises(ConnectionError):
+            send_for(60.0, client)
+
+
+def send_for(seconds: float, client: Duplex) -> None:
+    end = monotonic() + seconds
+    while monotonic() < end:
+        client.send(b"\n" * 100_000)
 
 
 def test_each_line_can_be_answered_by_itself(api: httpx.Client, model: str) -> None:
