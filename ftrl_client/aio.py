@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -80,6 +80,16 @@ class AsyncClient:
             results += done
         return results
 
+    async def stream(self, examples: Iterable[Example | Label]) -> AsyncIterator[Update]:
+        """Learn examples and labels in order, 2,000 in a request, and yield the outcome of each.
+
+        An invalid one does not keep the others from being learned. While the service cannot take more, it
+        holds up the request. To be called for logs: an example is sent when a request is full.
+        """
+        for batch in calls.batches(examples, calls.STREAM_SIZE):
+            for update in await self._run(calls.stream(self.model, batch)):
+                yield update
+
     async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Call any path of the API; `path` may have a query.
 
@@ -92,7 +102,7 @@ class AsyncClient:
         while True:
             try:
                 reply = await self._http.request(
-                    exchange.call.method, exchange.call.path, json=exchange.call.body
+                    exchange.call.method, exchange.call.path, **exchange.call.content
                 )
             except httpx.RequestError as failure:
                 outcome: T | Pause = exchange.after_failure(failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -12,19 +13,35 @@ from ftrl_client.messages import Example, Features, Instance, Label, Prediction,
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
+NDJSON = "application/x-ndjson"
 BATCH_SIZE = 500
 """Examples in one request: well below the limits of the service."""
+STREAM_SIZE = 2000
+"""Lines in one request of a stream. The reply has to fit into the buffers of a connection, since httpx reads
+it once it has sent all.
+"""
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """`repeatable`: whether it may be sent again if it is not known whether it took effect."""
+    """`repeatable`: whether it may be sent again if it is not known whether it took effect. `lines`: sent as
+    JSON lines instead of a body; the reply is an object whose `lines` are its own.
+    """
 
     method: str
     path: str
     body: Json | None
     read: Callable[[Json], T]
     repeatable: bool
+    lines: Sequence[Json] | None = None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The arguments of httpx."""
+        if self.lines is None:
+            return {"json": self.body}
+        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        return {"content": text.encode(), "headers": {"Content-Type": NDJSON}}
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -64,6 +81,12 @@ def update_one(model: str, example: Example | Label, *, wait: bool) -> Call[Upda
     return _post(model, "update" if wait else "update?wait=false", example.to_json(), _update)
 
 
+def stream(model: str, examples: Sequence[Example | Label]) -> Call[list[Update]]:
+    lines = [example.to_json() for example in examples]
+    path = f"/models/{quote(model, safe='')}/update?each=true"
+    return Call("POST", path, None, _streamed, repeatable=True, lines=lines)
+
+
 def impressions(model: str, ids: Iterable[str]) -> Call[dict[str, str]]:
     return _post(model, "impressions", {"ids": list(ids)}, _statuses)
 
@@ -72,9 +95,9 @@ def plain(method: str, path: str, body: Json | None) -> Call[dict[str, Any]]:
     return Call(method, path, body, dict, repeatable=method in ("GET", "PUT"))
 
 
-def batches(examples: Iterable[Example | Label]) -> Iterator[list[Example | Label]]:
+def batches(examples: Iterable[Example | Label], size: int = BATCH_SIZE) -> Iterator[list[Example | Label]]:
     remaining = iter(examples)
-    while batch := list(islice(remaining, BATCH_SIZE)):
+    while batch := list(islice(remaining, size)):
         yield batch
 
 
@@ -102,7 +125,12 @@ def _update(result: Json) -> Update:
         result.get("revision"),
         result.get("event_id"),
         result.get("id"),
+        result.get("detail"),
     )
+
+
+def _streamed(reply: Json) -> list[Update]:
+    return [_update(line) for line in reply["lines"] if "status" in line]
 
 
 def _statuses(reply: Json) -> dict[str, str]:

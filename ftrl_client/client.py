@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -85,6 +85,15 @@ class Client:
             results += done
         return results
 
+    def stream(self, examples: Iterable[Example | Label]) -> Iterator[Update]:
+        """Learn examples and labels in order, 2,000 in a request, and yield the outcome of each.
+
+        An invalid one does not keep the others from being learned. While the service cannot take more, it
+        holds up the request. To be called for logs: an example is sent when a request is full.
+        """
+        for batch in calls.batches(examples, calls.STREAM_SIZE):
+            yield from self._run(calls.stream(self.model, batch))
+
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Call any path of the API; `path` may have a query.
 
@@ -96,7 +105,7 @@ class Client:
         exchange = Exchange(call, self._retry_seconds)
         while True:
             try:
-                reply = self._http.request(exchange.call.method, exchange.call.path, json=exchange.call.body)
+                reply = self._http.request(exchange.call.method, exchange.call.path, **exchange.call.content)
             except httpx.RequestError as failure:
                 outcome: T | Pause = exchange.after_failure(failure)
             else:

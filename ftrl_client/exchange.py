@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import httpx
 
-from ftrl_client.calls import Call
+from ftrl_client.calls import NDJSON, Call
 from ftrl_client.errors import FtrlError, NoReply, Problem
 
 T = TypeVar("T")
@@ -49,6 +50,11 @@ class Exchange(Generic[T]):
     def after_reply(self, reply: httpx.Response) -> T | Pause:
         """Raises Problem, FtrlError."""
         document = self._document(reply)
+        if reply.is_success and (failure := _failure_of(document)) is not None:
+            pause = self._pause_within_deadline(None)
+            if pause is not None:
+                return pause
+            raise Problem(str(self.call), reply.status_code, failure)
         if reply.is_success:
             try:
                 return self.call.read(document)
@@ -85,6 +91,8 @@ class Exchange(Generic[T]):
         if not reply.content:
             return {}
         try:
+            if reply.headers.get("Content-Type") == NDJSON:
+                return {"lines": [json.loads(line) for line in reply.content.splitlines()]}
             document = json.loads(reply.content)
         except ValueError:
             document = None
@@ -96,6 +104,17 @@ class Exchange(Generic[T]):
 
     def _foreign(self, reply: httpx.Response) -> FtrlError:
         return FtrlError(f"{self.call}: this is not the reply of an ftrl service: {reply.content[:80]!r}")
+
+
+def _failure_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the line of a stream's reply that says that some lines, or the rest, are to be sent again."""
+    lines = document.get("lines", [])
+    for line in lines:
+        if "unavailable" in line.get("statuses", {}) and "end" not in line:
+            return dict(line)
+    if lines and lines[-1].get("end") != "complete":
+        return dict(lines[-1])
+    return None
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -86,8 +86,9 @@ class Update:
     """The outcome of an example or a label.
 
     status: "learned", "appended" (durable, learned later), "duplicate", "skipped"; of a label also "waiting",
-    "sampled_out", "late", "conflict" and "unknown". probability, loss: just before it was learned; None while
-    unknown. revision: the state that has learned it.
+    "sampled_out", "late", "conflict" and "unknown"; in a stream also "invalid". probability, loss: just
+    before it was learned; None while unknown. revision: the state that has learned it. detail: why it is
+    invalid.
     """
 
     status: str
@@ -96,6 +97,7 @@ class Update:
     revision: str | None
     event_id: str | None
     id: str | None
+    detail: str | None = None
 
 
 def _given(members: Mapping[str, Any]) -> dict[str, Any]:

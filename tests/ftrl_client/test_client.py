@@ -66,7 +66,8 @@ class Network(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return self._after(request, reply)
 
     def _after(self, request: httpx.Request, reply: httpx.Response) -> httpx.Response:
-        self.bodies.append(json.loads(request.content) if request.content else None)
+        is_json = request.headers.get("Content-Type") == "application/json"
+        self.bodies.append(json.loads(request.content) if is_json else request.content.splitlines())
         if len(self.bodies) - 1 in self.lost:
             raise httpx.ReadTimeout("lost", request=request)
         return reply
@@ -88,10 +89,14 @@ def call(request: pytest.FixtureRequest) -> Calls:
         named = {name: options.pop(name) for name in ("context", "log", "id", "wait") if name in options}
         if request.param == "sync":
             with Client(url, transport=network, **options) as client:
+                if method == "stream":
+                    return list(client.stream(*arguments))
                 return getattr(client, method)(*arguments, **named)
 
         async def run() -> Any:
             async with AsyncClient(url, transport=network, **options) as client:
+                if method == "stream":
+                    return [update async for update in client.stream(*arguments)]
                 return await getattr(client, method)(*arguments, **named)
 
         return asyncio.run(run())
@@ -139,6 +144,52 @@ def test_batches_keep_their_order_and_are_learned_once(call: Calls, live_api: Li
     again = call("update_many", examples, url=live_api.url, model=name, network=Network())
     assert {result.status for result in again} == {"duplicate"}
     assert learned(live_api.client, model) == 501
+
+
+def test_a_stream_is_learned_once_and_reports_what_is_invalid(
+    call: Calls, live_api: LiveApi, model: str
+) -> None:
+    examples = [Example({"n": f"v{number}"}, label=number % 2) for number in range(2001)]
+    examples[5] = Example({"n": "x"}, label=2)
+    network = Network(lost=(0,))
+    results = call("stream", examples, url=live_api.url, model=model.rpartition("/")[2], network=network)
+    assert [len(body) for body in network.bodies] == [2000, 2000, 1]
+    assert (results[5].status, results[5].detail) == (
+        "invalid",
+        "must be 0, 1, true or false; use 0 for no click",
+    )
+    others = [result for result in results if result.status != "invalid"]
+    assert [one.event_id for one in others] == [one.event_id for one in examples if one.label != 2]
+    assert learned(live_api.client, model) == 2000
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        [
+            {
+                "line": 1,
+                "lines": 1,
+                "statuses": {"unavailable": 1},
+                "code": "update_unavailable",
+                "detail": "away",
+            }
+        ],
+        [{"end": "stopping", "through": 0, "statuses": {}}],
+    ],
+    ids=["unavailable", "stopping"],
+)
+def test_a_stream_that_was_not_taken_is_sent_again(call: Calls, refusal: list[Any]) -> None:
+    end = {"end": "complete", "through": 1, "statuses": {}}
+    replies = iter([[*refusal, *([] if "end" in refusal[0] else [end])], [{"line": 1, **LEARNED}, end]])
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        content = "".join(json.dumps(line) + "\n" for line in next(replies))
+        return httpx.Response(200, content=content, headers={"Content-Type": "application/x-ndjson"})
+
+    network = Network(answer)
+    assert call("stream", [Example(CLICK, 1)], network=network)[0].status == "learned"
+    assert len(network.bodies) == 2
 
 
 def test_a_label_that_comes_late_joins_its_prediction(call: Calls, live_api: LiveApi, model: str) -> None:

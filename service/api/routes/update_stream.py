@@ -57,7 +57,7 @@ GROUPS_AHEAD = 4
 """Groups that are appended and not yet answered."""
 DROP_SECONDS = 2.0
 """How long a client that is sent the last line may go on sending, before the connection is closed."""
-FIRST_WAITING_SECONDS, WAITING_SECONDS = 1.0, 10.0
+FIRST_WAITING_SECONDS, WAITING_SECONDS = 1.0, 5.0
 """After how long, and then how often, a client is told that its lines wait because the log is full."""
 HEADERS = [
     (b"content-type", b"application/x-ndjson"),
