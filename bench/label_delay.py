@@ -20,11 +20,11 @@ LearnAt = Literal["arrival", "window_close"]
 
 
 class Impressions(NamedTuple):
-    """`examples`: one a row, as the kernels take it; `labels` uint8[r]."""
+    """`examples`: one a row, as the kernels take it; `labels` float64[r]."""
 
     what: str
     examples: list[ExampleBatch]
-    labels: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.float64]
 
     @property
     def click_rate(self) -> float:
@@ -51,7 +51,7 @@ def measure(_: Options) -> list[Result]:
 def _encoded(what: str, source: list[Row]) -> Impressions:
     encoder = FeatureEncoder(ModelConfig().hashing)
     examples = [ExampleBatch.from_encoded([encoder.encode(row.features)], [row.label]) for row in source]
-    return Impressions(what, examples, np.array([row.label for row in source], np.uint8))
+    return Impressions(what, examples, np.array([row.label for row in source], np.float64))
 
 
 def _both_starts(impressions: Impressions, learned: int) -> list[Result]:

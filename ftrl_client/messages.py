@@ -24,7 +24,7 @@ def features_json(features: Features) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Features and their outcome: label 1 for a click, 0 for none.
+    """Features and their outcome: label 1 for a click, 0 for none, or between (a dwell time, a soft label).
 
     weight: a multiple of the loss. sample_rate: the share of such examples that is sent. event_time: a time
     with a zone, or seconds since 1970. event_id: an example is learned once under its id, so an `Example`
@@ -32,7 +32,7 @@ class Example:
     """
 
     features: Features
-    label: int | bool
+    label: float | bool
     weight: float | None = None
     sample_rate: float | None = None
     event_time: datetime | float | None = None
@@ -47,10 +47,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The label of a logged prediction, by its id. It counts once, however often it is sent."""
+    """The label of a logged prediction, by its id: from 0 to 1. It counts once, however often it is sent."""
 
     id: str
-    label: int | bool
+    label: float | bool
     weight: float | None = None
     sample_rate: float | None = None
 

@@ -286,7 +286,7 @@ class LabelConflict(Conflict):
 
     def __init__(self, prediction_id: str) -> None:
         super().__init__(
-            f"Prediction {prediction_id[:80]!r} already has the other label, which stays.",
+            f"Prediction {prediction_id[:80]!r} already has another label, which stays.",
             extra={"id": prediction_id},
         )
 

@@ -55,7 +55,7 @@ class Calibration:
         return cls(**(obj | counts))
 
 
-def first_rows_ratio(margins: Floats, labels: npt.NDArray[np.uint8]) -> float:
+def first_rows_ratio(margins: Floats, labels: Floats) -> float:
     """Predicted over actual clicks in the first 10,000 rows."""
     return float(sigmoids(margins[:AFTER_ROWS]).sum() / max(labels[:AFTER_ROWS].sum(), 1))
 
@@ -107,7 +107,7 @@ def _count(sums: Floats) -> Count:
 Map = Callable[[Floats], Floats]
 
 
-def recalibrated(margins: Floats, labels: npt.NDArray[np.uint8], fit: Callable[[Floats], Map]) -> Floats:
+def recalibrated(margins: Floats, labels: Floats, fit: Callable[[Floats], Map]) -> Floats:
     """Margins float64[r] through a map that is fitted again every 1,000 rows to the rows before."""
     seen, out = np.zeros((3, _BINS)), margins.copy()
     for start in range(0, margins.size, _REFIT_ROWS):

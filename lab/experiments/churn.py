@@ -35,12 +35,12 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Day(NamedTuple):
-    """Impressions of one day: columns int64[rows, 6] with numbers of values, labels uint8[rows], and the
+    """Impressions of one day: columns int64[rows, 6] with numbers of values, labels float64[rows], and the
     truth float64[rows], the probability of a click.
     """
 
     columns: Numbers
-    labels: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.float64]
     truth: Floats
 
 
@@ -89,7 +89,7 @@ def days(rows: int, seed: int = SEED) -> Iterator[Day]:
         truth = sigmoids(
             BASE + np.sum([one.of(columns[:, COLUMNS.index(name)]) for name, one in logits.items()], axis=0)
         )
-        yield Day(columns, (random.random(rows) < truth).astype(np.uint8), truth)
+        yield Day(columns, (random.random(rows) < truth).astype(np.float64), truth)
 
 
 class _Logits:

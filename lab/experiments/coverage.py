@@ -44,15 +44,15 @@ class World:
     weight_spread: float = 0.0
     weight_slope: float = 0.0
 
-    def draw(self, rng: np.random.Generator) -> tuple[Floats, npt.NDArray[np.uint8], Floats]:
-        """Margins float64[r], labels uint8[r] and weights float64[r] of one world's log."""
+    def draw(self, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+        """Margins float64[r], labels float64[r] and weights float64[r] of one world's log."""
         odds = self.mean + self.spread * rng.standard_normal(self.examples)
         labels = rng.random(self.examples) < 1.0 / (1.0 + np.exp(-odds))
         kept = labels | (rng.random(self.examples) < self.sampled)
         odds, labels = odds[kept], labels[kept]
         noise = self.weight_spread * rng.standard_normal(odds.size)
         weights = np.exp(noise + self.weight_slope * odds) * np.where(labels, 1.0, 1.0 / self.sampled)
-        return self.scale * odds + self.shift, labels.astype(np.uint8), weights
+        return self.scale * odds + self.shift, labels.astype(np.float64), weights
 
     @property
     def weighted(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from model_core.evaluation.measures import Labels, compact
 from model_core.examples.batch import ExampleBatch
 
 SMALLEST_BITS = 10
@@ -42,7 +43,7 @@ class Dataset:
     def digest(self) -> str:
         """Digest of the content, so that results of different data are never mixed."""
         content = hashlib.sha256()
-        for column in (self.batch.row_ptr, self.batch.hashes, self.batch.values, self.batch.labels):
+        for column in (self.batch.row_ptr, self.batch.hashes, self.batch.values, compact(self.batch.labels)):
             content.update(column.astype(column.dtype.newbyteorder("<")).tobytes())
         return content.hexdigest()[:16]
 
@@ -56,14 +57,14 @@ def dataset_of(
     row_ptr: npt.NDArray[np.int64],
     features: npt.NDArray[np.integer],
     values: npt.NDArray[np.float64],
-    labels: npt.NDArray[np.uint8],
+    labels: Labels,
     times: Sequence[str] = (),
 ) -> Dataset:
     """Build from rows of arbitrary feature numbers, integer[k]; `values` float64[k], or empty (all 1)."""
     distinct, numbers, counts = np.unique(features, return_inverse=True, return_counts=True)
     rank = np.empty(distinct.size, np.uint32)
     rank[np.argsort(-counts, kind="stable")] = np.arange(distinct.size, dtype=np.uint32)
-    batch = ExampleBatch(row_ptr, rank[numbers], values, labels)
+    batch = ExampleBatch(row_ptr, rank[numbers], values, labels.astype(np.float64))
     return Dataset(name, batch, distinct.size, tuple(times))
 
 

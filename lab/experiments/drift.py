@@ -127,7 +127,7 @@ def excess_of(truth: Floats, margins: Floats) -> float:
 
 
 def _cross_entropy(q: Floats, margins: Floats) -> Floats:
-    ones = np.ones(q.size, np.uint8)
+    ones = np.ones(q.size)
     losses: Floats = q * log_losses(margins, ones) + (1.0 - q) * log_losses(margins, 0 * ones)
     return losses
 

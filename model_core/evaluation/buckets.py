@@ -41,7 +41,8 @@ class Buckets(NamedTuple):
     """The arrays of one or more series of 52 buckets; b is 52 times their number.
 
     weights float64[b, bins, 2]: the weight of non-clicks and of clicks whose log-odds fell into the bin.  The
-        bins divide [-16, 16] evenly; what lies outside counts in the first or the last.
+        bins divide [-16, 16] evenly; what lies outside counts in the first or the last.  A label y between 0
+        and 1 counts as 1 - y of a non-click and y of a click, here and below.
     counts float64[b, bins, 2]: the number of examples; kept where a block is WEIGHTED, else it is `weights`.
     sums float64[b, 10]: examples, clicks, predicted clicks and log loss, each weighted, then each plain; then
         the squared weights of non-clicks and of clicks.
@@ -77,7 +78,7 @@ class Seen(NamedTuple):
     """An example as the buckets add it."""
 
     bin: int
-    label: int
+    label: float
     weight: float
     p: float
     loss: float
@@ -92,12 +93,13 @@ def add_examples(
     marks: NDArray[np.uint8],
     clock: NDArray[np.int64],
     margins: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: NDArray[np.float64],
     weights: NDArray[np.float64],
     event_times: NDArray[np.int64],
     log_time: int,
 ) -> None:
-    """Add the examples of one log entry to series 0; those without a finite margin and weight are left out.
+    """Add the examples of one log entry to series 0; those without a finite margin and weight, or with a
+    label outside of [0, 1], are left out.
 
     event_times int64[r] in milliseconds, -1 for none, or empty; log_time: of the entry, in milliseconds.
     The first six are Buckets, one by one: taking a tuple of arrays apart costs more than adding an example.
@@ -105,21 +107,27 @@ def add_examples(
     b = Buckets(bins, counts, sums, starts, marks, clock)
     for i in range(margins.size):
         weight = weights[i] if weights.size else 1.0
-        if abs(margins[i]) < math.inf and 0.0 <= weight < math.inf:
+        if counts_as_example(margins[i], labels[i], weight):
             seen = see(margins[i], labels[i], weight, b.weights.shape[1])
             minute = advance_clock(b, event_times[i] if event_times.size else -1, log_time)
             add_to_series(b, 0, minute, seen)
 
 
 @inlined_kernel
-def see(margin: float, label: int, weight: float, bins: int) -> Seen:
+def counts_as_example(margin: float, label: float, weight: float) -> bool:
+    """Test whether all three are what an example has; others are left out."""
+    return abs(margin) < math.inf and 0.0 <= label <= 1.0 and 0.0 <= weight < math.inf
+
+
+@inlined_kernel
+def see(margin: float, label: float, weight: float, bins: int) -> Seen:
     """The sigmoid and the log loss of numerics, bit for bit, from one exponential."""
     e = exp(-abs(margin))
     p = 1.0 / (1.0 + e) if margin >= 0.0 else e / (1.0 + e)
-    a = -margin if label else margin
-    loss = a + log1p(e) if a > 0.0 else log1p(e)
+    missed = 1.0 - label if margin > 0.0 else label
+    loss = missed * abs(margin) + log1p(e)
     at = min(max((margin - LOWEST) * (bins / SPAN), 0.0), bins - 1.0)
-    return Seen(int(at), int(label), weight, p, loss)
+    return Seen(int(at), label, weight, p, loss)
 
 
 @inlined_kernel
@@ -155,9 +163,11 @@ def _add(b: Buckets, row: int, seen: Seen) -> None:
     block, at, label, weight = seen.bin // BINS_A_BLOCK, seen.bin, seen.label, seen.weight
     if weight != 1.0 and not b.marks[row, block] & WEIGHTED:
         keep_counts(b, row, block)
-    b.weights[row, at, label] += weight
+    b.weights[row, at, 0] += weight * (1.0 - label)
+    b.weights[row, at, 1] += weight * label
     if b.marks[row, block] & WEIGHTED:
-        b.counts[row, at, label] += 1.0
+        b.counts[row, at, 0] += 1.0 - label
+        b.counts[row, at, 1] += label
     b.marks[row, block] |= PRESENT | CHANGED
     b.marks[row, -1] |= PRESENT | CHANGED
     b.sums[row, 0] += weight
@@ -168,7 +178,8 @@ def _add(b: Buckets, row: int, seen: Seen) -> None:
     b.sums[row, 5] += label
     b.sums[row, 6] += seen.p
     b.sums[row, 7] += seen.loss
-    b.sums[row, 8 + label] += weight * weight
+    b.sums[row, 8] += weight * weight * (1.0 - label)
+    b.sums[row, 9] += weight * weight * label
 
 
 @inlined_kernel

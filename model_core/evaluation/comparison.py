@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_core.errors import FormatError
-from model_core.evaluation.buckets import see
+from model_core.evaluation.buckets import counts_as_example, see
 from model_core.evaluation.confidence_sequence import ENOUGH, evidence, radius
 from model_core.evaluation.intervals import Interval
 from model_core.examples.batch import ExampleBatch
 from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.number_text import plain_number
 
 Verdict = Literal["better", "worse", "undecided"]
 """What the challenger is."""
@@ -57,7 +58,8 @@ class ModelFigures:
 
 @dataclass(frozen=True)
 class ComparisonFigures:
-    """pairs: examples that both models predicted; unpaired: that only one of them did.
+    """pairs: examples that both models predicted; unpaired: that only one of them did; clicks: the sum of
+    the labels of the pairs.
 
     difference: mean log loss of the champion minus that of the challenger, each example clipped; above 0 the
         challenger is better.  clipped: how many examples were.
@@ -71,7 +73,7 @@ class ComparisonFigures:
 
     pairs: int
     unpaired: int
-    clicks: int
+    clicks: float
     champion: ModelFigures
     challenger: ModelFigures
     difference: float | None
@@ -141,7 +143,7 @@ class PairedComparison:
         return ComparisonFigures(
             int(sums[PAIRS]),
             int(sums[UNPAIRED]),
-            int(sums[CLICKS]),
+            plain_number(float(sums[CLICKS])),
             self._model(CHAMPION_LOSS, CHAMPION_CLICKS, expected),
             self._model(CHALLENGER_LOSS, CHALLENGER_CLICKS, expected),
             float(sums[DIFFERENCES]) * scale if scale else None,
@@ -186,14 +188,14 @@ def _add_pairs(
     sums: NDArray[np.float64],
     champion: NDArray[np.float64],
     challenger: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: NDArray[np.float64],
     weights: NDArray[np.float64],
     log_time: int,
 ) -> None:
     for i in range(labels.size):
         weight = weights[i] if weights.size else 1.0
-        if abs(champion[i]) < math.inf and abs(challenger[i]) < math.inf and 0.0 <= weight < math.inf:
-            _add_pair(sums, champion[i], challenger[i], int(labels[i]), weight)
+        if counts_as_example(champion[i], labels[i], weight) and abs(challenger[i]) < math.inf:
+            _add_pair(sums, champion[i], challenger[i], labels[i], weight)
             if sums[PAIRS] % PAIRS_A_LOOK == 0.0:
                 _give_verdict(sums, log_time)
         else:
@@ -216,14 +218,14 @@ def _unit(sums: NDArray[np.float64]) -> float:
 
 @inlined_kernel
 def _add_pair(
-    sums: NDArray[np.float64], champion: float, challenger: float, label: int, weight: float
+    sums: NDArray[np.float64], champion: float, challenger: float, label: float, weight: float
 ) -> None:
     count = weight / _unit(sums) if sums[CLICK_WEIGHT] > 0.0 else min(weight, 1.0)
     sums[PAIRS] += 1.0
-    sums[CLICK_WEIGHT if label else OTHER_WEIGHT] += weight
-    if label:
-        sums[CLICKS] += 1.0
-        sums[CLICKED] += count
+    sums[CLICK_WEIGHT] += weight * label
+    sums[OTHER_WEIGHT] += weight * (1.0 - label)
+    sums[CLICKS] += label
+    sums[CLICKED] += count * label
     one, other = see(champion, label, weight, 1), see(challenger, label, weight, 1)
     sums[WEIGHT] += count
     sums[CHAMPION_LOSS] += count * one.loss

@@ -1,6 +1,7 @@
 """Figures of a window, from the histogram and sums that its buckets add up to."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
@@ -35,6 +36,7 @@ from model_core.evaluation.intervals import (
     squared_weights,
 )
 from model_core.kernels.compiled import kernel
+from model_core.kernels.number_text import plain_number
 
 Window = Literal["15m", "30m", "1h", "24h", "all"]
 WINDOWS: tuple[Window, ...] = get_args(Window)
@@ -56,7 +58,7 @@ class Histogram(NamedTuple):
     """A window: bins float64[bins, 2] of non-clicks and clicks, and the sums of the same examples.
 
     squares float64[bins, 2]: their squared weights.
-    clicks_seen, examples_seen: how many they are, whatever they weigh.
+    examples_seen: how many they are, whatever they weigh; clicks_seen: the sum of their labels.
     """
 
     bins: NDArray[np.float64]
@@ -66,7 +68,7 @@ class Histogram(NamedTuple):
     predicted_clicks: float
     log_loss: float
     examples_seen: int
-    clicks_seen: int
+    clicks_seen: float
 
 
 class Auc(NamedTuple):
@@ -91,9 +93,9 @@ class ReliabilityRow(NamedTuple):
 class Figures:
     """The quality of the predictions of a window.
 
-    examples, clicks: their numbers, whatever they weigh.  The others count an example by its weight, or once
-    with weighting `none`.  They are None before the window holds 50 clicks, unless fewer are asked for, and
-    where they are undefined.
+    examples: their number, whatever they weigh; clicks: the sum of their labels.  The others count an example
+    by its weight, or once with weighting `none`.  They are None before the window holds 50 clicks, unless
+    fewer are asked for, and where they are undefined.
 
     auc: the chance that a click was predicted higher than a non-click, ties counting half; the exact value is
         at most auc_error_bound away.
@@ -106,7 +108,7 @@ class Figures:
     window: Window
     weighting: Weighting
     examples: int
-    clicks: int
+    clicks: float
     auc: float | None = None
     auc_error_bound: float | None = None
     log_loss: float | None = None
@@ -219,10 +221,10 @@ def _reliability_grid(bins: int) -> tuple[NDArray[np.float64], NDArray[np.int64]
     return middles, np.concatenate([[0], cuts])
 
 
-def histogram_of(b: Buckets, window: Window, weighting: Weighting, first: int = 0) -> Histogram:
-    """The window of the series that begins at row `first`."""
+def histogram_of(b: Buckets, window: Window, weighting: Weighting, firsts: Sequence[int] = (0,)) -> Histogram:
+    """The window of the series that begin at the rows `firsts`, together."""
     rows = np.array(
-        [row for row in _rows_of(b, window, first) if b.marks[row, -1] & PRESENT],
+        [row for first in firsts for row in _rows_of(b, window, first) if b.marks[row, -1] & PRESENT],
         np.int64,
     )
     sums = b.sums[rows].sum(axis=0)
@@ -232,7 +234,9 @@ def histogram_of(b: Buckets, window: Window, weighting: Weighting, first: int = 
         bins = _bins_of(b, rows, weighted=True)
         squares = squared_weights(bins, counts, sums[8:])
     of_weighting = sums[:4] if weighting == "weight" else sums[4:8]
-    return Histogram(bins, squares, *of_weighting.tolist(), *map(int, sums[4:6]))
+    examples, clicks, predicted, log_loss = of_weighting.tolist()
+    seen, clicked = int(sums[4]), plain_number(float(sums[5]))
+    return Histogram(bins, squares, examples, clicks, predicted, log_loss, seen, clicked)
 
 
 def _bins_of(b: Buckets, rows: NDArray[np.int64], *, weighted: bool) -> NDArray[np.float64]:

@@ -51,28 +51,31 @@ class Changes(NamedTuple):
     deleted: list[bytes]
 
 
-def take_changes(b: Buckets) -> Changes:
-    """Take the changes since the last call; from then on they count as stored."""
+def take_changes(b: Buckets, rows: int | None = None) -> Changes:
+    """Take the changes since the last call; from then on they count as stored.
+
+    rows: the number of rows that the clock names, if there are further ones (also below).
+    """
     to_write, to_delete, data, bounds = _take_changed_fields(*b)
     written = _fields(to_write, data, bounds)
     if written:
-        written[CLOCK_FIELD] = _pack_clock(b)
+        written[CLOCK_FIELD] = _pack_clock(b, rows)
     return Changes(written, _names(to_delete))
 
 
-def all_fields(b: Buckets) -> dict[bytes, bytes]:
+def all_fields(b: Buckets, rows: int | None = None) -> dict[bytes, bytes]:
     """Everything there is, as fields; changes nothing."""
-    return {CLOCK_FIELD: _pack_clock(b), **_pack(b, np.argwhere(b.marks & PRESENT).astype(np.uint16))}
+    return {CLOCK_FIELD: _pack_clock(b, rows), **_pack(b, np.argwhere(b.marks & PRESENT).astype(np.uint16))}
 
 
-def restore(b: Buckets, fields: Mapping[bytes, bytes]) -> None:
+def restore(b: Buckets, fields: Mapping[bytes, bytes], rows: int | None = None) -> None:
     """Fill empty buckets from the fields that all_fields or a series of take_changes wrote.
 
     FormatError where they are not for as many bins and rows, or no such fields.
     """
     if not fields:
         return
-    _unpack_clock(b, fields.get(CLOCK_FIELD, b""))
+    _unpack_clock(b, fields.get(CLOCK_FIELD, b""), rows)
     names = [name for name in fields if name != CLOCK_FIELD]
     if any(len(name) != _NAME_BYTES for name in names):
         raise FormatError("an evaluation with foreign fields")
@@ -108,16 +111,17 @@ def _fields(
     }
 
 
-def _pack_clock(b: Buckets) -> bytes:
-    return _CLOCK.pack(VERSION, b.weights.shape[1], b.weights.shape[0], *b.clock.tolist())
+def _pack_clock(b: Buckets, rows: int | None) -> bytes:
+    return _CLOCK.pack(VERSION, b.weights.shape[1], rows or b.weights.shape[0], *b.clock.tolist())
 
 
-def _unpack_clock(b: Buckets, value: bytes) -> None:
+def _unpack_clock(b: Buckets, value: bytes, expected_rows: int | None) -> None:
     if len(value) != _CLOCK.size or value[0] not in _READABLE:
         raise FormatError(f"not an evaluation of version {VERSION} or before")
     _, bins, rows, *clock = _CLOCK.unpack(value)
-    if (rows, bins) != b.weights.shape[:2]:
-        raise FormatError(f"an evaluation of {rows} buckets of {bins} bins, not of {b.weights.shape[:2]}")
+    expected = expected_rows or b.weights.shape[0], b.weights.shape[1]
+    if (rows, bins) != expected:
+        raise FormatError(f"an evaluation of {rows} buckets of {bins} bins, not of {expected}")
     b.clock[:] = clock
 
 

@@ -1,6 +1,7 @@
 """Exact measures of the quality of predictions, from the margins predicted before each update.
 
-Each measure comes plain, one example one vote, and weighted by importance.  None where it is undefined.
+Each measure comes plain, one example one vote, and weighted by importance.  None where it is undefined.  An
+example of weight w and label y counts as a weight w y of a click and w (1 - y) of a non-click.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from model_core.kernels.number_text import plain_number
 from model_core.kernels.numerics import log_losses, sigmoids
 
 BLOCK_ROWS = 2**18
+
+Labels = NDArray[np.float64] | NDArray[np.uint8]
+"""Labels of r examples; in uint8[r], where all are 0 or 1, they take an eighth of the memory."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,13 @@ class Measures:
 
 @dataclass(frozen=True)
 class Summary:
-    """The measures of a stream of examples; the density of the model that it left passes through."""
+    """The measures of a stream of examples; the density of the model that it left passes through.
+
+    positives: the sum of the labels.
+    """
 
     rows: int
-    positives: int
+    positives: float
     plain: Measures
     weighted: Measures
     density: float | None = None
@@ -42,16 +50,17 @@ class Summary:
 
 def summarize(
     margins: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: Labels,
     weights: NDArray[np.float64] | None = None,
     density: float | None = None,
 ) -> Summary:
-    """The measures of margins float64[r] for labels uint8[r], and weights float64[r] (None or empty: all 1).
+    """The measures of margins float64[r] for labels float64[r] or uint8[r], and weights float64[r] (None or
+    empty: all 1).
 
     Examples whose margin is not finite (those that learning skips) are left out. Takes 10 bytes an example
-    beside the arguments, about 60 with weights, and 8 MiB.
+    beside the arguments, about 60 with weights or labels between 0 and 1, and 8 MiB.
     """
-    kept = np.isfinite(margins)
+    labels, kept = compact(labels), np.isfinite(margins)
     if weights is not None and not weights.size:
         weights = None
     if not kept.all():
@@ -64,13 +73,25 @@ def summarize(
     if weights is None:
         weighted = plain
     else:
-        area = auc(sigmoids(margins), labels.astype(np.float64), weights)
+        area = auc(sigmoids(margins), labels, weights)
         weighted = _measures(margins, labels, area, weights)
-    return Summary(labels.size, int(labels.sum()), plain, weighted, density)
+    return Summary(labels.size, plain_number(float(labels.sum())), plain, weighted, density)
 
 
-def auc(p: NDArray[np.float64], clicks: NDArray[np.float64], weights: NDArray[np.float64]) -> float | None:
-    """The mean of [p_i > p_j] + [p_i = p_j] / 2 over pairs of a click i and a non-click j, by w_i w_j."""
+def compact(labels: Labels) -> Labels:
+    """The same labels, as uint8[r] if all are 0 or 1."""
+    if labels.dtype == np.uint8:
+        return labels
+    hard = labels.astype(np.uint8)
+    return hard if (hard == labels).all() else labels
+
+
+def auc(p: NDArray[np.float64], labels: Labels, weights: NDArray[np.float64]) -> float | None:
+    """The mean of [p_i > p_j] + [p_i = p_j] / 2 over pairs of a click i and a non-click j, by w_i w_j.
+
+    With labels between 0 and 1, over all pairs, by w_i y_i w_j (1 - y_j).
+    """
+    clicks = labels.astype(np.float64)
     ranks, groups = np.unique(p, return_inverse=True)
     positive = np.bincount(groups, weights * clicks, ranks.size)
     negative = np.bincount(groups, weights * (1.0 - clicks), ranks.size)
@@ -79,8 +100,10 @@ def auc(p: NDArray[np.float64], clicks: NDArray[np.float64], weights: NDArray[np
     return float(positive @ (below + 0.5 * negative) / pairs) if pairs > 0.0 else None
 
 
-def _plain_auc(margins: NDArray[np.float64], labels: NDArray[np.uint8]) -> float | None:
-    """`auc` of the sigmoids where every weight is 1: from two sorted arrays, in integers."""
+def _plain_auc(margins: NDArray[np.float64], labels: Labels) -> float | None:
+    """`auc` of the sigmoids where every weight is 1: of hard labels from two sorted arrays, in integers."""
+    if labels.dtype != np.uint8:
+        return auc(sigmoids(margins), labels, np.ones(labels.size))
     clicks, others = (_sorted_sigmoids(margins[labels == label]) for label in (1, 0))
     if not clicks.size or not others.size:
         return None
@@ -102,17 +125,17 @@ def _sorted_sigmoids(margins: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _measures(
     margins: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: Labels,
     area: float | None,
     weights: NDArray[np.float64] | None,
 ) -> Measures:
     total = clicked = loss = predicted = 0.0
     for start in range(0, margins.size, BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
-        m, y = margins[rows], labels[rows]
+        m, y = margins[rows], labels[rows].astype(np.float64)
         w = np.ones(y.size) if weights is None else weights[rows]
         total += float(w.sum())
-        clicked += float(w @ y.astype(np.float64))
+        clicked += float(w @ y)
         loss += float(w @ log_losses(m, y))
         predicted += float(w @ sigmoids(m))
     log_loss = loss / total if total > 0.0 else None

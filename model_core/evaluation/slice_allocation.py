@@ -1,14 +1,19 @@
 """Allocation of slices to the most frequent values of features, and their examples.
 
-Each sliced feature has a series of buckets for `other`, then one for each of its most frequent values.  A
-value that occurs takes a free series.  If there is none, it takes the series of the least frequent value once
-it is twice as frequent; the past of that value then counts as `other`.
+Each sliced feature has a series of buckets for `other`, and one for each of its `most` most frequent values.
+Further series are spare: they are of values that were or soon are among the most frequent, so that values
+that take turns lose nothing.  A value that occurs takes a free series.  If there is none, it takes that of
+the least frequent value once it is twice as frequent, or among the most frequent; the past of that value
+then counts as `other`.
+
+The series of feature f are f (most + 1), which is `other`, and the `most` after it; its spare ones stand
+behind those of all features.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from model_core.evaluation.buckets import (
@@ -18,6 +23,7 @@ from model_core.evaluation.buckets import (
     add_to_series,
     advance_clock,
     clear,
+    counts_as_example,
     merge,
     see,
 )
@@ -35,6 +41,7 @@ class Values(NamedTuple):
     changed uint8[v]: 1 where counts or series changed since they were stored.
     holders int64[s]: the value that has the series, or NO_VALUE.
     table int64[2^m]: open addressing, hash << 16 | value + 1, or 0.
+    bars int64[f]: a count that a value of the feature has to exceed to get a series.
     """
 
     hashes: NDArray[np.uint32]
@@ -44,6 +51,7 @@ class Values(NamedTuple):
     changed: NDArray[np.uint8]
     holders: NDArray[np.int64]
     table: NDArray[np.int64]
+    bars: NDArray[np.int64]
 
 
 @kernel
@@ -72,24 +80,27 @@ def add_to_slices(
     changed: NDArray[np.uint8],
     holders: NDArray[np.int64],
     table: NDArray[np.int64],
+    bars: NDArray[np.int64],
     sliced: int,
+    most: int,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     margins: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: NDArray[np.float64],
     weights: NDArray[np.float64],
     event_times: NDArray[np.int64],
     log_time: int,
 ) -> None:
-    """Add the examples of one log entry, as add_examples does, to the slices of each of `sliced` features.
+    """Add the examples of one log entry, as add_examples does, to the slices of each of `sliced` features,
+    `most` of each and those to spare.
 
-    The first thirteen are Buckets and Values, one by one as there.
+    The first fourteen are Buckets and Values, one by one as there.
     """
     b = Buckets(bins, bin_counts, sums, starts, marks, clock)
-    values = Values(value_hashes, features, counts, series, changed, holders, table)
+    values = Values(value_hashes, features, counts, series, changed, holders, table, bars)
     for i in range(margins.size):
         weight = weights[i] if weights.size else 1.0
-        if not (abs(margins[i]) < math.inf and 0.0 <= weight < math.inf):
+        if not counts_as_example(margins[i], labels[i], weight):
             continue
         seen = see(margins[i], labels[i], weight, b.weights.shape[1])
         minute = advance_clock(b, event_times[i] if event_times.size else -1, log_time)
@@ -97,19 +108,21 @@ def add_to_slices(
         for j in range(row_ptr[i], row_ptr[i + 1]):
             v = _find(values, hashes[j])
             if v != NO_VALUE and not _repeats(hashes, row_ptr[i], j):
-                _count(b, values, sliced, v)
+                _count(b, values, sliced, most, v)
                 if values.series[v] != OTHER:
                     add_to_series(b, values.series[v] * BUCKETS, minute, seen)
                     in_slice |= 1 << int(values.features[v])
         for feature in range(sliced):
             if not in_slice >> feature & 1:
-                add_to_series(b, first_series(values, sliced, feature) * BUCKETS, minute, seen)
+                add_to_series(b, feature * (most + 1) * BUCKETS, minute, seen)
 
 
-@inlined_kernel
-def first_series(values: Values, sliced: int, feature: int) -> int:
-    """Return the series of the feature's `other`; those of its values follow."""
-    return feature * (values.holders.size // sliced)
+@njit(cache=True)
+def series_of(sliced: int, most: int, spare: int, feature: int, k: int) -> int:
+    """Return the k-th series for values of a feature, from 0 on."""
+    if k < most:
+        return feature * (most + 1) + 1 + k
+    return sliced * (most + 1) + feature * spare + k - most
 
 
 @inlined_kernel
@@ -136,28 +149,34 @@ def _repeats(hashes: NDArray[np.uint32], first: int, j: int) -> bool:
 
 
 @inlined_kernel
-def _count(b: Buckets, values: Values, sliced: int, v: int) -> None:
+def _count(b: Buckets, values: Values, sliced: int, most: int, v: int) -> None:
     values.counts[v] += 1
     values.changed[v] = 1
-    if values.series[v] == OTHER:
-        _seek_series(b, values, first_series(values, sliced, int(values.features[v])), sliced, v)
+    if values.series[v] == OTHER and values.counts[v] > values.bars[values.features[v]]:
+        _seek_series(b, values, sliced, most, v)
 
 
 @kernel
-def _seek_series(b: Buckets, values: Values, other: int, sliced: int, v: int) -> None:
-    rarest = other
-    for series in range(other + 1, other + values.holders.size // sliced):
+def _seek_series(b: Buckets, values: Values, sliced: int, most: int, v: int) -> None:
+    feature, spare = int(values.features[v]), values.holders.size // sliced - most - 1
+    other = feature * (most + 1)
+    rarest, ahead = other, 0
+    for k in range(most + spare):
+        series = series_of(sliced, most, spare, feature, k)
         holder = values.holders[series]
         if holder == NO_VALUE:
             values.holders[series], values.series[v] = v, series
             return
+        ahead += values.counts[holder] >= values.counts[v]
         if rarest == other or values.counts[holder] < values.counts[values.holders[rarest]]:
             rarest = series
     holder = values.holders[rarest]
-    if values.counts[v] >= 2 * values.counts[holder]:
+    if ahead < most or values.counts[v] >= 2 * values.counts[holder]:
         _become_other(b, rarest * BUCKETS, other * BUCKETS)
         values.series[holder], values.changed[holder] = OTHER, 1
         values.holders[rarest], values.series[v] = v, rarest
+    else:
+        values.bars[feature] = values.counts[holder]
 
 
 @kernel

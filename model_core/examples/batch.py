@@ -26,7 +26,7 @@ class ExampleBatch:
     row_ptr int64[r+1]: the features of example i are row_ptr[i] .. row_ptr[i+1].
     hashes uint32[k]: the full 32 bits; a model keeps its low `bits`.  The bias is not among them.
     values float64[k], or empty where all are 1.
-    labels uint8[r], 0 or 1 (0 for examples that are only predicted).
+    labels float64[r], 1.0 for a click, 0.0 for none (and for examples that are only predicted), or between.
     weights float64[r] >= 0, or empty where all are 1.
     event_times int64[r] in milliseconds since the epoch, -1 for none, or empty.
     event_ids: 16 bytes each, b"" for none, or None where no example has one.
@@ -37,7 +37,7 @@ class ExampleBatch:
     row_ptr: NDArray[np.int64]
     hashes: NDArray[np.uint32]
     values: NDArray[np.float64]
-    labels: NDArray[np.uint8]
+    labels: NDArray[np.float64]
     weights: NDArray[np.float64] = field(default_factory=lambda: NO_FLOATS)
     event_times: NDArray[np.int64] = field(default_factory=lambda: NO_INTEGERS)
     event_ids: Sequence[bytes] | None = None
@@ -51,7 +51,7 @@ class ExampleBatch:
     def from_encoded(
         cls,
         encoded: Sequence[tuple[list[int], list[float] | None]],
-        labels: Sequence[int] | None = None,
+        labels: Sequence[float] | None = None,
         weights: Sequence[float] | None = None,
         event_times: Sequence[int | None] | None = None,
         event_ids: Sequence[bytes | None] | None = None,
@@ -62,7 +62,7 @@ class ExampleBatch:
             row_ptr,
             _joined_hashes(encoded),
             _joined_values(encoded),
-            np.zeros(len(encoded), np.uint8) if labels is None else np.array(labels, np.uint8),
+            np.zeros(len(encoded)) if labels is None else np.array(labels, np.float64),
             NO_FLOATS if _all(weights, 1.0) else np.array(weights, np.float64),
             _times(event_times),
             None if event_ids is None or not any(event_ids) else [i or b"" for i in event_ids],
@@ -131,7 +131,7 @@ class ExampleBatch:
             ),
             np.concatenate([np.empty(0, np.uint32), *(b.hashes for b in batches)]),
             _filled([(b.values, b.hashes.size) for b in batches], NO_FLOATS, 1.0),
-            np.concatenate([np.empty(0, np.uint8), *(b.labels for b in batches)]),
+            np.concatenate([NO_FLOATS, *(b.labels for b in batches)]),
             _filled([(b.weights, len(b)) for b in batches], NO_FLOATS, 1.0),
             _filled([(b.event_times, len(b)) for b in batches], NO_INTEGERS, NO_TIME),
             _joined_ids([(b.event_ids, len(b)) for b in batches]),

@@ -3,14 +3,17 @@
 One record, little-endian, self-delimiting:
 
     u8 version = 1 | u8 flags | u32 k
-    [f64 weight] [i64 event time, ms] [16 bytes event id] [16 bytes prediction id, f64 served margin]
+    [f64 label] [f64 weight] [i64 event time, ms] [16 bytes event id]
+    [16 bytes prediction id, f64 served margin]
     k x u32 hash [k x f64 value]
 
 flags: 1 the label is 1; 2 a weight other than 1; 4 values other than 1; 8 an event time; 16 an event id;
-32 it was served: the label is of a prediction that was logged, under that id and with that margin.
-What a flag leaves out takes its default: weight 1, every value 1, no time, no id, not served.
+32 it was served: the label is of a prediction that was logged, under that id and with that margin;
+64 (without 1) the label is between 0 and 1, neither of them.
+What a flag leaves out takes its default: label 0, weight 1, every value 1, no time, no id, not served.
 """
 
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +21,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 VERSION = 1
-LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID, SERVED = 1, 2, 4, 8, 16, 32
-_KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID | SERVED
+LABEL, WEIGHT, VALUES, EVENT_TIME, EVENT_ID, SERVED, SOFT_LABEL = 1, 2, 4, 8, 16, 32, 64
+_KNOWN_FLAGS = LABEL | WEIGHT | VALUES | EVENT_TIME | EVENT_ID | SERVED | SOFT_LABEL
 HEADER_BYTES = 6
 ID_BYTES = 16
 NO_TIME = -1
 
-_TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING = -1, -2, -3, -4
+_TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING, _BAD_LABEL = -1, -2, -3, -4, -5
 
 
 class Columns(NamedTuple):
@@ -37,7 +40,7 @@ class Columns(NamedTuple):
     row_ptr: NDArray[np.int64]
     hashes: NDArray[np.uint32]
     values: NDArray[np.float64]
-    labels: NDArray[np.uint8]
+    labels: NDArray[np.float64]
     weights: NDArray[np.float64]
     event_times: NDArray[np.int64]
     event_ids: NDArray[np.uint8]
@@ -50,7 +53,8 @@ class Columns(NamedTuple):
 @njit(cache=True)
 def _record_bytes(flags: int, k: int) -> int:
     size = HEADER_BYTES + (12 if flags & VALUES else 4) * k
-    size += (8 if flags & WEIGHT else 0) + (8 if flags & EVENT_TIME else 0)
+    size += (8 if flags & SOFT_LABEL else 0) + (8 if flags & WEIGHT else 0)
+    size += 8 if flags & EVENT_TIME else 0
     size += ID_BYTES if flags & EVENT_ID else 0
     return size + (ID_BYTES + 8 if flags & SERVED else 0)
 
@@ -66,7 +70,13 @@ def _measure(buffer: NDArray[np.uint8], start: int) -> int:
     if flags & ~_KNOWN_FLAGS:
         return _UNKNOWN_FLAGS
     size = _record_bytes(flags, int(_read_u32(buffer, start + 2)))
-    return size if size <= buffer.size - start else _TRUNCATED
+    if size > buffer.size - start:
+        return _TRUNCATED
+    if flags & SOFT_LABEL:
+        label = _read_f64(buffer, start + HEADER_BYTES)
+        if flags & LABEL or not 0.0 < label < 1.0:
+            return _BAD_LABEL
+    return size
 
 
 @njit(nogil=True, cache=True)
@@ -107,6 +117,9 @@ def explain(problem: int, record: bytes) -> str:
     if len(record) < HEADER_BYTES:
         return f"is truncated: {len(record)} bytes, a header alone takes {HEADER_BYTES}"
     size = _record_bytes(record[1], int.from_bytes(record[2:6], "little"))
+    if problem == _BAD_LABEL:
+        (label,) = struct.unpack_from("<d", record, HEADER_BYTES)
+        return f"has the flags {record[1]:#04x} and the label {label}, which is not between 0 and 1"
     if problem == _TRAILING:
         return f"is followed by {len(record) - size} foreign bytes"
     return f"is truncated: its header announces {size} bytes, {len(record)} are there"
@@ -126,7 +139,7 @@ def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
         row_ptr,
         np.empty(k, np.uint32),
         np.ones(k if seen & VALUES else 0, np.float64),
-        np.empty(r, np.uint8),
+        np.empty(r, np.float64),
         np.ones(r if seen & WEIGHT else 0, np.float64),
         np.full(r if seen & EVENT_TIME else 0, NO_TIME, np.int64),
         np.zeros((r if seen & EVENT_ID else 0, ID_BYTES), np.uint8),
@@ -144,7 +157,10 @@ def unpack(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> Columns:
 def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -> None:
     flags = buffer[start + 1]
     at = start + HEADER_BYTES
-    columns.labels[i] = flags & LABEL
+    columns.labels[i] = 1.0 if flags & LABEL else 0.0
+    if flags & SOFT_LABEL:
+        columns.labels[i] = _read_f64(buffer, at)
+        at += 8
     if flags & WEIGHT:
         columns.weights[i] = _read_f64(buffer, at)
         at += 8
@@ -171,7 +187,9 @@ def _unpack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns)
 
 @njit(cache=True)
 def _flags(columns: Columns, i: int) -> int:
-    flags = LABEL if columns.labels[i] else 0
+    flags = LABEL if columns.labels[i] == 1.0 else 0
+    if 0.0 < columns.labels[i] < 1.0:
+        flags = SOFT_LABEL
     if columns.weights.size and columns.weights[i] != 1.0:
         flags |= WEIGHT
     if columns.event_times.size and columns.event_times[i] != NO_TIME:
@@ -209,6 +227,9 @@ def _pack_one(buffer: NDArray[np.uint8], start: int, i: int, columns: Columns) -
     buffer[start + 1] = flags
     _write_u32(buffer, start + 2, np.uint32(stop - first))
     at = start + HEADER_BYTES
+    if flags & SOFT_LABEL:
+        _write_u64(buffer, at, np.float64(columns.labels[i]).view(np.uint64))
+        at += 8
     if flags & WEIGHT:
         _write_u64(buffer, at, np.float64(columns.weights[i]).view(np.uint64))
         at += 8

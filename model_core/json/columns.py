@@ -29,9 +29,9 @@ class Columns(NamedTuple):
 
     text uint8 (or bytes, which numba takes as they are): the body and PADDING.
     options int64, bounds float64, state int64: the cells above.
-    hashes uint32[k], values float64[k] (in use once HAS_VALUES), row_ptr int64[r+1], labels uint8[r], weights
-    float64[r] (in use once HAS_WEIGHTS), times int64[r] (HAS_TIMES), ids int64[r, 2] (HAS_IDS): where a row's
-    id is in the text, 0 and 0 for none.  The first CONTEXT features are not part of any row.
+    hashes uint32[k], values float64[k] (in use once HAS_VALUES), row_ptr int64[r+1], labels float64[r],
+    weights float64[r] (in use once HAS_WEIGHTS), times int64[r] (HAS_TIMES), ids int64[r, 2] (HAS_IDS): where
+    a row's id is in the text, 0 and 0 for none.  The first CONTEXT features are not part of any row.
     seen int64[], kinds int64[]: the tables of names.py.
     """
 
@@ -42,7 +42,7 @@ class Columns(NamedTuple):
     hashes: NDArray[np.uint32]
     values: Floats
     row_ptr: Integers
-    labels: NDArray[np.uint8]
+    labels: Floats
     weights: Floats
     times: Integers
     ids: Integers

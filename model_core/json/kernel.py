@@ -58,7 +58,7 @@ def parse(
     hashes: NDArray[np.uint32],
     values: Floats,
     row_ptr: Integers,
-    labels: NDArray[np.uint8],
+    labels: Floats,
     weights: Floats,
     times: Integers,
     ids: Integers,

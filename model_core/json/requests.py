@@ -175,7 +175,7 @@ def _empty_columns(options: Integers, bounds: Floats, rows: int, seen: int) -> C
         hashes=np.empty(_FIRST_FEATURES, np.uint32),
         values=np.empty(_FIRST_FEATURES, np.float64),
         row_ptr=np.empty(rows + 1, np.int64),
-        labels=np.empty(rows, np.uint8),
+        labels=np.empty(rows, np.float64),
         weights=np.empty(rows, np.float64),
         times=np.empty(rows, np.int64),
         ids=np.empty((rows, 2), np.int64),

@@ -125,7 +125,7 @@ def _begin_row(columns: Columns) -> int:
     state = columns.state
     row, first = state[ROWS], state[FEATURES]
     state[STAMP] += 1
-    columns.labels[row] = 0
+    columns.labels[row] = 0.0
     columns.times[row] = NO_TIME
     columns.ids[row, 0] = columns.ids[row, 1] = 0
     add_context(columns)
@@ -177,8 +177,8 @@ def _read_label(columns: Columns, i: int) -> int:
         columns.labels[columns.state[ROWS]] = at(text, i) == ord("t")
         return boolean_end(text, i)
     i, label = read_number(text, i)
-    columns.labels[columns.state[ROWS]] = label == 1.0
-    return i if label == 0.0 or label == 1.0 else REFUSED
+    columns.labels[columns.state[ROWS]] = abs(label)  # of -0, which is a label 0
+    return i if 0.0 <= label <= 1.0 else REFUSED
 
 
 @inlined_kernel

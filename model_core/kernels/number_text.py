@@ -23,6 +23,11 @@ _TEN = uint64(10)
 _SPLITTER = 134217729.0  # 2**27 + 1
 
 
+def plain_number(number: float) -> float:
+    """Return an int if the number is whole, so that it is written without `.0`."""
+    return int(number) if number.is_integer() else number
+
+
 @kernel
 def scan_number(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, float]:
     """Return (EXACT, the number in text[start:stop]), (HARD, 0) if it needs float(), or (MALFORMED, 0)."""

@@ -133,19 +133,28 @@ def sigmoid(margin: float) -> float:
 
 
 @njit(cache=True)
-def residual(margin: float, label: int) -> float:
+def residual(margin: float, label: float) -> float:
     """p - y, the derivative of the log loss by the margin.
 
-    For y = 1 it is -sigmoid(-margin): p - 1 would lose every digit once p rounds to 1 (margin > 37).
+    For y = 1 it is -sigmoid(-margin): p - 1 would lose every digit once p rounds to 1 (margin > 37).  For
+    0 < y < 1 it is the mean of both ends, (1 - y) p - y (1 - p).
     """
-    return -sigmoid(-margin) if label else sigmoid(margin)
+    if label == 0.0:
+        return sigmoid(margin)
+    if label == 1.0:
+        return -sigmoid(-margin)
+    return (1.0 - label) * sigmoid(margin) - label * sigmoid(-margin)
 
 
 @njit(cache=True)
-def log_loss(margin: float, label: int) -> float:
-    """log(1 + e**a), a = -margin for y = 1 and margin for y = 0; finite for every finite margin."""
-    a = -margin if label else margin
-    return a + log1p(exp(-a)) if a > 0.0 else log1p(exp(a))
+def log_loss(margin: float, label: float) -> float:
+    """y log(1 + e**-margin) + (1 - y) log(1 + e**margin); finite for every finite margin.
+
+    Computed as log(1 + e**-|margin|), and |margin| times what the label gives to the less likely outcome.
+    """
+    missed = 1.0 - label if margin > 0.0 else label
+    tail = log1p(exp(-abs(margin)))
+    return missed * abs(margin) + tail if missed > 0.0 else tail
 
 
 @njit(nogil=True, cache=True)
@@ -158,8 +167,8 @@ def sigmoids(margins: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @njit(nogil=True, cache=True)
-def log_losses(margins: NDArray[np.float64], labels: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """float64[r]: log_loss of each margin float64[r] and label uint8[r]."""
+def log_losses(margins: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[r]: log_loss of each margin float64[r] and label float64[r]."""
     out = np.empty(margins.size)
     for i in range(margins.size):
         out[i] = log_loss(margins[i], labels[i])

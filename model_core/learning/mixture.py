@@ -1,7 +1,6 @@
 """Rounds of a mixture: K experts, each an FTRL-Proximal of its own, and the weights of their Bayes mixture.
 
-With w_k the weights (at first 1/K), m_k the margins of the experts and f_k their losses, log(1 + e^-m_k) for
-y = 1 and log(1 + e^m_k) for y = 0,
+With w_k the weights (at first 1/K), m_k the margins of the experts and f_k their losses at the label y,
 
     margin m = log(sum of w_k sigmoid(m_k)) - log(sum of w_k sigmoid(-m_k))
     w_k'     = w_k e^(-(c_t / C_t) f_k), normalised                     C_t: the largest c so far, or 1
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_place
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
-from model_core.kernels.numerics import exp, log1p, sigmoid
+from model_core.kernels.numerics import exp, log1p, log_loss, sigmoid
 from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, drop_faded_of_mixture, fold_rows
 from model_core.learning.step import (
     FIRST_EXAMPLES,
@@ -123,7 +122,7 @@ def learn_mixture(
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: NDArray[np.float64],
     weights: NDArray[np.float64],
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],
@@ -254,14 +253,14 @@ def _read_margins(
 
 
 @inlined_kernel
-def _step(m: MixtureTerms, s: Scratch, room: Room, k: int, label: int, weight: float) -> bool:
+def _step(m: MixtureTerms, s: Scratch, room: Room, k: int, label: float, weight: float) -> bool:
     """Round t of every expert: fills room.z_new and room.n_new, in the units of rows, and tests whether all
     of it is finite.
     """
-    finite = weight >= 0.0
+    finite = weight >= 0.0 and 0.0 <= label <= 1.0
     for e in range(m.experts):
         finite &= abs(room.margins[0, e]) < math.inf
-        room.residuals[0, e] = weight * (-room.chances[0, e] if label else room.chances[1, e])
+        room.residuals[0, e] = weight * ((1.0 - label) * room.chances[1, e] - label * room.chances[0, e])
     for b in range(0, room.z.shape[1], 4):
         inverse_alpha, beta = load4(m.table, INVERSE_ALPHA, b), load4(m.table, BETA, b)
         to_z, to_n = load4(room.units, _TO_Z, b), load4(room.units, _TO_N, b)
@@ -338,7 +337,7 @@ def _mixed(
         no += weights[e] * chances[0, e]
         yes += weights[e] * chances[1, e]
     if not min(no, yes) > _SMALLEST:
-        return _log_sum(log_weights, margins, 1, 1.0) - _log_sum(log_weights, margins, 0, 1.0)
+        return _log_sum(log_weights, margins, 1.0, 1.0) - _log_sum(log_weights, margins, 0.0, 1.0)
     return log1p((yes - no) / no) if yes > no else -log1p((no - yes) / yes)
 
 
@@ -347,22 +346,26 @@ def _weigh(
     weights: NDArray[np.float64],
     log_weights: NDArray[np.float64],
     room: Room,
-    label: int,
+    label: float,
     rate: float,
     share: float,
 ) -> None:
     """Weigh the experts by what they gave to the label, and spread a share of the weights evenly again."""
     margins, products, total = room.margins[0], room.products, 0.0
-    for e in range(weights.size):
-        chance = room.chances[label, e]
-        products[e] = weights[e] * (chance if rate == 1.0 else exp(-rate * _loss(margins[e], label)))
-        total += products[e]
+    if rate == 1.0 and (label == 0.0 or label == 1.0):
+        for e in range(weights.size):
+            products[e] = weights[e] * room.chances[int(label), e]
+            total += products[e]
+    else:
+        for e in range(weights.size):
+            products[e] = weights[e] * exp(-rate * log_loss(margins[e], label))
+            total += products[e]
     if share == 0.0 or total < _SMALLEST:
         if share > 0.0:
             _set_logs(log_weights, weights)
         log_total = _log_sum(log_weights, margins, label, rate)
         for e in range(weights.size):
-            log_weights[e] -= rate * _loss(margins[e], label) + log_total
+            log_weights[e] -= rate * log_loss(margins[e], label) + log_total
             products[e] = exp(log_weights[e])
         total = 1.0
     for e in range(weights.size):
@@ -371,22 +374,16 @@ def _weigh(
 
 @kernel
 def _log_sum(
-    log_weights: NDArray[np.float64], margins: NDArray[np.float64], label: int, rate: float
+    log_weights: NDArray[np.float64], margins: NDArray[np.float64], label: float, rate: float
 ) -> float:
     """log of the sum of w_k e^(-rate loss_k)."""
     largest = -math.inf
     for e in range(log_weights.size):
-        largest = max(largest, log_weights[e] - rate * _loss(margins[e], label))
+        largest = max(largest, log_weights[e] - rate * log_loss(margins[e], label))
     total = 0.0
     for e in range(log_weights.size):
-        total += exp(log_weights[e] - rate * _loss(margins[e], label) - largest)
+        total += exp(log_weights[e] - rate * log_loss(margins[e], label) - largest)
     return largest + log1p(total - 1.0)
-
-
-@kernel
-def _loss(margin: float, label: int) -> float:
-    a = -margin if label else margin
-    return max(a, 0.0) + log1p(exp(-abs(a)))
 
 
 @kernel

@@ -57,8 +57,9 @@ from model_core.learning.update import (
 class Learned(NamedTuple):
     """margins float64[r], before each example's update; skipped uint8[r].
 
-    skipped is 1 where the update would not have been finite, or the weight is no number >= 0.  Such an
-    example is a round like any other, but it changes and marks no feature, and its margin may be inf or NaN.
+    skipped is 1 where the update would not have been finite, the weight is no number >= 0 or the label none
+    from 0 to 1.  Such an example is a round like any other, but it changes and marks no feature, and its
+    margin may be inf or NaN.
     """
 
     margins: NDArray[np.float64]
@@ -210,7 +211,7 @@ def _learn(
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
     values: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    labels: NDArray[np.float64],
     weights: NDArray[np.float64],
     event_times: NDArray[np.int64],
     margins: NDArray[np.float64],

@@ -212,13 +212,13 @@ def _prior_text(prior: Prior) -> str:
     """` prior clicks others clicked learned`; empty of a fixed one."""
     if prior == FIXED:
         return ""
-    return f"{_PRIOR}{prior.clicks.hex()} {prior.others.hex()} {prior.clicked} {prior.learned}"
+    return f"{_PRIOR}{prior.clicks.hex()} {prior.others.hex()} {prior.clicked:.17g} {prior.learned}"
 
 
 def _prior_of(words: list[str]) -> Prior:
     """Raises ValueError."""
     clicks, others, clicked, learned = words
-    prior = Prior(float.fromhex(clicks), float.fromhex(others), int(clicked), int(learned))
+    prior = Prior(float.fromhex(clicks), float.fromhex(others), float(clicked), int(learned))
     finite = 0.0 <= prior.clicks < np.inf and 0.0 <= prior.others < np.inf
     if not (finite and 0 <= prior.clicked <= prior.learned <= FIRST_EXAMPLES):
         raise ValueError("not the first examples of a model")

@@ -44,20 +44,20 @@ _MOST_STEPS = 2200
 class Prior(NamedTuple):
     """The first examples of a model whose prior probability is taken from its log.
 
-    clicks, others: sums of the weights of examples with label 1, and with label 0.  clicked, learned: how
-    many had label 1, and how many were learned.  Examples of weight 0 do not count.  From FIRST_EXAMPLES on
+    clicks, others: sums of weight times label, and of weight times 1 - label.  clicked: the sum of the
+    labels; learned: how many examples they are.  Those of weight 0 do not count.  From FIRST_EXAMPLES on
     nothing changes, so FIXED adds nothing to the margin of any other model.
     """
 
     clicks: float
     others: float
-    clicked: int
+    clicked: float
     learned: int
 
 
 FIRST_EXAMPLES = 1000
-FIXED = Prior(0.0, 0.0, 0, FIRST_EXAMPLES)
-NOTHING_LEARNED = Prior(0.0, 0.0, 0, 0)
+FIXED = Prior(0.0, 0.0, 0.0, FIRST_EXAMPLES)
+NOTHING_LEARNED = Prior(0.0, 0.0, 0.0, 0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -78,13 +78,12 @@ def offset_from(prior: Prior) -> float:
 
 
 @njit(cache=True)
-def prior_after(prior: Prior, label: int, weight: float) -> Prior:
+def prior_after(prior: Prior, label: float, weight: float) -> Prior:
     """Return the prior after one more example that was learned."""
     if prior.learned >= FIRST_EXAMPLES or not 0.0 < weight < math.inf:
         return prior
-    if label:
-        return Prior(prior.clicks + weight, prior.others, prior.clicked + 1, prior.learned + 1)
-    return Prior(prior.clicks, prior.others + weight, prior.clicked, prior.learned + 1)
+    clicks, others = prior.clicks + weight * label, prior.others + weight * (1.0 - label)
+    return Prior(clicks, others, prior.clicked + label, prior.learned + 1)
 
 
 class Features(NamedTuple):
@@ -285,7 +284,7 @@ def step(
     s: Scratch,
     k: int,
     margin: float,
-    label: int,
+    label: float,
     weight: float,
 ) -> bool:
     """Round t for the coordinates in s: fills s.z_new and s.n_new, in the units of rows, and says whether all
@@ -296,7 +295,7 @@ def step(
     _read_linear(c, psi, s, k, r)
     if c.implicit:
         r = implicit_residual(c, offset, psi, s, k, label, weight)
-    finite = weight >= 0.0 and abs(margin) < math.inf
+    finite = weight >= 0.0 and 0.0 <= label <= 1.0 and abs(margin) < math.inf
     residuals, to_z, to_n = spread4(r), spread4(units.to_z), spread4(units.to_n)
     differences = spread4(0.0)  # of numbers with themselves: NaN where one is not finite
     for j in range(0, k, 4):
@@ -340,7 +339,7 @@ def _read_linear(c: Coefficients, psi: Psi, s: Scratch, k: int, r: float) -> Non
 
 @kernel
 def implicit_residual(
-    c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, label: int, weight: float
+    c: Coefficients, offset: float, psi: Psi, s: Scratch, k: int, label: float, weight: float
 ) -> float:
     """The root of h, for z^- in s.z_new and Q_{1:t} in s.q_new: Newton's method, kept inside a bracket."""
     margin, _ = _margin_and_slope(c, offset, psi, s, k, 0.0)

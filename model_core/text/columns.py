@@ -62,7 +62,7 @@ class Columns(NamedTuple):
     text uint8: whole lines, then padding.  ends uint64: a bit for each byte, set where it ends a word.
     state int64: the cells above.  scratch uint8: to build names in.
     starts, lengths int32[k]: the names in the text that are yet to be hashed.
-    hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels uint8[r], weights
+    hashes uint32[k], values float64[k] (meant once HAS_VALUES), row_ends int64[r], labels float64[r], weights
     float64[r], problems int64[lines, 4] (line, code, start and stop of the fault).
     hard_numbers int64[h, 2]: start and stop of numbers that only float() can read, and that it has not read
     yet; those that it has are known_values float64, at the ascending positions known_starts int64.
@@ -77,7 +77,7 @@ class Columns(NamedTuple):
     hashes: NDArray[np.uint32]
     values: Floats
     row_ends: Integers
-    labels: NDArray[np.uint8]
+    labels: Floats
     weights: Floats
     problems: Integers
     hard_numbers: Integers
@@ -177,12 +177,14 @@ def _known_number(columns: Columns, status: int, start: int, stop: int) -> tuple
 
 @inlined_kernel
 def read_label(columns: Columns, options: KernelOptions, start: int, stop: int) -> bool:
-    """Store the label of the next row; False unless it is one of the two numbers."""
+    """Store the label of the next row; False unless it is -1 or 1, or a number from 0 to 1."""
     code, label = read_number(columns, start, stop)
-    if code != OK or (label != 1.0 and label != (-1.0 if options.minus_plus else 0.0)):
+    if options.minus_plus and abs(label) == 1.0:
+        label = max(label, 0.0)
+    elif options.minus_plus or not 0.0 <= label <= 1.0:
         return False
-    columns.labels[columns.state[ROWS]] = label == 1.0
-    return True
+    columns.labels[columns.state[ROWS]] = abs(label)  # of -0, which is a label 0
+    return code == OK
 
 
 @inlined_kernel

@@ -3,6 +3,7 @@
 The grammars are those of `grammars`; tests compare the two.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from model_core.hashing.columns import is_plain
 from model_core.hashing.contract import HashContract
 from model_core.hashing.encoder import Features
 from model_core.hashing.feature_text import Scaled
-from model_core.kernels.number_text import DECIMAL, INTEGER
+from model_core.kernels.number_text import DECIMAL, INTEGER, plain_number
 from model_core.text import problems
 from model_core.text.problems import LineProblem, TextOptions
 
@@ -23,9 +24,9 @@ _MAX_INTEGER_CHARACTERS = 100
 
 
 class TextRow(NamedTuple):
-    """label 0 or 1; pairs of name and value as FeatureEncoder.encode_pairs takes them."""
+    """label: from 0 to 1; pairs of name and value as FeatureEncoder.encode_pairs takes them."""
 
-    label: int
+    label: float
     weight: float
     pairs: list[tuple[str, Any]]
 
@@ -95,7 +96,7 @@ def _refuse_control_characters(text: str) -> None:
         raise LineProblem(problems.CONTROL_CHARACTER, found[0])
 
 
-def _read_header(header: str, options: TextOptions) -> tuple[int, float]:
+def _read_header(header: str, options: TextOptions) -> tuple[float, float]:
     words = _WORD.findall(header)
     if words and (words[-1].startswith("'") or header[-1] not in " \t"):
         words.pop()
@@ -107,14 +108,14 @@ def _read_header(header: str, options: TextOptions) -> tuple[int, float]:
     return label, read_weight(words[1], options) if len(words) == 2 else 1.0
 
 
-def read_label(word: str, options: TextOptions) -> int:
-    """Read a label: 0 or 1.  Raises LineProblem."""
-    value = float(word) if DECIMAL.fullmatch(word) else None
-    if value == 1.0:
-        return 1
-    if value == (-1.0 if options.labels == "minus_plus" else 0.0):
-        return 0
-    raise LineProblem(problems.BAD_LABEL, word)
+def read_label(word: str, options: TextOptions) -> float:
+    """Read a label, from 0 to 1: an int where it is one of them.  Raises LineProblem."""
+    value = float(word) if DECIMAL.fullmatch(word) else math.nan
+    if options.labels == "minus_plus" and abs(value) == 1.0:
+        return int(value == 1.0)
+    if options.labels == "minus_plus" or not 0.0 <= value <= 1.0:
+        raise LineProblem(problems.BAD_LABEL, word)
+    return plain_number(value)
 
 
 def read_weight(word: str, options: TextOptions) -> float:

@@ -211,7 +211,7 @@ def _columns(size: int) -> Columns:
         hashes=np.empty(size // 2 + 1, np.uint32),
         values=np.empty(size // 2 + 1, np.float64),
         row_ends=np.empty(lines, np.int64),
-        labels=np.empty(lines, np.uint8),
+        labels=np.empty(lines, np.float64),
         weights=np.empty(lines, np.float64),
         problems=np.empty((lines, 4), np.int64),
         hard_numbers=np.empty((size // 4 + 1, 2), np.int64),

@@ -20,7 +20,8 @@ _MAX_SHOWN = 60
 class TextOptions(NamedTuple):
     """Options for reading lines of text.
 
-    labels: "minus_plus" takes 1 for a click and -1 for none, "zero_one" 1 and 0; any other is an error.
+    labels: "minus_plus" takes 1 for a click and -1 for none, "zero_one" 1 for a click, 0 for none and any
+        number between; any other is an error.
     namespaces: "prefix" puts `f^` before each name in the Vowpal Wabbit namespace f; "ignore" does not.
     """
 
@@ -53,12 +54,12 @@ class LineProblem(ValueError):
 def explain(code: int, word: str, options: TextOptions) -> str:
     """Return the message for a code; `word` is the part of the line at fault."""
     limits, bound = options.limits, options.limits.value_magnitude
-    negative = "-1" if options.labels == "minus_plus" else "0"
+    allowed = "neither 1 nor -1" if options.labels == "minus_plus" else "no number from 0 to 1"
     shown = repr(word if len(word) <= _MAX_SHOWN else word[: _MAX_SHOWN - 3] + "...")
     return {
         NO_BAR: "no '|' before the features",
         NO_LABEL: "no label (a word that touches the first '|' is a tag)",
-        BAD_LABEL: f"the label {shown} is neither 1 nor {negative}{_other_labels(word, options.labels)}",
+        BAD_LABEL: f"the label {shown} is {allowed}{_other_labels(word, options.labels)}",
         BAD_WEIGHT: f"the weight {shown} is not a number from 0 to {limits.weight:g}",
         EXTRA_WORD: f"{shown} follows label and weight: initial predictions are not supported",
         CONTROL_CHARACTER: f"the control character {shown}",
@@ -76,12 +77,20 @@ def explain(code: int, word: str, options: TextOptions) -> str:
 
 
 def _other_labels(word: str, labels: Labels) -> str:
-    """Return the flag that reads a label which is the negative one of the other kind."""
-    if labels == "minus_plus" and word in ("0", "0.0"):
-        return ": --labels zero_one reads 0 and 1"
+    """Return the flag that reads a label which is one of the other kind."""
+    if labels == "minus_plus" and _is_below_one(word):
+        return ": --labels zero_one reads 0 and 1, and what is between"
     if labels == "zero_one" and word in ("-1", "-1.0"):
         return ": --labels minus_plus reads -1 and 1"
     return ""
+
+
+def _is_below_one(word: str) -> bool:
+    """Test for a number from 0 to 1, but not 1."""
+    try:
+        return 0.0 <= float(word) < 1.0
+    except ValueError:
+        return False
 
 
 def _way_out(word: str) -> str:

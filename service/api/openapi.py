@@ -155,7 +155,7 @@ UPDATE_PROBLEMS = problems(
         "_404": "There is no such model, or no such pending prediction.",
         "_415": "The body is neither application/json nor a stream of examples, or packed other than by gzip"
         " or zstd.",
-        "_409": "The stored model was written under another contract, or the prediction has the other label.",
+        "_409": "The stored model was written under another contract, or the prediction has another label.",
         "_503": "Redis does not answer; `outcome` says whether the examples may have been appended,"
         " `event_ids` under which ids a retry learns each once.",
     }

@@ -190,7 +190,7 @@ class FileFlags:
     ] = None
     labels: Annotated[
         Literal["zero_one", "minus_plus"] | None,
-        typer.Option(help="Labels of the file: 0 and 1, or -1 and 1 (the default of vw and libsvm)."),
+        typer.Option(help="Labels of the file: from 0 to 1, or -1 and 1 (the default of vw and libsvm)."),
     ] = None
     namespaces: Annotated[
         Literal["ignore", "prefix"] | None,

@@ -59,7 +59,7 @@ def lines_of(log: dict[str, Any]) -> Iterator[str]:
     )
     for line in log["lines"]:
         if line["status"] == "examples":
-            content = f"{line['clicks']} clicks, {line['features']} features"
+            content = f"{line['clicks']:g} clicks, {line['features']} features"
             yield f"{line['entry']}  examples {line['first']}..{line['last']}  {content}"
         else:
             yield f"{line['entry']}  {line['status'].upper()}: {line['problem']}"

@@ -121,8 +121,8 @@ async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], by
     )
 
 
-def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.uint8]) -> UpdateResults:
-    """The results of examples in the log as known now; labels uint8[r]."""
+def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.float64]) -> UpdateResults:
+    """The results of examples in the log as known now; labels float64[r]."""
     margins = np.full(len(labels), np.nan)
     statuses: list[UpdateStatus] = []
     revisions: list[str | None] = []

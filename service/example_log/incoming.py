@@ -17,7 +17,7 @@ class NewExample(NamedTuple):
     """One example of a request; `weight` is its weight over its sample rate."""
 
     encoded: Encoded
-    label: int
+    label: float
     weight: float
     event_id: str | None
     event_time_ms: int | None
@@ -53,5 +53,5 @@ class NewLabel(NamedTuple):
     """A label for a logged prediction; `weight` is its weight over its sample rate."""
 
     prediction_id: str
-    label: int
+    label: float
     weight: float

@@ -12,6 +12,7 @@ import numpy as np
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
+from model_core.kernels.number_text import plain_number
 from service.errors import CommandFailure
 from service.example_log.ids import packed_id
 from service.example_log.stream import event_digest, examples_of, gap_before
@@ -37,7 +38,7 @@ class LogLine:
     status: Literal["examples", "gap", "unreadable"]
     first: int | None = None
     last: int | None = None
-    clicks: int | None = None
+    clicks: float | None = None
     features: int | None = None
     problem: str | None = None
 
@@ -104,7 +105,7 @@ def _described(entry: LogEntry, number: int | None) -> tuple[list[LogLine], int 
         return [*lines, LogLine(str(entry.id), "unreadable", problem=str(wrong))], None
     first = entry.first_number or 0
     after = first + len(batch)
-    clicks = int(batch.labels.sum())
+    clicks = plain_number(float(batch.labels.sum()))
     line = LogLine(str(entry.id), "examples", first, after - 1, clicks, len(batch.hashes))
     return [*lines, line], after
 
@@ -180,7 +181,7 @@ class FoundExample:
 
     entry: str
     number: int
-    label: int
+    label: float
     weight: float
     learned: bool
 
@@ -208,7 +209,8 @@ def _found(entry: LogEntry, wanted: set[bytes], meta: Meta) -> Iterator[FoundExa
         if not wanted.isdisjoint(_ids(batch, k)):
             weight = float(batch.weights[k]) if batch.weights.size else 1.0
             number = (entry.first_number or 0) + k
-            yield FoundExample(str(entry.id), number, int(batch.labels[k]), weight, entry.id <= meta.applied)
+            label = plain_number(float(batch.labels[k]))
+            yield FoundExample(str(entry.id), number, label, weight, entry.id <= meta.applied)
 
 
 def _ids(batch: ExampleBatch, k: int) -> list[bytes]:

@@ -144,7 +144,7 @@ class TakenLabels(NamedTuple):
     def results(self, labels: Sequence[NewLabel]) -> UpdateResults:
         own = [labels[row] for row in self.rows]
         placed = Placed([_place(answer) for answer in self.answers], [label.prediction_id for label in own])
-        known = results_of(self.model, placed, np.array([label.label for label in own], np.uint8))
+        known = results_of(self.model, placed, np.array([label.label for label in own], np.float64))
         pairs = zip(self.answers, known.statuses, strict=True)
         statuses = [_STATUS.get(answer.outcome, status) for answer, status in pairs]
         return known._replace(statuses=statuses, id_field="id")

@@ -118,7 +118,7 @@ class Feedback:
         return time.monotonic() + self._settings.redis_timeout_seconds
 
     async def label(
-        self, model: OpenModel, labels: Sequence[tuple[str, int, float]], deadline: float
+        self, model: OpenModel, labels: Sequence[tuple[str, float, float]], deadline: float
     ) -> list[Labelled]:
         """Labels predictions by (id, label, weight). Raises LogFull, LabelsUnavailable, StateUnavailable."""
         asked = [Label(key_of(packed_id(text)), label, weight) for text, label, weight in labels]

@@ -42,7 +42,7 @@ STAGES = ("unshown", "early", "open", "closed")
 
 _KEY_FROM, _PREFIX, _HASH_BYTES = 6, slice(2, 6), 4
 _NO_FLAGS = b"\0"
-_WEIGHT = struct.Struct("<d")
+_F64 = struct.Struct("<d")
 
 
 _T = TypeVar("_T")
@@ -52,8 +52,15 @@ class Label(NamedTuple):
     """A label for the prediction of a key."""
 
     key: bytes
-    label: int
+    label: float
     weight: float
+
+    @property
+    def packed_label(self) -> bytes:
+        """The label as the scripts take it, see waiting.lua."""
+        if 0.0 < self.label < 1.0:
+            return b"s" + _F64.pack(self.label)
+        return b"1" if self.label else b"0"
 
 
 class Swept(NamedTuple):
@@ -120,7 +127,7 @@ class PendingStore:
 
     async def label(self, channel: Channel, labels: Sequence[Label]) -> list[Labelled]:
         """Raises LogFull if no label was accepted."""
-        flat = [part for one in labels for part in (one.key, one.label, _WEIGHT.pack(one.weight))]
+        flat = [part for one in labels for part in (one.key, one.packed_label, _F64.pack(one.weight))]
         return await self._run(lambda terms: label_predictions(channel, terms, flat))
 
     async def sweep(self, channel: Channel, max_closed: int) -> Swept:
@@ -167,7 +174,7 @@ def _features_of(batch: ExampleBatch) -> list[bytes]:
     left out.
     """
     if batch.values.size:
-        plain = ExampleBatch(batch.row_ptr, batch.hashes, batch.values, np.zeros(len(batch), np.uint8))
+        plain = ExampleBatch(batch.row_ptr, batch.hashes, batch.values, np.zeros(len(batch)))
         return [record[1:2] + record[HEADER_BYTES:] for record in plain.to_records()]
     hashes = batch.hashes.astype("<u4", copy=False).tobytes()
     if len(batch) == 1:

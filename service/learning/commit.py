@@ -57,7 +57,7 @@ class Work:
     margins: list[npt.NDArray[np.float64]] = field(default_factory=list)
     skipped: list[npt.NDArray[np.uint8]] = field(default_factory=list)
     examples: int = 0
-    positives: int = 0
+    positives: float = 0.0
     skipped_count: int = 0
     log_bytes: list[int] = field(default_factory=list)
     changed_slots: int = 0
@@ -72,7 +72,7 @@ class Work:
         self.margins.append(learned.margins)
         self.skipped.append(learned.skipped)
         self.examples += len(batch)
-        self.positives += int(batch.labels.sum())
+        self.positives += float(batch.labels.sum())
         self.skipped_count += int(learned.skipped.sum())
         self.newest_event = max(self.newest_event, int(batch.event_times.max(initial=-1)))
         self.log_bytes.append(sum(map(len, entry.records)))

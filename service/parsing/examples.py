@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from model_core.errors import InvalidInput, Path
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.json import fields
+from model_core.kernels.number_text import plain_number
 from service.errors import MAX_ERRORS, FieldError, Unprocessable, field_error
 from service.example_log.incoming import NewExample, NewExamples, NewLabel
 from service.parsing.event_time import milliseconds_of
@@ -108,14 +109,12 @@ def _new_example(encoder: FeatureEncoder, item: Item, max_weight: float, path: P
     return NewExample(encoded, label, weight, item.get("event_id"), event_time_ms)
 
 
-def _label(label: object, path: Path) -> int:
-    """Return 0 or 1, also for false, true, 0.0 and 1.0: JSON has no integers of their own."""
-    if label == 1:
-        return 1
-    if label == 0:
-        return 0
+def _label(label: object, path: Path) -> float:
+    """Return a number from 0 to 1, an int where it is one of them; false is 0, and true 1."""
+    if isinstance(label, int | float) and 0 <= label <= 1:
+        return plain_number(float(label))
     hint = "; use 0 for no click" if label == -1 else ""
-    raise InvalidInput((*path, "label"), f"must be 0, 1, true or false{hint}")
+    raise InvalidInput((*path, "label"), f"must be a number from 0 to 1, true or false{hint}")
 
 
 def _weight(item: Item, max_weight: float, path: Path) -> float:

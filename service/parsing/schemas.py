@@ -140,8 +140,11 @@ Label = Annotated[
     Any,
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer", "minimum": 0, "maximum": 1}, {"type": "boolean"}],
-            "description": "1 or true is a click, 0 or false is none.",
+            "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "boolean"}],
+            "description": (
+                "1 or true is a click, 0 or false is none; y between 0 and 1 is learned as y of a click and"
+                " 1 - y of a non-click."
+            ),
         }
     ),
 ]

@@ -160,7 +160,10 @@ class Instruments:
 
     def _declare_learner(self) -> None:
         self.learned = self._counter(
-            "ftrl_examples_learned", "Examples that the learner committed.", "model", "label"
+            "ftrl_examples_learned",
+            "Examples that the learner committed; by parts where the label is between 0 and 1.",
+            "model",
+            "label",
         )
         self.skipped = self._counter(
             "ftrl_examples_skipped",
@@ -259,7 +262,9 @@ class Instruments:
         self.online_mean_prediction = self._of_window("mean_prediction_ratio", "Mean predicted probability.")
         self.online_base_rate = self._of_window("base_rate_ratio", "Share of clicks.")
         self.online_examples = self._of_window("examples", "Examples of the window, whatever they weigh.")
-        self.online_clicks = self._of_window("clicks", "Clicks of the window, whatever they weigh.")
+        self.online_clicks = self._of_window(
+            "clicks", "Clicks of the window (the sum of the labels), whatever they weigh."
+        )
         self.online_intervals = {
             figure: self._written(
                 f"ftrl_online_{name}_interval",
@@ -284,7 +289,9 @@ class Instruments:
             "calibration_ratio", "Of the slice: predicted clicks over clicks."
         )
         self.slice_examples = self._of_slice("examples", "Examples of the slice, whatever they weigh.")
-        self.slice_clicks = self._of_slice("clicks", "Clicks of the slice, whatever they weigh.")
+        self.slice_clicks = self._of_slice(
+            "clicks", "Clicks of the slice (the sum of the labels), whatever they weigh."
+        )
 
     def _declare_model(self) -> None:
         self.model_info = self._of_model(

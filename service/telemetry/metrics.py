@@ -46,7 +46,7 @@ class CommittedWork(Protocol):
     """The contents of one commit."""
 
     examples: int
-    positives: int
+    positives: float
     skipped_count: int
     changed_slots: int
     newest_event: int

@@ -188,7 +188,7 @@ def calibrated(rows: int, scale: float) -> tuple[np.ndarray[tuple[int], np.dtype
     """Margins that are `scale` times the truth's, and clicks; one feature is in all rows, one in half."""
     random = np.random.default_rng(4)
     truth = random.normal(-1.0, 1.5, rows)
-    labels = (random.uniform(size=rows) < sigmoids(truth)).astype(np.uint8)
+    labels = (random.uniform(size=rows) < sigmoids(truth)).astype(np.float64)
     row_ptr = np.cumsum([0, *(1 + np.arange(rows) % 2)])
     hashes = np.concatenate([np.arange(1 + i % 2) for i in range(rows)]).astype(np.uint32)
     return scale * truth, Dataset("", ExampleBatch(row_ptr, hashes, np.empty(0), labels), 2)

@@ -21,7 +21,7 @@ class Figures(NamedTuple):
     density: float
 
 
-def dense(dataset: Dataset, rows: npt.NDArray[np.int64]) -> tuple[Floats, npt.NDArray[np.uint8]]:
+def dense(dataset: Dataset, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
     """theta float64[r, features] and labels, the rows in the given order."""
     theta = np.zeros((dataset.rows, dataset.features))
     b = dataset.batch
@@ -33,7 +33,7 @@ def dense(dataset: Dataset, rows: npt.NDArray[np.int64]) -> tuple[Floats, npt.ND
 
 def one_pass(
     theta: Floats,
-    labels: npt.NDArray[np.uint8],
+    labels: Floats,
     family: str,
     implicit: bool,
     gamma: float,
@@ -77,7 +77,7 @@ def _argmin(linear: Floats, features: Floats, penalty: float, q: Floats) -> Call
     return point
 
 
-def _root(point: Callable[[float], Floats], features: Floats, y: int) -> float:
+def _root(point: Callable[[float], Floats], features: Floats, y: float) -> float:
     """r = sigmoid(theta . x(r)) - y."""
 
     def off(r: float) -> float:

@@ -26,24 +26,22 @@ def curvature(rate: Rate, n: NDArray[np.float64], t: int) -> NDArray[np.float64]
     return np.full(n.size, rate.factor * rate.G * math.sqrt(2 * t) / rate.D)
 
 
-def residual(margin: float, y: int) -> float:
-    """sigmoid(margin) - y."""
+def residual(margin: float, y: float) -> float:
+    """sigmoid(margin) - y, from the smaller of sigmoid(margin) and sigmoid(-margin)."""
     small = math.exp(-abs(margin)) / (1 + math.exp(-abs(margin)))
-    if (margin > 0) == (y == 1):
-        return (1 - 2 * y) * small
-    return (1 - 2 * y) / (1 + math.exp(-abs(margin)))
+    return (1 - y) - small if margin > 0 else small - y
 
 
-def log_loss(margin: float, y: int) -> float:
-    a = (1 - 2 * y) * margin
-    return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
+def log_loss(margin: float, y: float) -> float:
+    """log(1 + e^margin) - y margin."""
+    return math.log1p(math.exp(-abs(margin))) + ((1 - y) * margin if margin > 0 else -y * margin)
 
 
 class Problem(NamedTuple):
     """T examples of COORDINATES features each: theta float64[T, d], labels, weights."""
 
     theta: NDArray[np.float64]
-    labels: list[int]
+    labels: list[float]
     weights: list[float]
 
     def loss(self, x: NDArray[np.float64]) -> float:
@@ -64,12 +62,15 @@ class Round(NamedTuple):
 
 
 def random_problem(seed: int, rounds: int = 30) -> Problem:
-    """Half of the features are missing in an example; labels follow a random direction, with noise."""
+    """Half of the features are missing in an example; labels follow a random direction, with noise, and a
+    quarter of them are between 0 and 1.
+    """
     rng = np.random.default_rng(seed)
     theta = rng.normal(size=(rounds, COORDINATES)) * (rng.random((rounds, COORDINATES)) < 0.5)
     margins = theta @ rng.normal(size=COORDINATES) + rng.normal(size=rounds)
     weights = rng.choice([0.3, 1.0, 1.0, 5.0], rounds)
-    return Problem(theta, (margins > 0).astype(int).tolist(), weights.tolist())
+    labels = np.where(rng.random(rounds) < 0.25, 1 / (1 + np.exp(-margins)), margins > 0)
+    return Problem(theta, labels.tolist(), weights.tolist())
 
 
 def played(hyper: Hyperparameters, problem: Problem) -> list[Round]:

@@ -15,7 +15,7 @@ class Stream(NamedTuple):
     """r predictions of several log entries; entries int64[r]: the log time of each, ascending."""
 
     margins: NDArray[np.float64]
-    labels: NDArray[np.uint8]
+    labels: NDArray[np.float64]
     weights: NDArray[np.float64]
     event_times: NDArray[np.int64]
     log_times: NDArray[np.int64]
@@ -49,9 +49,12 @@ class Stream(NamedTuple):
 
 
 def random_stream(seed, size=400, minutes=3000, click_rate=0.3):
-    """Of two or three days; some examples late, some ahead of the log, some of weight 0, some in a burst."""
+    """Of two or three days; some examples late, some ahead of the log, some of weight 0, some in a burst.
+
+    Half of the streams have some labels between 0 and 1.
+    """
     rng = np.random.default_rng(seed)
-    labels = (rng.random(size) < click_rate).astype(np.uint8)
+    labels = (rng.random(size) < click_rate).astype(np.float64)
     margins = rng.normal(-1.0 + labels, rng.choice([0.01, 1.0, 12.0]), size)
     margins[rng.random(size) < 0.3] = rng.choice([-40.0, -16.0, -1.0, 0.0, 1 / 512, 16.0, 50.0])
     log_times = np.sort(rng.integers(0, minutes * MINUTE, size))
@@ -60,6 +63,8 @@ def random_stream(seed, size=400, minutes=3000, click_rate=0.3):
     events = np.maximum(0, log_times - delays)
     events[rng.random(size) < 0.2] = -1
     weights = rng.choice([1.0, 1.0, 1.0, 0.0, 0.25, 3.0, 70_000.0], size)
+    if rng.random() < 0.5:
+        labels = np.where(rng.random(size) < 0.4, rng.random(size) ** 2, labels)
     return Stream(
         margins,
         labels,

@@ -162,7 +162,7 @@ def _right(now: Situation) -> Check:
     if now.judgement is not None:
         return _judged(now.judgement, now.ended_seconds)
     clicks = now.windows.get("all", {}).get("clicks", 0)
-    text = f"Needs {FEWEST_CLICKS} clicks to judge: {clicks:,} so far."
+    text = f"Needs {FEWEST_CLICKS} clicks to judge: {clicks:.3g} so far."
     if clicks >= FEWEST_CLICKS:
         text = "The figures are those of a learner of an older version, which does not judge them."
     return Check("right", "none", "too few clicks to say whether it is right", text)

@@ -40,7 +40,7 @@ class PlainFigures(Reply):
         description="Whether an example counts by its weight, or once."
     )
     examples: int = Field(description="Their number, regardless of weight.")
-    clicks: int = Field(description="The number of clicks, regardless of weight.")
+    clicks: float = Field(description="The sum of their labels, regardless of weight.")
     auc: float | None = Field(description="Chance that a click was predicted higher than a non-click.")
     auc_error_bound: float | None = Field(description="How far the exact AUC is from `auc` at most.")
     log_loss: float | None = Field(description="Mean, in nats.")

@@ -31,7 +31,7 @@ class LogLineReply(Reply):
     )
     first: int | None = Field(description="Number of its first example.")
     last: int | None = Field(description="Number of its last example.")
-    clicks: int | None = Field(description="Number of clicks among its examples.")
+    clicks: int | float | None = Field(description="Sum of the labels of its examples.")
     features: int | None = Field(description="Number of features of its examples together.")
     problem: str | None = Field(description="What is missing, or why it cannot be read.")
 

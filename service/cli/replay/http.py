@@ -35,7 +35,7 @@ def replay_over_http(plan: ReplayPlan, url: str) -> ReplaySummary:
     """Raises CommandFailure, UnreadableFile. Examples learned until then stay learned."""
     path = path_of("models", plan.model)
     with interrupts_held():
-        summarize(np.zeros(1), np.zeros(1, np.uint8))  # loads the kernels that the tally needs
+        summarize(np.zeros(1), np.zeros(1))  # loads the kernels that the tally needs
     with InputFiles(*plan.files) as source, closing(ServiceClient(url)) as service:
         with service_at(url) as first:  # it fails at once, where later requests outlast a restart
             described = _described(first, path, plan)
@@ -163,7 +163,7 @@ class _Sender:
 
 
 def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_read: int) -> None:
-    scored: list[tuple[float, int, float]] = []
+    scored: list[tuple[float, float, float]] = []
     for row, result in zip(rows, results, strict=True):
         if result["status"] == "duplicate" and row.event_id is not None:
             tally.duplicates += 1
@@ -173,10 +173,10 @@ def _count(tally: Tally, rows: list[Row], results: list[dict[str, Any]], bytes_r
             tally.unscored += 1
     table = np.array(scored, float).reshape(-1, 3)
     weights = table[:, 2] if (table[:, 2] != 1.0).any() else np.empty(0)
-    tally.learned(table[:, 0].copy(), table[:, 1].astype(np.uint8), weights.copy(), bytes_read)
+    tally.learned(table[:, 0].copy(), table[:, 1].copy(), weights.copy(), bytes_read)
 
 
-def _margin(result: dict[str, Any], label: int) -> float:
+def _margin(result: dict[str, Any], label: float) -> float:
     """The margin behind a result; NaN if there is none, because the example was skipped.
 
     Equal probabilities give equal margins whatever their labels, or ties would count in the AUC as ranked.
@@ -186,5 +186,7 @@ def _margin(result: dict[str, Any], label: int) -> float:
     probability, loss = result["probability"], result["loss"]
     if _EXACT[0] < probability < _EXACT[1]:
         return math.log(probability) - math.log1p(-probability)
+    if 0.0 < label < 1.0:
+        return float(loss / (1.0 - label) if probability > 0.5 else -loss / label)
     against = loss + math.log(-math.expm1(-loss)) if loss > 0.0 else -_SATURATED
     return -against if label else against

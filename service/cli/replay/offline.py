@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from model_core.evaluation.measures import compact
 from model_core.examples.batch import ExampleBatch
 from model_core.learning import rounds
 from model_core.learning.state import ModelState
@@ -152,7 +153,7 @@ def _without_last(batch: ExampleBatch, rows: int, held: list[ExampleBatch]) -> I
 def _predicted(config: ModelConfig, state: ModelState, held: list[ExampleBatch]) -> Predicted:
     batch = ExampleBatch.concatenate(held)
     weights = batch.weights if batch.weights.size else None
-    return Predicted(config.margins(state, batch), batch.labels, weights)
+    return Predicted(config.margins(state, batch), compact(batch.labels), weights)
 
 
 def _slices(plan: ReplayPlan, config: ModelConfig) -> Slices | None:

@@ -127,7 +127,7 @@ def _columns(rows: Predicted) -> Floats:
     finite = np.isfinite(rows.margins)
     m = np.where(finite, rows.margins, 0.0)
     w = np.where(finite, 1.0 if rows.weights is None else rows.weights, 0.0)
-    losses = log_losses(m, rows.labels)
+    losses = log_losses(m, rows.labels.astype(np.float64))
     return np.stack([finite.astype(np.float64), w, w * rows.labels, w * losses, w * sigmoids(m)])
 
 
@@ -168,7 +168,7 @@ def _prediction_lines(rows: Predicted, number: int, held_out: int) -> Iterator[s
         w = [1.0] * labels.size if weights is None else weights.tolist()
         for row, found in enumerate(zip(labels.tolist(), w, probabilities, strict=True), number + first):
             label, weight, p = found
-            yield f"{row},{label},{weight:.17g},{'' if math.isnan(p) else repr(p)},{held_out}\n"
+            yield f"{row},{label:.17g},{weight:.17g},{'' if math.isnan(p) else repr(p)},{held_out}\n"
 
 
 def print_parts(title: str, parts: Sequence[Part], write: Callable[[str], object]) -> None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from model_core.evaluation.measures import Measures, summarize
+from model_core.evaluation.measures import Labels, Measures, compact, summarize
+from model_core.kernels.number_text import plain_number
 from model_core.kernels.numerics import log_losses
 from model_core.text.problems import LineError
 from service.errors import CommandFailure
@@ -30,10 +31,12 @@ SHOWN_EVERY_SECONDS = 0.1
 
 
 class Predicted(NamedTuple):
-    """margins float64[r] (not finite: no prediction), labels uint8[r], weights float64[r] or None (all 1)."""
+    """margins float64[r] (not finite: no prediction), labels as `compact` returns them, weights float64[r] or
+    None (all 1).
+    """
 
     margins: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.uint8]
+    labels: Labels
     weights: npt.NDArray[np.float64] | None
 
 
@@ -95,7 +98,7 @@ class ReplaySummary:
     """
 
     rows: int
-    positives: int
+    positives: float
     log_loss: float | None
     auc: float | None
     normalized_entropy: float | None
@@ -124,8 +127,8 @@ class ReplaySummary:
 class Tally:
     """Counts learned examples, shows the progress, and reports bad lines; all on standard error.
 
-    9 bytes an example are stored for the exact AUC, 17 with weights; while `summary` runs it takes 20 bytes,
-    and 95 with weights, and 8 MiB.
+    9 bytes an example are stored for the exact AUC, 8 more with weights and 7 more with labels between 0 and
+    1; while `summary` runs it takes 20 bytes, or 95 with either, and 8 MiB.
     """
 
     def __init__(self, plan: ReplayPlan, source: TextSource | InputFiles) -> None:
@@ -135,7 +138,7 @@ class Tally:
         self._plan = plan
         self._file = source.name
         self._margins: list[npt.NDArray[np.float64]] = []
-        self._labels: list[npt.NDArray[np.uint8]] = []
+        self._labels: list[Labels] = []
         self._weights: list[npt.NDArray[np.float64]] = []
         self._passes: list[PassFigures] = []
         self._held: Predicted | None = None
@@ -166,19 +169,20 @@ class Tally:
     def learned(
         self,
         margins: npt.NDArray[np.float64],
-        labels: npt.NDArray[np.uint8],
+        labels: npt.NDArray[np.float64],
         weights: npt.NDArray[np.float64],
         bytes_read: int,
     ) -> None:
-        """margins float64[r] before the updates (not finite: skipped), labels uint8[r], weights float64[r]
+        """margins float64[r] before the updates (not finite: skipped), labels float64[r], weights float64[r]
         or empty (all 1); from the second pass on, they count in the log loss of the pass alone.
         """
+        stored = compact(labels)
         if self.in_first_pass:
             self._margins.append(margins)
-            self._labels.append(labels)
+            self._labels.append(stored)
             self._weights.append(weights)
             self.rows += len(margins)
-        self._unsummed.append((margins, labels, weights))
+        self._unsummed.append((margins, stored, weights))
         if not self.in_first_pass:
             self._sum_up()  # the predictions of the first pass alone are stored in any case
         if not self._progress.disable and time.perf_counter() >= self._next_shown:
@@ -209,7 +213,7 @@ class Tally:
         for margins, labels, weights in self._unsummed:
             finite = np.isfinite(margins)
             w = weights[finite] if weights.size else np.ones(np.count_nonzero(finite))
-            self._loss += float(w @ log_losses(margins[finite], labels[finite]))
+            self._loss += float(w @ log_losses(margins[finite], labels[finite].astype(np.float64)))
             self._weight += float(w.sum())
         self._unsummed.clear()
 
@@ -252,7 +256,7 @@ class Tally:
         learned = self.rows * max(len(self._passes), 1)
         return ReplaySummary(
             rows=self.rows,
-            positives=int(labels.sum()),
+            positives=plain_number(float(labels.sum())),
             **asdict(found.plain),
             density=nonzero / features_seen if features_seen else 0.0,
             features_seen=features_seen,
@@ -273,7 +277,7 @@ class Tally:
     def _details(
         self,
         margins: npt.NDArray[np.float64],
-        labels: npt.NDArray[np.uint8],
+        labels: Labels,
         weights: npt.NDArray[np.float64] | None,
     ) -> tuple[Part, ...]:
         """Write the predictions, and return the curve, as far as the plan asks for them."""
@@ -298,11 +302,9 @@ class Tally:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _weighted_click_rate(
-    labels: npt.NDArray[np.uint8], weights: npt.NDArray[np.float64] | None
-) -> float | None:
+def _weighted_click_rate(labels: Labels, weights: npt.NDArray[np.float64] | None) -> float | None:
     total = 0.0 if weights is None else float(weights.sum())
-    return None if weights is None or total <= 0.0 else float(weights[labels == 1].sum()) / total
+    return None if weights is None or total <= 0.0 else float(weights @ labels) / total
 
 
 def print_summary(summary: ReplaySummary) -> None:

@@ -44,10 +44,9 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[S
     short: dict[str, dict[str, bytes]] = {}
     parts: dict[Window, list[Part]] = {window: [] for window in JUDGED_OVER}
     for slices, number in _slices_of(evaluations):
-        if (of := slices.slice_of(number)) is None:
-            continue
-        feature = evaluations.config.slices[of[0]]
-        value = _value(evaluations, of[1], whole.get(feature, {}))
+        place, category = slices.slice_of(number)
+        feature = evaluations.config.slices[place]
+        value = _value(evaluations, category, whole.get(feature, {}))
         weighted, plain = _figures(slices, number)
         whole.setdefault(feature, {})[value] = _whole(weighted, plain, _exactness(slices, number))
         short.setdefault(feature, {})[value] = _short(weighted)
@@ -62,7 +61,7 @@ def slices_in_pieces(evaluations: Evaluations, t: int, show: Show) -> Iterator[S
 
 def _slices_of(evaluations: Evaluations) -> Iterator[tuple[SlicedEvaluation, int]]:
     if evaluations.slices is not None:
-        yield from ((evaluations.slices, number) for number in range(evaluations.slices.most_slices))
+        yield from ((evaluations.slices, number) for number in evaluations.slices.slices())
 
 
 def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figures], dict[Window, Figures]]:
@@ -76,7 +75,7 @@ def _figures(slices: SlicedEvaluation, number: int) -> tuple[dict[Window, Figure
 def _exactness(slices: SlicedEvaluation, number: int) -> dict[str, int]:
     """Further figures of the window `all`: how many examples of values with slices are in the rest."""
     exactness = {"in_other": slices.examples_in_rest(number)}
-    feature, category = slices.slice_of(number) or (0, 0)
+    feature, category = slices.slice_of(number)
     if category is None:
         exactness["largest_in_other"] = slices.largest_in_rest(feature)
     return exactness

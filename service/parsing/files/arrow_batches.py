@@ -200,7 +200,7 @@ class ColumnEncoder:
             np.concatenate([np.zeros(1, np.int64), np.cumsum(mask.sum(axis=1))]).astype(np.int64),
             np.concatenate(hashes, axis=1)[mask],
             NO_FLOATS if (row_values == 1.0).all() else row_values,
-            np.array([row.label for row in rows], np.uint8),
+            np.array([row.label for row in rows], np.float64),
             NO_FLOATS if (weights == 1.0).all() else weights,
             NO_INTEGERS
             if all(time is None for time in times)

@@ -139,8 +139,8 @@ class RowBuilder:
         convert = self._converters.get(name)
         return value if convert is None else convert(value)
 
-    def _read_label(self, value: Any) -> int:
-        """Return 0 or 1, also for true and false, as pandas or as JSON writes them."""
+    def _read_label(self, value: Any) -> float:
+        """Return a number from 0 to 1, also for true and false, as pandas or as JSON writes them."""
         text = _text(value)
         positive, negative = self._options.positive, self._options.negative
         if positive is None and negative is None:

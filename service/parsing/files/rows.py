@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     line_number: int
     features: Features
-    label: int
+    label: float
     weight: float = 1.0
     event_id: str | None = None
     event_time_ms: int | None = None
@@ -64,7 +64,7 @@ class ReadOptions:
     """Options for reading a file; flags and schemas make them. All but the first three are of tables.
 
     labels: "zero_one" or "minus_plus"; None takes the default of the format: -1 and 1 in vw and libsvm, 0 and
-        1 in tables. JSON lines have 0, 1, false or true.
+        1, or any number between, in tables. JSON lines have such a number, false or true.
     namespaces: of vw, "ignore" or "prefix".
     columns: the names of the columns; None reads them from the first line. header: whether there is a first
         line with names; None: if `columns` is None.

@@ -39,7 +39,7 @@ Kind = Literal[
     "empty",
     "unusable",
 ]
-Labels = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.float64]
 
 UNIQUE = "unique"
 """The detail of an id that no two rows share."""
@@ -126,7 +126,7 @@ def _text(value: Any, nulls: frozenset[str]) -> str | None:
 
 
 def judge(column: Column, labels: Labels) -> Verdict:
-    """Return what a column is that is not the label. labels uint8[r]: those of its rows."""
+    """Return what a column is that is not the label. labels float64[r]: those of its rows."""
     if not column.distinct:
         return Verdict("empty", "no row has a value")
     if (leak := _leak_by_absence(column.missing, labels)) is not None:
@@ -215,7 +215,7 @@ def _are_like_counts(column: Column) -> bool:
 def progressive_loss(codes: npt.NDArray[np.int64], labels: Labels) -> float:
     """Mean log loss when each row is predicted by the click rate of the earlier rows with the same code."""
     order = np.argsort(codes, kind="stable")
-    sorted_codes, y = codes[order], labels[order].astype(np.float64)
+    sorted_codes, y = codes[order], labels[order]
     starts = np.flatnonzero(np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]]))
     lengths = np.diff(np.concatenate([starts, [codes.size]]))
     rows_before = np.arange(codes.size) - np.repeat(starts, lengths)
@@ -223,7 +223,7 @@ def progressive_loss(codes: npt.NDArray[np.int64], labels: Labels) -> float:
     clicks_before = clicks - np.repeat(clicks[starts], lengths)
     rate = float(np.clip(y.mean(), 1e-6, 1 - 1e-6))
     p = (clicks_before + _PSEUDO_COUNT * rate) / (rows_before + _PSEUDO_COUNT)
-    return float(-np.where(y == 1.0, np.log(p), np.log1p(-p)).mean())
+    return float(-(y * np.log(p) + (1.0 - y) * np.log1p(-p)).mean())
 
 
 def entropy_of(labels: Labels) -> float:
@@ -304,6 +304,12 @@ def label_values(column: Column) -> tuple[list[str], list[str]] | None:
         if set(values) <= {positive, negative}:
             return [positive], [negative]
     return None
+
+
+def is_part_of_a_click(column: Column) -> bool:
+    """Test for numbers from 0 to 1 in every row."""
+    texts = set(column.texts)
+    return all(text is not None and _is_decimal(text) and 0.0 <= float(text) <= 1.0 for text in texts)
 
 
 def _spellings() -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from service.parsing.inspection.columns import (
     Column,
     Labels,
     Verdict,
+    is_part_of_a_click,
     judge,
     label_values,
 )
@@ -59,7 +60,7 @@ Judged = Sequence[tuple[Column, Verdict]]
 class Draft:
     """A schema, and the columns of the sample with what they are.
 
-    labels uint8[r]: those of the rows. known: the name of the schema for a known log with these columns.
+    labels float64[r]: those of the rows. known: the name of the schema for a known log with these columns.
     times: the first and the last, in milliseconds since 1970.
     """
 
@@ -90,7 +91,8 @@ def draft_schema(sample: Sample, options: ReadOptions) -> Draft:
         if name
     ]
     label, (positive, negative) = _label(columns, options)
-    labels = np.fromiter((text in positive for text in label.texts), np.uint8, sample.rows)
+    values = (text in positive for text in label.texts) if positive else map(float, label.present)
+    labels = np.fromiter(values, np.float64, sample.rows)
     judged = _one_time([(column, _verdict(column, label, labels, options)) for column in columns])
     document = {
         **_fields_of_format(sample, nulls),
@@ -130,7 +132,10 @@ def _nulls(sample: Sample) -> frozenset[str]:
 
 
 def _label(columns: Sequence[Column], options: ReadOptions) -> tuple[Column, tuple[list[str], list[str]]]:
-    """Find the label: the column that the options name, or else the one whose name and values fit best."""
+    """Find the label: the column that the options name, or else the one whose name and values fit best.
+
+    With the texts of clicks and of others; without any if the labels are numbers from 0 to 1.
+    """
     by_name = {column.name: column for column in columns}
     named = by_name.get(options.label_column)
     if named is None and options.label_column != ReadOptions().label_column:
@@ -150,9 +155,11 @@ def _label(columns: Sequence[Column], options: ReadOptions) -> tuple[Column, tup
             return column, found
         if column in of_known_name and "click" in column.present:
             return column, (["click"], [])
+        if (column is named or column in of_known_name) and is_part_of_a_click(column):
+            return column, ([], [])
     raise CommandFailure(
-        "no column looks like a label (0 and 1, -1 and 1, true and false, click and view): name it with"
-        " --label-column"
+        "no column looks like a label (0 and 1, -1 and 1, true and false, click and view): name it, or one of"
+        " numbers from 0 to 1, with --label-column"
     )
 
 
@@ -198,6 +205,8 @@ def _fields_of_format(sample: Sample, nulls: frozenset[str]) -> dict[str, Any]:
 
 
 def _fields_of_label(label: Column, positive: list[str], negative: list[str]) -> dict[str, Any]:
+    if not positive:
+        return {"label": label.name}
     spelling = (positive[0].lower(), negative[0].lower() if negative else "")
     if spelling == ("1", "-1"):
         return {"labels": "minus_plus", "label": label.name}

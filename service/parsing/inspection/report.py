@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from model_core.hashing.contract import HashContract
+from model_core.kernels.number_text import plain_number
 from model_core.text.problems import LineError
 from service.errors import CommandFailure
 from service.parsing.files.reader import read_rows
@@ -45,7 +46,7 @@ class Inspection:
     """
 
     rows: int
-    clicks: int
+    clicks: float
     bad_lines: int
     complete: bool
     columns: list[Found]
@@ -112,7 +113,7 @@ def first_example(file: str, file_format: Format, options: ReadOptions, schema: 
 def _of_draft(draft: Draft) -> Inspection:
     return Inspection(
         draft.sample.rows,
-        int(draft.labels.sum()),
+        plain_number(float(draft.labels.sum())),
         draft.sample.bad_lines,
         draft.sample.complete,
         [
@@ -156,7 +157,8 @@ def _of_rows(
     values: dict[str, Counter[str]] = {}
     kinds: dict[str, str] = {}
     rows_with: Counter[str] = Counter()
-    rows = clicks = bad_lines = 0
+    rows = bad_lines = 0
+    clicks: float = 0
     times: list[int] = []
     reader = read_rows(source, file_format, contract, options)
     with contextlib.closing(reader):

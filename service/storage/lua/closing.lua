@@ -2,24 +2,34 @@
 -- so that repeated labels are recognized. After: backlog, log_writer, waiting, waiting_changes
 local at_arrival, late_too = ARGV[8] == 'arrival', ARGV[9] == 'append'
 local negative_rate, max_backlog = tonumber(ARGV[10]), tonumber(ARGV[11])
--- Stages: of g and i by label, of c also 'n' for none in time and 'l' for one that was late.
+-- Stages: of g and i by the first byte of the label, of c also 'n' for none in time and 'l' for one that was late.
 local STAGE_OF = {
-  g = {['0'] = 'x', ['1'] = 'y'}, i = {['0'] = '0', ['1'] = '1'}, c = {['0'] = 'a', ['1'] = 'b', n = 'n', l = 'l'}
+  g = {['0'] = 'x', ['1'] = 'y', s = 's'}, i = {['0'] = '0', ['1'] = '1', s = 'S'},
+  c = {['0'] = 'a', ['1'] = 'b', s = 't', n = 'n', l = 'l'}
 }
 local HEAVY_STAGE_OF = {g = {['0'] = 'X', ['1'] = 'Y'}, i = {['0'] = '2', ['1'] = '3'}}
 local LABEL_OF = {
   x = '0', y = '1', X = '0', Y = '1', ['0'] = '0', ['1'] = '1', ['2'] = '0', ['3'] = '1',
   a = '0', b = '1', n = 'n', l = 'l'
 }
-local VERSION, SERVED, VALUES, WEIGHTED = 1, 32, 4, 2
+local SOFT_LABEL_AT = {s = BODY, S = BODY, t = REVISION} -- by stage
+local VERSION, SERVED, VALUES, WEIGHTED, SOFT_LABEL = 1, 32, 4, 2, 64
 
-local function label_of(value) return LABEL_OF[string.sub(value, 1, 1)] end
+local function label_of(value)
+  local at = SOFT_LABEL_AT[string.sub(value, 1, 1)]
+  if at then return 's' .. string.sub(value, at, at + 7) end
+  return LABEL_OF[string.sub(value, 1, 1)]
+end
 local function shown_now(value)
   local label, stages = label_of(value), is_heavy(value) and HEAVY_STAGE_OF.i or STAGE_OF.i
-  return (stages[label] or 'i') .. since_now .. string.sub(value, REVISION)
+  return (label and stages[string.sub(label, 1, 1)] or 'i') .. since_now .. string.sub(value, REVISION)
 end
 -- Of one that has none.
 local function with_label(value, kind, label, weight)
+  if #label > 1 then
+    return STAGE_OF[kind].s .. string.sub(value, 2, BODY - 1) .. string.sub(label, 2) .. weight
+      .. string.sub(value, BODY)
+  end
   if weight == WEIGHT_1 then return STAGE_OF[kind][label] .. string.sub(value, 2) end
   return HEAVY_STAGE_OF[kind][label] .. string.sub(value, 2, BODY - 1) .. weight .. string.sub(value, BODY)
 end
@@ -28,13 +38,13 @@ end
 local function record_of(id, value, label, weight)
   local flags, features = string.byte(value, BODY), string.sub(value, BODY + 1)
   local count_of = #features / (flags == VALUES and 12 or 4)
-  flags = flags + SERVED + tonumber(label)
+  flags = flags + SERVED + (tonumber(label) or SOFT_LABEL)
   if weight == WEIGHT_1 then
     weight = ''
   else
     flags = flags + WEIGHTED
   end
-  return struct.pack('<BBI4', VERSION, flags, count_of) .. weight
+  return struct.pack('<BBI4', VERSION, flags, count_of) .. string.sub(label, 2) .. weight
     .. '\0\0' .. string.sub(value, PREFIX, BODY - 1) .. id .. string.sub(value, MARGIN, PREFIX - 1) .. features
 end
 
@@ -45,7 +55,10 @@ end
 
 local function closed_now(what) return STAGE_OF.c[string.sub(what, 1, 1)] .. since_now .. string.sub(what, 2) end
 -- The outcome of a closed prediction (its label, 'n' or 'l'), and the rest of its value.
-local function closed_as(value) return label_of(value), string.sub(value, REVISION) end
+local function closed_as(value)
+  local label = label_of(value)
+  return label, string.sub(value, REVISION + #label - 1)
+end
 
 local tombstones = {} -- id -> what to remember
 local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time, tonumber(ARGV[12]), tonumber(ARGV[13]), function(id,

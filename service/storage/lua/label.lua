@@ -2,7 +2,7 @@
 --
 -- After: backlog, log_writer, waiting, closing
 -- KEYS, and ARGV 1 to 15: see waiting.lua
--- ARGV: from 16 on, for each: prediction id, label ('0' or '1'), weight (f64)
+-- ARGV: from 16 on, for each: prediction id, label (see waiting.lua), weight (f64)
 -- RETURNS: {'FULL', examples and bytes in the backlog} and nothing was taken, or
 --          {'LABELLED', {per label 'letter|position|delay'}}: J joined (learned from here on), W pending until the end
 --          of its window, G awaits its impression, N joined and left out by the sampling, P late and joined, T late,
@@ -19,7 +19,7 @@ local function to_append()
     local value = found[id]
     if value then
       known = known + 1
-      local is_late = late_too and ARGV[OWN + 3 * k - 2] == '1' and kind_of(value) == 'c' and closed_as(value) == 'n'
+      local is_late = late_too and ARGV[OWN + 3 * k - 2] ~= '0' and kind_of(value) == 'c' and closed_as(value) == 'n'
       if is_late then late = late + 1 end
     end
   end
@@ -44,7 +44,7 @@ local function of_impression(id, value, label, weight)
     close(id, value, label, weight, label)
     count('joined')
     closing[id] = label
-    return (label == '1' or is_sampled(id)) and 'J' or 'N'
+    return (label ~= '0' or is_sampled(id)) and 'J' or 'N'
   end
   found[id] = with_label(value, 'i', label, weight)
   put_back(id, found[id])
@@ -55,7 +55,7 @@ local function of_closed(id, value, label, weight)
   local first, rest = closed_as(value)
   if first == 'l' then -- the same answer again: a click that was not learned is not reported as a duplicate
     count('duplicate')
-    return label == '1' and 'T' or 'D'
+    return label == '0' and 'D' or 'T'
   end
   if first ~= 'n' then return compare(label, first) end
   if label == '0' then return compare(label, '0') end
@@ -97,7 +97,7 @@ end
 local function shown_at(value, label)
   local kind = value and kind_of(value)
   if kind == 'i' then return since(value) end
-  if kind == 'c' and label == '1' and closed_as(value) == 'n' then return since(value) - wait_of.i end
+  if kind == 'c' and label ~= '0' and closed_as(value) == 'n' then return since(value) - wait_of.i end
 end
 
 local letters, delays = {}, {}
@@ -113,7 +113,7 @@ for k, id in ipairs(ids) do
   local position = position_of(id)
   if not closing[id] and found[id] and kind_of(found[id]) == 'c' then
     local label, rest = closed_as(found[id])
-    position = (label == '0' or label == '1') and rest
+    position = label ~= 'n' and label ~= 'l' and rest
   end
   answers[k] = letters[k] .. '|' .. (position or '') .. '|' .. delays[k]
 end

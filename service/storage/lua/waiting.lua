@@ -16,9 +16,11 @@
 -- Id: the last 10 bytes of that of a prediction, which is two of 0 and a digest.
 -- Value of u, g, i: stage (1 byte: its kind and label, see STAGES), since when (u32, s), the state that was read (low
 -- bits of the commit number, u16, and 4 bytes of its token), margin (f64), the 4 bytes of the prediction's id before,
--- then with a label of a weight other than 1 that weight (f64), then flags (1 byte) and features as a record of the
--- log has them. Value of c: stage, since when, then the position in the log where it has a label that was in time; or
--- what it was, from the commit number on, where it had none and a late label is learned too.
+-- then with a label of a weight other than 1 that weight (f64), or with a label between 0 and 1 that label and its
+-- weight (f64 each), then flags (1 byte) and features as a record of the log has them. Value of c: stage, since when,
+-- a label between 0 and 1 (f64), then the position in the log where it has a label that was in time; or what it was,
+-- from the commit number on, where it had none and a late label is learned too.
+-- Label: '0', '1', or 's' and 8 bytes (f64) for one between.
 -- Hashes: shards by a byte of the id, each with more ids than the one before by the same ratio, the last with nearly
 -- twice those of the first. So their tables double one after the other: all at once would take 18 bytes an id.
 -- List: elements of up to a few ids each, in the order in which they began to wait. Named by kind and by when its ids

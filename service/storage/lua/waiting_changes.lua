@@ -1,12 +1,14 @@
 -- Part of the scripts that look up or change pending predictions. After: clock, waiting
 -- Strings rather than tables, which every call would have to make.
-local STAGES = 'uxyXYi0123abnl'
-local KINDS  = 'uggggiiiiicccc'
+local STAGES = 'uxyXYi0123abnlsSt'
+local KINDS  = 'uggggiiiiiccccgic'
 local HEAVY  = 'XY23' -- those with a weight
+local SOFT   = 'sS' -- those with a label between 0 and 1, and a weight
 
 local function stage(value) return (string.find(STAGES, string.sub(value, 1, 1), 1, true)) end
 local function kind_of(value) return string.sub(KINDS, stage(value), stage(value)) end
 local function is_heavy(value) return string.find(HEAVY, string.sub(value, 1, 1), 1, true) end
+local function is_soft(value) return string.find(SOFT, string.sub(value, 1, 1), 1, true) end
 local function since(value) return (struct.unpack('<I4', value, 2)) end
 local function list_of(value) return list_for(kind_of(value), since(value)) end
 local function is_due(value) return since(value) + 1 + wait_of[kind_of(value)] <= now end
@@ -101,7 +103,8 @@ local function find(ids)
 end
 
 local function without_label(value)
-  if not is_heavy(value) then return value, WEIGHT_1 end
-  return string.sub(value, 1, BODY - 1) .. string.sub(value, BODY + 8), string.sub(value, BODY, BODY + 7)
+  local weight = is_heavy(value) and BODY or is_soft(value) and BODY + 8
+  if not weight then return value, WEIGHT_1 end
+  return string.sub(value, 1, BODY - 1) .. string.sub(value, weight + 8), string.sub(value, weight, weight + 7)
 end
 

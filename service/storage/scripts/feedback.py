@@ -168,8 +168,8 @@ async def expose_predictions(channel: Channel, terms: Terms, keys: Sequence[byte
     return [_EXPOSURES[letter] for letter in letters]
 
 
-async def label_predictions(channel: Channel, terms: Terms, labels: Iterable[bytes | int]) -> list[Labelled]:
-    """Takes labels: key, 0 or 1, weight as 8 bytes (float64), key, ... Raises BacklogFull."""
+async def label_predictions(channel: Channel, terms: Terms, labels: Iterable[bytes]) -> list[Labelled]:
+    """Takes labels: key, label (see waiting.lua), weight (float64), key, ... Raises BacklogFull."""
     (answers,) = await _run(_LABEL, channel, terms, *labels)
     return [_labelled(answer) for answer in answers]
 

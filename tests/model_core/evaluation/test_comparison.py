@@ -11,7 +11,7 @@ from model_core.examples.batch import ExampleBatch
 
 
 def batch_of(labels, weights=None):
-    labels = np.asarray(labels, np.uint8)
+    labels = np.asarray(labels, np.float64)
     weights = np.empty(0) if weights is None else np.asarray(weights, np.float64)
     return ExampleBatch(
         np.zeros(labels.size + 1, np.int64), np.empty(0, np.uint32), np.empty(0), labels, weights
@@ -30,7 +30,7 @@ def drawn(size=20_000, champion_error=0.6, challenger_error=0.1, seed=1, mean=-2
     """Margins of both models and labels."""
     rng = np.random.default_rng(seed)
     odds = rng.normal(mean, 1.0, size)
-    labels = (rng.random(size) < 1.0 / (1.0 + np.exp(-odds))).astype(np.uint8)
+    labels = (rng.random(size) < 1.0 / (1.0 + np.exp(-odds))).astype(np.float64)
     champion, challenger = (
         odds + error * rng.normal(size=size) for error in (champion_error, challenger_error)
     )
@@ -39,24 +39,28 @@ def drawn(size=20_000, champion_error=0.6, challenger_error=0.1, seed=1, mean=-2
 
 def by_the_definition(champion, challenger, labels, weights):
     """Differences and residuals of the examples as docs/mathematics.md defines them, in plain Python."""
-    differences, residuals, counts, number, weight = [], [], [], [0, 0], [0.0, 0.0]
+    differences, residuals, counts, number, weight = [], [], [], [0.0, 0.0], [0.0, 0.0]
     for m, n, y, w in zip(champion, challenger, labels, weights, strict=True):
         count = min(w, 1.0)
         if weight[1]:
             rate = weight[1] / sum(weight)
-            count = w / max(weight[1] / number[1], rate * weight[0] / max(number[0], 1))
-        one, other = (math.log1p(math.exp(-margin if y else margin)) for margin in (m, n))
+            count = w / max(weight[1] / number[1], rate * weight[0] / (number[0] or 1))
+        one, other = (math.log1p(math.exp(margin)) - y * margin for margin in (m, n))
         p, q = (1.0 / (1.0 + math.exp(-margin)) for margin in (m, n))
         differences.append(max(-1.0, min(1.0, count * (one - other))))
         residuals.append(max(-8.0, min(8.0, count * (y - (p + q) / 2.0))))
         counts.append(count)
-        number[y] += 1
-        weight[y] += w
+        for k, share in enumerate((1 - y, y)):
+            number[k] += share
+            weight[k] += w * share
     return differences, residuals, counts
 
 
-def test_a_comparison_is_that_of_the_definition():
+@pytest.mark.parametrize("share_between", [0.0, 0.4])
+def test_a_comparison_is_that_of_the_definition(share_between):
     champion, challenger, labels = drawn(3000, champion_error=2.0)
+    rng = np.random.default_rng(3)
+    labels = np.where(rng.random(3000) < share_between, rng.random(3000) ** 4, labels)
     weights = np.random.default_rng(2).lognormal(0.0, 0.7, labels.size) * (np.arange(labels.size) % 50 > 0)
     figures = compared(champion, challenger, labels, weights).figures()
     differences, residuals, counts = by_the_definition(champion, challenger, labels, weights)
@@ -67,11 +71,11 @@ def test_a_comparison_is_that_of_the_definition():
     assert figures.difference_interval == pytest.approx((mean - reach, mean + reach), rel=1e-9)
     assert figures.clipped == sum(abs(x) == 1.0 for x in differences) > 0
     assert figures.pairs == 3000
-    assert figures.clicks == labels.sum()
-    clicked = math.fsum(count for count, y in zip(counts, labels, strict=True) if y)
+    assert figures.clicks == pytest.approx(labels.sum())
+    clicked = math.fsum(counts * labels)
     for margins, model in ((champion, figures.champion), (challenger, figures.challenger)):
         p = 1.0 / (1.0 + np.exp(-margins))
-        losses = np.logaddexp(0.0, np.where(labels, -margins, margins))
+        losses = np.logaddexp(0.0, margins) - labels * margins
         assert model.log_loss == pytest.approx(counts @ losses / total)
         assert model.calibration_ratio == pytest.approx(counts @ p / clicked)
         expected = (

@@ -69,7 +69,7 @@ def test_what_is_restored_has_the_same_figures(seed):
 def test_every_weight_is_stored_exactly(weight):
     stream = Stream(
         np.zeros(3),
-        np.array([1, 0, 1], np.uint8),
+        np.array([1.0, 0.0, 1.0]),
         np.full(3, weight),
         np.empty(0, np.int64),
         np.zeros(3, np.int64),
@@ -80,9 +80,7 @@ def test_every_weight_is_stored_exactly(weight):
 
 
 def one_example(evaluation, log_time):
-    stream = Stream(
-        np.zeros(1), np.ones(1, np.uint8), np.empty(0), np.empty(0, np.int64), np.full(1, log_time)
-    )
+    stream = Stream(np.zeros(1), np.ones(1), np.empty(0), np.empty(0, np.int64), np.full(1, log_time))
     stream.add_to(evaluation)
 
 

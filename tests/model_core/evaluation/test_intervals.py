@@ -15,14 +15,14 @@ def figures_of(margins, labels, weights=None):
     margins = np.asarray(margins, np.float64)
     weights = np.empty(0) if weights is None else np.asarray(weights, np.float64)
     times = np.empty(0, np.int64)
-    stream = Stream(margins, np.asarray(labels, np.uint8), weights, times, np.zeros(margins.size, np.int64))
+    stream = Stream(margins, np.asarray(labels, np.float64), weights, times, np.zeros(margins.size, np.int64))
     return evaluated(stream).figures("all")
 
 
 def predictions(size=2000, seed=3):
     rng = np.random.default_rng(seed)
     margins = rng.normal(-1.0, 1.0, size)
-    return margins, (rng.random(size) < 1.0 / (1.0 + np.exp(-margins))).astype(np.uint8)
+    return margins, (rng.random(size) < 1.0 / (1.0 + np.exp(-margins))).astype(np.float64)
 
 
 def test_the_variance_of_the_auc_is_that_of_delong():

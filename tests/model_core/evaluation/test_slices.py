@@ -11,7 +11,7 @@ from model_core.evaluation.slices import Slice, SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
 from tests.support.streams import MINUTE
 
-FEATURES, MOST = 2, 3
+FEATURES, MOST, SPARE = 2, 3, 1
 # Ten values of feature 0, six of feature 1; the hashes from 100 on are no values of theirs.
 VALUES = {7 * v + 1: 0 for v in range(10)} | {2**32 - 1 - v: 1 for v in range(6)}
 
@@ -26,7 +26,7 @@ def example_stream(seed, size=600):
         device = zero[min(9, int(rng.exponential(2.0)))] if i < size // 2 else zero[9 - int(rng.integers(3))]
         own = [device] if rng.random() < 0.9 else [device, device, zero[0]]
         rows.append([100, *own, *([int(rng.choice(one))] if rng.random() < 0.7 else []), 5000 + i])
-    labels = rng.integers(0, 2, size).astype(np.uint8)
+    labels = rng.integers(0, 2, size).astype(np.float64)
     return rng.normal(size=size), labels, np.sort(rng.integers(0, 2000 * MINUTE, size)), rows
 
 
@@ -48,18 +48,19 @@ def new(values=VALUES):
 def expected_slices(rows):
     """For each feature, which examples are in which slice in the end: hash or None -> numbers."""
     slices: list[dict[int | None, list[int]]] = [{None: []} for _ in range(FEATURES)]
-    places: list[list[int]] = [[] for _ in range(FEATURES)]  # the values with slices, by place
+    places: list[list[int]] = [[] for _ in range(FEATURES)]  # the values with a series, by place
     counts = dict.fromkeys(VALUES, 0)
     for i, row in enumerate(rows):
         for own, held, feature in zip(slices, places, range(FEATURES), strict=True):
             found = False
             for value in dict.fromkeys(h for h in row if VALUES.get(h) == feature):
                 counts[value] += 1
+                if value not in held and len(held) < MOST + SPARE:
+                    held.append(value)
                 if value not in held:
-                    rarest = min(held, key=counts.__getitem__, default=-1)
-                    if len(held) < MOST:
-                        held.append(value)
-                    elif counts[value] >= 2 * counts[rarest]:
+                    rarest = min(held, key=counts.__getitem__)
+                    ahead = sum(counts[one] >= counts[value] for one in held)
+                    if ahead < MOST or counts[value] >= 2 * counts[rarest]:
                         own[None] += own.pop(rarest)
                         held[held.index(rarest)] = value
                 if value in held:
@@ -67,7 +68,16 @@ def expected_slices(rows):
                     found = True
             if not found:
                 own[None].append(i)
-    return slices
+    return [
+        only_most_frequent(own, sorted(held, key=counts.__getitem__, reverse=True))
+        for own, held in zip(slices, places, strict=True)
+    ]
+
+
+def only_most_frequent(own, held):
+    for value in held[MOST:]:
+        own[None] += own.pop(value)
+    return own
 
 
 @settings(max_examples=25)
@@ -79,20 +89,50 @@ def test_the_rest_says_how_many_of_its_examples_belong_to_slices(seed):
     expected, rows = expected_slices(stream[3]), stream[3]
     counts = {h: sum(h in row for row in rows) for h in VALUES}
     moved = 0
-    for number in range(evaluation.most_slices):
-        feature, category = evaluation.slice_of(number) or (0, None)
+    for number in evaluation.slices():
+        feature, category = evaluation.slice_of(number)
         found = evaluation.examples_in_rest(number)
         own = expected[feature]
         if category is not None:
             assert found == counts[category] - len(own[category])
             moved += found
-        elif evaluation.slice_of(number):
+        else:
             assert found == sum(counts[h] - len(own[h]) for h in own if h is not None)
             others = [counts[h] for h, of in VALUES.items() if of == feature and h not in own]
             assert evaluation.largest_in_rest(feature) == max(others, default=0)
-        else:
-            assert found == 0
     assert moved > 0
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.integers(1, 600))
+def test_the_slices_are_those_of_the_most_frequent_values(seed, size):
+    stream = example_stream(seed)
+    evaluation = new()
+    add(evaluation, stream, stop=size)
+    counts = {h: sum(h in row for row in stream[3][:size]) for h in VALUES}
+    shown = [evaluation.slice_of(number) for number in evaluation.slices()]
+    for feature in range(FEATURES):
+        own = [category for of, category in shown if of == feature and category is not None]
+        others = [counts[h] for h, of in VALUES.items() if of == feature and h not in own]
+        seen = sum(of == feature and counts[h] > 0 for h, of in VALUES.items())
+        assert len(own) == min(MOST, seen)
+        assert max(others) <= min((counts[h] for h in own), default=0)
+
+
+def test_values_of_about_the_same_frequency_hardly_change_slices():
+    rng = np.random.default_rng(1)
+    values, chosen = range(200), rng.integers(200, size=40_000)
+    evaluation = SlicedEvaluation(1, most=20)
+    evaluation.know(dict.fromkeys(values, 0))
+    changes, before = 0, evaluation.all_fields()
+    for start in range(0, chosen.size, 1000):
+        rows = [([int(v)], None) for v in chosen[start : start + 1000]]
+        evaluation.add(np.zeros(len(rows)), ExampleBatch.from_encoded(rows), 0)
+        after = evaluation.all_fields()
+        series = {name: value[-2:] for name, value in after.items() if name[:1] == b"v"}
+        changes += sum(value != before.get(name, b"\0\0")[-2:] for name, value in series.items())
+        before = after
+    assert changes < 1000
 
 
 @settings(max_examples=25)

@@ -1,3 +1,5 @@
+import math
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +21,7 @@ def examples(draw):
     encoded = (keys, draw(st.one_of(st.none(), st.lists(values, min_size=len(keys), max_size=len(keys)))))
     return (
         encoded,
-        draw(st.sampled_from([0, 1])),
+        draw(st.one_of(st.sampled_from([0, 1]), st.floats(0, 1))),
         draw(st.one_of(st.just(1.0), st.floats(0, 1e6))),
         draw(st.one_of(st.none(), st.integers(0, 2**62))),
         draw(st.one_of(st.none(), st.binary(min_size=16, max_size=16))),
@@ -155,6 +157,20 @@ def test_the_layout_of_a_served_example_is_fixed():
     assert batch.to_bytes().hex() == "012101000000" + served + "04030201"
 
 
+def test_a_label_between_takes_eight_bytes():
+    batch = ExampleBatch.from_encoded([([0x01020304], None)] * 3, [0.25, 0, 1], [0.5, 1.0, 1.0])
+    label_weight = "000000000000d03f" + "000000000000e03f"
+    assert [record.hex() for record in batch.to_records()] == [
+        "014201000000" + label_weight + "04030201",
+        "01000100000004030201",
+        "01010100000004030201",
+    ]
+
+
+def soft_record(flags, label):
+    return b"\x01" + bytes([flags]) + bytes(4) + struct.pack("<d", label)
+
+
 RECORD = ExampleBatch.from_encoded([([5, 6], [2.0, 3.0])], [1], [0.5]).to_records()[0]
 
 
@@ -166,7 +182,11 @@ RECORD = ExampleBatch.from_encoded([([5, 6], [2.0, 3.0])], [1], [0.5]).to_record
         ([b""], "record 0 is truncated: 0 bytes, a header alone takes 6"),
         ([RECORD + b"xyz"], "record 0 is followed by 3 foreign bytes"),
         ([b"\x07" + RECORD[1:]], "record 0 has version 7, this code reads version 1"),
-        ([b"\x01\xe1" + RECORD[2:]], "record 0 has unknown flags 0xc0"),
+        ([b"\x01\xe1" + RECORD[2:]], "record 0 has unknown flags 0x80"),
+        ([soft_record(64, 1.5)], "record 0 has the flags 0x40 and the label 1.5, which is not between"),
+        ([soft_record(64, 1.0)], "the label 1.0, which is not between 0 and 1"),
+        ([soft_record(64, math.nan)], "the label nan, which is not between 0 and 1"),
+        ([soft_record(65, 0.5)], "record 0 has the flags 0x41"),
         ([b"\x01\x00\xff\xff\xff\xff"], "announces 17179869186 bytes, 6 are there"),
     ],
 )

@@ -167,6 +167,7 @@ def test_predictions_of_another_shape_are_left(body: bytes) -> None:
         '"label": "1"',
         '"label": null',
         '"label": 1.5',
+        '"label": -0.1',
         '"label": tru',
         '"weight": 1',
         '"label": 1, "label": 1',

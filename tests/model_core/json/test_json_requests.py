@@ -93,7 +93,7 @@ def some_fields(required: dict[str, Any], optional: dict[str, Any]) -> st.Search
 EXAMPLES = some_fields(
     {
         "features": FEATURES,
-        "label": st.booleans() | st.sampled_from(["0", "1", "1.0", "-0", "0.0"]).map(Number),
+        "label": st.booleans() | st.sampled_from(["0", "1", "1.0", "-0", "0.25", "1e-3"]).map(Number),
     },
     {
         "weight": st.none()

@@ -47,7 +47,7 @@ values: st.SearchStrategy[Any] = st.one_of(
     texts, st.lists(texts, max_size=3), st.booleans(), st.none(), st.integers(-5, 5), st.floats(-3, 3)
 )
 feature_objects = st.dictionaries(st.sampled_from("abn"), values)
-priors = st.sampled_from([FIXED, Prior(3.0, 100.0, 3, 103)])
+priors = st.sampled_from([FIXED, Prior(3.0, 100.0, 3.0, 103)])
 examples = st.tuples(feature_objects, st.sampled_from([0, 1]), st.floats(0, 100))
 
 

@@ -303,7 +303,7 @@ from model_core.learning.update import (
 rng = np.random.default_rng(7)
 r, k = 3000, 20
 hashes, values = rng.integers(0, 2**32, r * k, np.uint32), rng.random(r * k) * 4 - 2
-labels = (values.reshape(r, k)[:, 0] > 0.5).astype(np.uint8)
+labels = (values.reshape(r, k)[:, 0] > 0.5).astype(np.float64)
 batch = ExampleBatch(np.arange(r + 1) * k, hashes, values, labels, rng.random(r))
 for family in ("ftrl", "rda", "comid", "aogd"):
     for update in ("first_order", "implicit"):

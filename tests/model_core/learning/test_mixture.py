@@ -49,7 +49,7 @@ def mixtures(draw):
 streams = st.lists(
     st.tuples(
         st.lists(st.tuples(st.integers(0, 2**32 - 1), st.floats(-3, 3)), max_size=4),
-        st.sampled_from([0, 1]),
+        st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)),
         st.floats(0, 10),
         st.sampled_from([-5_000, 0, 1, 400, 60_000, 250_000]),
     ),
@@ -129,11 +129,11 @@ def mixed_by_hand(hyper, margins, batch):
     count, share = len(margins), hyper.rate.share
     log_weights, largest, served = np.full(count, -math.log(count)), 1.0, []
     for i in range(len(batch)):
-        losses = [np.logaddexp(0.0, sign * margins[:, i]) for sign in (1.0, -1.0)]
+        y, losses = batch.labels[i], [np.logaddexp(0.0, sign * margins[:, i]) for sign in (1.0, -1.0)]
         served.append(log_sum(log_weights - losses[1]) - log_sum(log_weights - losses[0]))
         largest = max(largest, batch.weights[i] if batch.weights.size else 1.0)
         weight = batch.weights[i] if batch.weights.size else 1.0
-        log_weights = log_weights - weight / largest * losses[batch.labels[i]]
+        log_weights = log_weights - weight / largest * ((1.0 - y) * losses[0] + y * losses[1])
         log_weights = log_weights - log_sum(log_weights)
         if share:
             log_weights = np.logaddexp(log_weights + math.log1p(-share), math.log(share / count))

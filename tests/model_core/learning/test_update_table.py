@@ -66,7 +66,7 @@ values = st.one_of(st.just(0.0), st.floats(1e-4, 3), st.floats(-3, -1e-4))
 rows = st.lists(
     st.tuples(
         st.lists(values, min_size=COORDINATES, max_size=COORDINATES),
-        st.sampled_from([0, 1]),
+        st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)),
         st.sampled_from([0.0, 0.3, 1.0, 20.0]),
     ),
     min_size=1,

@@ -32,14 +32,14 @@ def h(text: str, seed: int = 0) -> int:
     return mmh3.hash(text, seed, signed=False)
 
 
-def rows(parsed: Parsed) -> list[tuple[list[int], list[float], int, float]]:
+def rows(parsed: Parsed) -> list[tuple[list[int], list[float], float, float]]:
     """hashes, values, label and weight of each example."""
     batch = parsed.batch
     values = batch.values if batch.values.size else np.ones(batch.hashes.size)
     weights = batch.weights if batch.weights.size else np.ones(len(batch))
     bounds = batch.row_ptr.tolist()
     return [
-        (batch.hashes[a:b].tolist(), values[a:b].tolist(), int(label), float(weight))
+        (batch.hashes[a:b].tolist(), values[a:b].tolist(), float(label), float(weight))
         for a, b, label, weight in zip(bounds, bounds[1:], batch.labels, weights, strict=False)
     ]
 
@@ -88,10 +88,13 @@ def test_values_begin_with_the_first_that_is_not_1() -> None:
         ("zero_one", "0", 0),
         ("zero_one", "-0.0", 0),
         ("zero_one", "10e-1", 1),
+        ("zero_one", "0.25", 0.25),
+        ("zero_one", "1e-3", 0.001),
+        ("zero_one", "0.1000000000000000055511151231257827", 0.1),
         ("zero_one", "1.00000000000000000000000", 1),
     ],
 )
-def test_labels_are_read_by_the_option(labels: Any, word: str, label: int) -> None:
+def test_labels_are_read_by_the_option(labels: Any, word: str, label: float) -> None:
     assert vw(f"{word} | a\n", options=TextOptions(labels=labels)) == [([h("a")], [1.0], label, 1.0)]
 
 
@@ -101,15 +104,19 @@ def test_labels_are_read_by_the_option(labels: Any, word: str, label: int) -> No
         ("minus_plus", "0"),
         ("zero_one", "-1"),
         ("zero_one", "2"),
+        ("zero_one", "1.2"),
+        ("zero_one", "-0.1"),
+        ("zero_one", "nan"),
+        ("minus_plus", "0.5"),
         ("minus_plus", "yes"),
         ("minus_plus", "nan"),
     ],
 )
-def test_any_other_label_is_an_error_that_names_the_two(labels: Any, word: str) -> None:
+def test_any_other_label_is_an_error_that_names_the_labels(labels: Any, word: str) -> None:
     parsed = parse_vw(f"{word} | a\n".encode(), RAW, TextOptions(labels=labels))
     assert len(parsed.batch) == 0
     assert word in parsed.errors[0].reason
-    assert ("-1" if labels == "minus_plus" else "nor 0") in parsed.errors[0].reason
+    assert ("-1" if labels == "minus_plus" else "from 0 to 1") in parsed.errors[0].reason
 
 
 def test_weights_are_bounded() -> None:
@@ -322,7 +329,7 @@ def test_libsvm_lines_may_be_blank_commented_or_without_features() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("0 1:2", "neither 1 nor -1: --labels zero_one reads 0 and 1"),
+        ("0 1:2", "neither 1 nor -1: --labels zero_one reads 0 and 1, and what is between"),
         ("x 1:2", "neither 1 nor -1"),
         ("1:2", "neither"),
         ("1 a:2", "index"),
@@ -394,7 +401,7 @@ WORDS = st.builds(
 )
 VW_LINES = st.builds(
     "{} |{} {}|{} {}".format,
-    st.sampled_from(["1", "-1", "0", "1 2", "1 0.1 'tag", "1 1 1", "", "-1 tag", "1 x "]),
+    st.sampled_from(["1", "-1", "0", "0.25", "1e-3 2", "1 2", "1 0.1 'tag", "1 1 1", "", "-1 tag", "1 x "]),
     st.sampled_from(["", "f", "ns:2", "f:0.1", "f:x", "a=b", "n" * 256]),
     st.lists(WORDS, max_size=4).map(" ".join),
     st.sampled_from(["", "g", ":3"]),

@@ -32,7 +32,7 @@ def log(*examples: tuple[str, int]) -> list[LogEntry]:
                 np.array([0, 1]),
                 np.array([7], np.uint32),
                 np.ones(0),
-                np.array([label], np.uint8),
+                np.array([label], np.float64),
                 prediction_ids=[packed_id(text)],
             ).to_records(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,17 @@ def test_a_click_can_be_learned_before_the_reply(make_model: Any) -> None:
     click = model.post("update", {"id": served["id"], "label": 1})
     assert click.status_code == 200
     assert (click.json()["status"], click.json()["probability"]) == ("learned", served["probability"])
+
+
+def test_a_label_between_is_taken_once(make_model: Any) -> None:
+    model = make_model(learn_at="arrival", exposure="on_predict")
+    one = model.predict(log=True)["id"]
+    reply = model.post("update", {"id": one, "label": 0.25, "weight": 3})
+    assert (reply.status_code, reply.json()["status"]) == (200, "learned")
+    assert reply.json()["loss"] == pytest.approx(math.log(2))
+    assert model.predict()["probability"] < 0.5
+    assert model.post("update", {"id": one, "label": 0.25}).json()["status"] == "duplicate"
+    problem(model.post("update", {"id": one, "label": 0.5}), 409, "label_conflict")
 
 
 def test_a_label_that_cannot_be_taken_says_why(make_model: Any) -> None:

@@ -32,13 +32,13 @@ def test_a_label_that_was_sent_twice_is_one_example(api: httpx.Client, model: st
         logged = api.post(f"{model}/predict", json={"features": {}, "log": True, "id": identifier})
         assert logged.json()["logged"] is True
     statuses = [
-        api.post(f"{model}/update", json={"id": "view-1", "label": 1, "weight": 2}).json()["status"]
+        api.post(f"{model}/update", json={"id": "view-1", "label": 0.3, "weight": 2}).json()["status"]
         for _ in range(2)
     ]
     assert statuses == ["learned", "duplicate"]
     code, out, _ = find(live_api, "view-1")
     assert code == 0
-    assert re.fullmatch(r"\d+-\d+  example 0  label 1  weight 2  learned\n", out)
+    assert re.fullmatch(r"\d+-\d+  example 0  label 0.3  weight 2  learned\n", out)
     code, out, err = find(live_api, "other")
     assert (code, out) == (1, "")
     assert err == "ftrl: the log of sought has no example of 'other', not any more or not yet\n"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import httpx
 import pytest
+
+from tests.support.waiting import wait_until
 
 CLICK = {"features": {"ad": "a17", "site": "news"}, "label": 1}
 
@@ -58,6 +61,24 @@ def test_labels_may_be_numbers_or_booleans(api: httpx.Client, model: str, label:
     assert result["status"] == "learned"
     after = api.post(f"{model}/predict", json={"features": CLICK["features"]}).json()["probability"]
     assert (after > 0.5) == bool(label)
+
+
+def test_a_label_between_is_learned_as_a_part_of_a_click(api: httpx.Client, model: str) -> None:
+    examples = [CLICK | {"label": 0.25, "weight": 2}, CLICK | {"label": 0.25}] * 60
+    results = api.post(f"{model}/update", json={"examples": examples}).json()["results"]
+    assert results[0]["loss"] == pytest.approx(math.log(2))
+    p, loss = results[-1]["probability"], results[-1]["loss"]
+    assert loss == pytest.approx(-0.25 * math.log(p) - 0.75 * math.log1p(-p))
+    assert p == pytest.approx(0.25, abs=0.05)
+
+    def windows() -> dict[str, Any] | None:
+        found = api.get(f"{model}/evaluation").json()["sources"]["progressive"]["windows"]["all"]
+        return found if found["examples"] == 120 else None
+
+    figures = wait_until(windows)
+    assert figures["clicks"] == figures["unweighted"]["clicks"] == 30
+    described = api.get(f"{model}/log", params={"from": "0"}).json()
+    assert sum(line["clicks"] for line in described["lines"]) == 30
 
 
 def test_weight_and_inverse_sample_rate_multiply(api: httpx.Client) -> None:

@@ -236,7 +236,7 @@ def _is_there(client: redis.Redis) -> bool:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_memory_for_an_example_is_as_stated(weighted: bool) -> None:
     rows, chunk = 1_000_000, 10_000
-    margins, labels = np.linspace(-3, 3, chunk), np.arange(chunk, dtype=np.uint8) % 2
+    margins, labels = np.linspace(-3, 3, chunk), np.arange(chunk, dtype=np.float64) % 2
     weights = np.full(chunk, 2.0) if weighted else np.empty(0)
     with Tally(plan("-", "m", "vw"), TextSource(io.BytesIO())) as tally:
         tally.learned(margins[:2], labels[:2], weights[:2], 0)

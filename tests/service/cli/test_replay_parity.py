@@ -74,7 +74,7 @@ JSON_LINES = st.fixed_dictionaries(
     {
         "features": st.dictionaries(NAMES, VALUES, max_size=5)
         | st.lists(st.tuples(NAMES, VALUES).map(list), max_size=5),
-        "label": st.sampled_from([0, 1, True, 2]),
+        "label": st.sampled_from([0, 1, True, 0.25, 2]),
     },
     optional={
         "weight": st.sampled_from([1, 0.5, -1]),
@@ -86,13 +86,13 @@ JSON_LINES = st.fixed_dictionaries(
 
 
 def table(separator: str) -> st.SearchStrategy[str]:
-    row = st.tuples(st.sampled_from(["0", "1", "2"]), CELLS, CELLS, CELLS).map(separator.join)
+    row = st.tuples(st.sampled_from(["0", "1", "0.25", "2"]), CELLS, CELLS, CELLS).map(separator.join)
     return row.map(lambda line: line + "\n")
 
 
 TYPED = st.fixed_dictionaries(
     {
-        "label": st.sampled_from([0, 1, 2]),
+        "label": st.sampled_from([0, 1, 0.25, 2]),
         "a": st.none() | TEXTS,
         "b": st.sampled_from([None, 0.0, -1.0, 2.5, 7.0, 1e7, math.nan]),
         "7": st.sampled_from([None, 0, 7, -3]),
@@ -103,7 +103,7 @@ TYPED = st.fixed_dictionaries(
 RECORDS = st.dictionaries(
     NAMES, SCALARS | st.lists(TEXTS, max_size=3) | st.dictionaries(NAMES, SCALARS, max_size=2)
 ).flatmap(
-    lambda record: st.sampled_from([0, 1, True, 2, None]).map(
+    lambda record: st.sampled_from([0, 1, True, 0.25, 2, None]).map(
         lambda label: json.dumps({**record, "label": label}) + "\n"
     )
 )

@@ -59,10 +59,10 @@ class Bench:
         outcomes = await self._pending.expose(self.channel, [key_of(id_of(number)) for number in numbers])
         return "".join(outcome.value for outcome in outcomes)
 
-    async def label(self, *labels: tuple[int, int], weight: float = 1.0) -> str:
+    async def label(self, *labels: tuple[int, float], weight: float = 1.0) -> str:
         return "".join(one.outcome.value for one in await self.labelled(*labels, weight=weight))
 
-    async def labelled(self, *labels: tuple[int, int], weight: float = 1.0) -> list[Labelled]:
+    async def labelled(self, *labels: tuple[int, float], weight: float = 1.0) -> list[Labelled]:
         asked = [Label(key_of(id_of(number)), label, weight) for number, label in labels]
         return await self._pending.label(self.channel, asked)
 

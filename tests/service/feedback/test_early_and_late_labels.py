@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from service.errors import LogFull
-from tests.service.feedback.conftest import KEYS, Bench, id_of
+from tests.service.feedback.conftest import KEYS, MARGIN, Bench, id_of
 
 MakeBench = Callable[..., Bench]
 
@@ -111,3 +111,47 @@ async def test_a_late_click_is_refused_while_the_backlog_is_full(
     await bench.channel.call("HSET", KEYS.meta, "applied_number", 2)
     assert await bench.label((1, 1)) == "P"
     assert (await bench.logged()).labels.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.5])
+@pytest.mark.parametrize("learn_at", ["window_close", "arrival"])
+async def test_a_label_between_is_learned_as_it_came(
+    make_bench: MakeBench, learn_at: str, weight: float
+) -> None:
+    bench = make_bench(learn_at=learn_at, grace_seconds=60)
+    await bench.log(1, 2)
+    await bench.expose(1)
+    assert await bench.label((1, 0.25), (2, 0.75), weight=weight) == ("JG" if learn_at == "arrival" else "WG")
+    assert await bench.label((1, 0.25), (1, 0.5), (1, 1), (2, 0.75), (2, 0)) == "DCCEC"
+    await bench.expose(2)
+    await bench.swept("open")
+    examples = await bench.logged()
+    assert sorted(examples.labels.tolist()) == [0.25, 0.75]
+    assert examples.weights.tolist() == ([] if weight == 1.0 else [weight, weight])
+    assert examples.served_margins.tolist() == [MARGIN, MARGIN]
+    assert await bench.label((1, 0.25), (2, 0.75), (1, 0.75), (2, 1)) == "DDCC"
+    (one,) = await bench.labelled((1, 0.25))
+    assert one.place is not None, "it is known where it was learned"
+
+
+async def test_a_label_between_is_late_as_a_click_is(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late="append", late_seconds=60)
+    await bench.log(1)
+    await bench.swept("open")
+    assert await bench.label((1, 0.5), (1, 0.5), (1, 1), (1, 0)) == "PDCC"
+    assert (await bench.logged()).labels.tolist() == [0, 0.5]
+
+
+async def test_a_late_label_between_is_counted_and_dropped(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", late_seconds=60)
+    await bench.log(1)
+    await bench.swept("open")
+    assert await bench.label((1, 0.5), (1, 0.5), (1, 0)) == "TTD"
+    assert (await bench.logged()).labels.tolist() == [0]
+
+
+async def test_a_label_between_is_never_left_out_by_the_sampling_of_labels_0(make_bench: MakeBench) -> None:
+    bench = make_bench(exposure="on_predict", learn_at="arrival", negative_sample_rate=1e-6)
+    await bench.log(*range(20))
+    assert await bench.label(*((number, 0.01) for number in range(20))) == 20 * "J"
+    assert (await bench.logged()).weights.size == 0

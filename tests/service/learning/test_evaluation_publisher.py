@@ -59,7 +59,7 @@ def evaluations_of(examples: int) -> Evaluations:
     evaluations = Evaluations(CONFIG)
     evaluations.know({number: SliceName(0, f"a{number}") for number in range(VALUES)})
     random = np.random.default_rng(1)
-    labels = (random.random(examples) < 0.5).astype(np.uint8)
+    labels = (random.random(examples) < 0.5).astype(np.float64)
     hashes = np.arange(examples, dtype=np.uint32) % VALUES
     batch = ExampleBatch(np.arange(examples + 1), hashes, np.empty(0), labels, np.empty(0))
     evaluations.add(random.normal(size=examples), batch, 1_700_000_000_000)

@@ -85,7 +85,7 @@ def test_batches_and_rows_hold_the_same_examples(file_format: Format, tmp_path: 
     assert [e for chunk in chunks for e in chunk.errors] == [
         row for row in rows if isinstance(row, LineError)
     ]
-    assert rows[2] == LineError(3, "the label '2' is neither 1 nor 0")
+    assert rows[2] == LineError(3, "the label '2' is no number from 0 to 1")
     progress = [chunk.bytes_read for chunk in chunks]
     assert progress == sorted(progress)
 

@@ -204,12 +204,12 @@ def column(values: list[Any], name: str = "x") -> Column:
     ],
 )
 def test_times_are_recognised_by_form_and_name(name: str, value: str, form: str | None) -> None:
-    verdict = judge(column([value] * 40, name), np.arange(40, dtype=np.uint8) % 2)
+    verdict = judge(column([value] * 40, name), np.arange(40, dtype=np.float64) % 2)
     assert (verdict.detail if verdict.kind == "time" else None) == form
 
 
 def test_digits_that_never_go_back_are_times() -> None:
-    labels = np.arange(40, dtype=np.uint8) % 2
+    labels = np.arange(40, dtype=np.float64) % 2
     ascending = [str(1500000000 + 7 * (i // 3)) for i in range(40)]
     assert judge(column(ascending), labels).kind == "time"
     assert judge(column(ascending[::-1]), labels).kind != "time"
@@ -218,7 +218,7 @@ def test_digits_that_never_go_back_are_times() -> None:
 def test_a_progressive_loss_is_that_of_a_plain_loop() -> None:
     chance = np.random.default_rng(3)
     codes = chance.integers(0, 5, 300)
-    labels = (chance.uniform(size=300) < 0.2 + 0.1 * codes).astype(np.uint8)
+    labels = (chance.uniform(size=300) < 0.2 + 0.1 * codes).astype(np.float64)
     rate, losses = labels.mean(), []
     seen: dict[int, tuple[int, int]] = {}
     for code, label in zip(codes.tolist(), labels.tolist(), strict=True):
@@ -244,6 +244,15 @@ def test_what_cannot_be_drafted_is_said(tmp_path: Path, text: str, options: Any,
     with pytest.raises(CommandFailure) as caught:
         inspected(written(tmp_path, text), **options)
     assert says in str(caught.value)
+
+
+def test_a_label_may_be_a_part_of_a_click(tmp_path: Path) -> None:
+    path = written(tmp_path, "dwell,a\n" + "".join(f"{i % 5 / 4},{i % 3}\n" for i in range(600)))
+    found = inspected(path, label_column="dwell")
+    assert (kinds(found)["dwell"], found.clicks) == ("label", 300)
+    assert found.schema.to_json()["label"] == "dwell"
+    with pytest.raises(CommandFailure, match="no column looks like a label"):
+        inspected(path)
 
 
 def test_a_time_that_cannot_be_read_is_a_bad_line_of_its_own(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_roles_are_read_from_members() -> None:
         ("{", "no JSON: "),
         ("[1]", "must be an object"),
         ('{"label": 1, "a": NaN}', "no JSON: NaN is no number of JSON"),
-        ('{"a": 1}', "the label '' is neither 1 nor 0"),
+        ('{"a": 1}', "the label '' is no number from 0 to 1"),
         ('{"label": 1, "a": [[1]]}', "a[0]: a list holds only strings and numbers"),
         ('{"label": 1, "a=b": 1}', "columns.a=b: a feature's name cannot contain '='"),
     ],

@@ -69,7 +69,7 @@ def encoded_rows(batch: ExampleBatch) -> list[tuple[list[int], list[float], int,
     ]
 
 
-def encoded(row: Row, contract: HashContract = CONTRACT) -> tuple[list[int], list[float], int, float]:
+def encoded(row: Row, contract: HashContract = CONTRACT) -> tuple[list[int], list[float], float, float]:
     features: Encoded = FeatureEncoder(contract).encode(row.features)
     return features.hashes, features.values or [1.0] * len(features.hashes), row.label, row.weight
 
@@ -203,9 +203,12 @@ def test_useless_columns_are_an_error_of_the_file(data: bytes, says: str) -> Non
 
 def test_a_label_of_the_other_kind_names_the_flag_that_reads_it() -> None:
     (error,) = rows_of(b"0 1:2\n", "libsvm")
-    assert error.reason == "the label '0' is neither 1 nor -1: --labels zero_one reads 0 and 1"
+    assert (
+        error.reason
+        == "the label '0' is neither 1 nor -1: --labels zero_one reads 0 and 1, and what is between"
+    )
     (error,) = rows_of(b"label,a\n-1,x\n", "csv")
-    assert error.reason == "the label '-1' is neither 1 nor 0: --labels minus_plus reads -1 and 1"
+    assert error.reason == "the label '-1' is no number from 0 to 1: --labels minus_plus reads -1 and 1"
 
 
 @pytest.mark.parametrize(
