@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench import (
     ceiling,
+    challengers,
     commit_stall,
     dropping,
     evaluation,
@@ -73,6 +74,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "page": page.measure,
     "commit-stall": commit_stall.measure,
     "followers": followers.measure,
+    "challengers": challengers.measure,
     "restore-stall": restore_stall.measure,
     "scrape": scrape.measure,
     "many-models": many_models.measure,

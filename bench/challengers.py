@@ -1,0 +1,112 @@
+"""What challengers cost the process that learns them beside their champion, whose log they learn."""
+
+import asyncio
+from multiprocessing import get_context
+from time import process_time
+
+from bench.criteo import rows
+from bench.filled_model import MODEL, SETTINGS, created_model
+from bench.learning_log import append
+from bench.processes import ProcessFailed, redis_server
+from bench.result import Options, Result, Target, alternate
+from model_core.hashing.encoder import FeatureEncoder
+from model_core.learning.rounds import warm_up, warm_up_mixture
+from service.example_log.incoming import NewExample
+from service.learning.learners import Learners
+from service.models.aliases import Aliases
+from service.models.config.model import ModelConfig
+from service.models.registry import Models
+from service.models.replica import read_meta
+from service.runtime.tasks import cancel_all
+from service.snapshots.restore.challenge import challenge
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.channel import Channel
+from service.storage.embedded_binary import binary_path
+from service.storage.health import ServerHealth
+from service.storage.topology import Topology, connect
+from service.telemetry.metrics import Metrics
+
+CHALLENGERS = (1, 3, 10)
+MOST = Target("<=", 3.0)
+EXAMPLES = 40_000
+BATCH = 50
+CONFIG = ModelConfig.from_json({"hashing": {"bits": 20}})
+
+
+def measure(options: Options) -> list[Result]:
+    warm_up()
+    warm_up_mixture()
+    return [result for number in CHALLENGERS for result in _measured(options, number)]
+
+
+def _measured(options: Options, challengers: int) -> list[Result]:
+    with_them, without = alternate(options.rounds, lambda: _spent(challengers), lambda: _spent(0))
+    return [
+        Result(
+            "challengers",
+            f"processor time of the learner with {challengers} of them, for an example",
+            "us",
+            tuple(1e6 * seconds / EXAMPLES for seconds in with_them),
+            tuple(1e6 * seconds / EXAMPLES for seconds in without),
+            "the learner without any",
+            MOST if challengers == max(CHALLENGERS) else None,
+        )
+    ]
+
+
+def _spent(challengers: int) -> float:
+    with redis_server(str(binary_path())) as url:
+        return asyncio.run(_learned(url, challengers))
+
+
+async def _learned(url: str, challengers: int) -> float:
+    """Processor seconds while another process appends the second half: by then the tables are in use."""
+    async with created_model(url, CONFIG) as topology:
+        models, store = Models(topology, SETTINGS), SnapshotStore(SETTINGS)
+        names = [f"challenger-{number}" for number in range(challengers)]
+        for number, name in enumerate(names):
+            body = {"hyper": {"l2": 0.01 * number}}
+            await challenge(models, Aliases(models), store, name, MODEL, "now", body)
+        await models.close()  # else their mirrors would follow what is measured
+        learners = Learners(topology, models, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
+        learning = asyncio.create_task(learners.run())
+        await _append(topology, url, 0, names)
+        before = process_time()
+        await _append(topology, url, EXAMPLES, names)
+        spent = process_time() - before
+        await cancel_all([learning])
+        return spent
+
+
+async def _append(topology: Topology, url: str, first: int, names: list[str]) -> None:
+    """Have EXAMPLES appended, and wait until all models have learned them and their states are written."""
+    appending = get_context("spawn").Process(target=_append_there, args=(url, first, EXAMPLES))
+    appending.start()
+    channel = Channel(topology)
+    waiting = {MODEL, *names}
+    while waiting:
+        await asyncio.sleep(0.05)
+        if appending.exitcode:
+            raise ProcessFailed(f"the process that appends ended with code {appending.exitcode}")
+        for name in list(waiting):
+            meta = await read_meta(channel, name)
+            written = meta.checkpoint is None or meta.checkpoint.token == meta.token
+            if meta.applied_number == first + EXAMPLES and written:
+                waiting.remove(name)
+    await channel.close()
+    await asyncio.to_thread(appending.join)
+
+
+def _append_there(url: str, first: int, count: int) -> None:
+    encoder = FeatureEncoder(CONFIG.hashing)
+    examples = [
+        NewExample(encoder.encode(row.features), row.label, 1.0, None, None)
+        for row in list(rows(first + count))[first:]
+    ]
+
+    async def run() -> None:
+        topology = connect(SETTINGS, url)
+        await append(topology, examples, BATCH)
+        await topology.close()
+
+    asyncio.run(run())
