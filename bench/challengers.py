@@ -2,12 +2,13 @@
 
 import asyncio
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from time import process_time
 
 from bench.criteo import rows
 from bench.filled_model import MODEL, SETTINGS, created_model
 from bench.learning_log import append
-from bench.processes import ProcessFailed, redis_server
+from bench.processes import redis_server
 from bench.result import Options, Result, Target, alternate
 from model_core.hashing.encoder import FeatureEncoder
 from model_core.learning.rounds import warm_up, warm_up_mixture
@@ -70,43 +71,47 @@ async def _learned(url: str, challengers: int) -> float:
         await models.close()  # else their mirrors would follow what is measured
         learners = Learners(topology, models, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
         learning = asyncio.create_task(learners.run())
-        await _append(topology, url, 0, names)
-        before = process_time()
-        await _append(topology, url, EXAMPLES, names)
-        spent = process_time() - before
+        ours, theirs = get_context("spawn").Pipe()
+        appending = get_context("spawn").Process(target=_append, args=(url, theirs))
+        appending.start()
+        spent = 0.0
+        for number in (EXAMPLES, 2 * EXAMPLES):
+            await asyncio.to_thread(ours.recv)  # it is ready
+            before = process_time()
+            ours.send("go on")
+            await _until_learned(topology, {MODEL, *names}, number)
+            spent = process_time() - before
+        await asyncio.to_thread(appending.join)
         await cancel_all([learning])
         return spent
 
 
-async def _append(topology: Topology, url: str, first: int, names: list[str]) -> None:
-    """Have EXAMPLES appended, and wait until all models have learned them and their states are written."""
-    appending = get_context("spawn").Process(target=_append_there, args=(url, first, EXAMPLES))
-    appending.start()
+async def _until_learned(topology: Topology, names: set[str], number: int) -> None:
+    """Until all of them have learned so many examples, and their states are written."""
     channel = Channel(topology)
-    waiting = {MODEL, *names}
-    while waiting:
-        await asyncio.sleep(0.05)
-        if appending.exitcode:
-            raise ProcessFailed(f"the process that appends ended with code {appending.exitcode}")
-        for name in list(waiting):
+    while names:
+        await asyncio.sleep(0.1)
+        for name in list(names):
             meta = await read_meta(channel, name)
             written = meta.checkpoint is None or meta.checkpoint.token == meta.token
-            if meta.applied_number == first + EXAMPLES and written:
-                waiting.remove(name)
+            if meta.applied_number == number and written:
+                names.remove(name)
     await channel.close()
-    await asyncio.to_thread(appending.join)
 
 
-def _append_there(url: str, first: int, count: int) -> None:
+def _append(url: str, orders: Connection) -> None:
+    """Append a half of the examples at each order."""
     encoder = FeatureEncoder(CONFIG.hashing)
     examples = [
-        NewExample(encoder.encode(row.features), row.label, 1.0, None, None)
-        for row in list(rows(first + count))[first:]
+        NewExample(encoder.encode(row.features), row.label, 1.0, None, None) for row in rows(2 * EXAMPLES)
     ]
 
     async def run() -> None:
         topology = connect(SETTINGS, url)
-        await append(topology, examples, BATCH)
+        for half in (examples[:EXAMPLES], examples[EXAMPLES:]):
+            orders.send("ready")
+            orders.recv()
+            await append(topology, half, BATCH)
         await topology.close()
 
     asyncio.run(run())

@@ -18,6 +18,7 @@ from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
 from model_core.learning.state import NO_SLOTS
 from service.learning.live_evaluation import LiveEvaluation
+from service.models.challengers import read_followers
 from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
 from service.models.replica import FellBehind, Replica, commits_since, read_commits, read_meta
@@ -231,8 +232,7 @@ class Committer:
             RetainedBytes(settings.commits_bytes, *commits),
             RetainedBytes(held_bytes, *log),
         )
-        stored = await channel.call("HVALS", keys.followers)
-        committer.followers = [Follower.parse(one) for one in stored]
+        committer.followers = [*(await read_followers(channel, keys)).values()]
         return committer
 
     def prepare(self, work: Work) -> Prepared:

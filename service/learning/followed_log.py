@@ -340,6 +340,7 @@ class ChampionsLog:
 
     max_examples = 16_384
     learns_in_thread = True
+    idle_seconds = COMMIT_EVERY_SECONDS
 
     def __init__(self, topology: Topology, mirror: Mirror, follows: Follows) -> None:
         self._mirror = mirror

@@ -18,6 +18,7 @@ from service.models.history import IDLE_STEP_SECONDS, STEP_SECONDS, Moment, figu
 from service.models.mirror import Mirror
 from service.models.promotions import Promotion
 from service.models.replica import Replica
+from service.snapshots.take.origin import FROM_NOTHING
 from service.storage.channel import Channel
 from service.storage.scripts.history import Mark, add_figures
 
@@ -110,7 +111,7 @@ class HistoryWriter:
 
     def _marks(self, before: Seen | None, now: Seen) -> Iterator[Mark]:
         if before is not None and now.generation != before.generation:
-            if not now.base:
+            if now.base in ("", FROM_NOTHING):
                 yield Mark("load", "")
             else:
                 by_itself = now.rolled_back and now.rolled_back != before.rolled_back

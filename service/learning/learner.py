@@ -28,7 +28,11 @@ from service.learning.commit import Committer, Prepared, Work
 from service.learning.followed_log import ChampionsLog, StartAgain, WasPromoted
 from service.learning.history import HistoryWriter
 from service.learning.lease import Lease
-from service.learning.live_evaluation import LiveEvaluation
+from service.learning.live_evaluation import (
+    CHALLENGER_REPORT_SECONDS,
+    REPORT_EVERY_SECONDS,
+    LiveEvaluation,
+)
 from service.models.mirror import Mirror
 from service.models.promotions import Promotion
 from service.models.replica import ModelGone, Replica, load_replica
@@ -82,8 +86,9 @@ class Learner:
         self._store = store
         self._gate = RollbackGate(topology, model, store, metrics)
         self._history = HistoryWriter(model, lambda: self._snapshots.newest)
-        self._evaluation = LiveEvaluation(model, metrics, self._history)
         self._follows = mirror.replica.follows
+        seconds = CHALLENGER_REPORT_SECONDS if self._follows else REPORT_EVERY_SECONDS
+        self._evaluation = LiveEvaluation(model, metrics, self._history, seconds)
         self._champion = ChampionsLog(topology, mirror, self._follows) if self._follows else None
         self._archiver.on = self._archiver.on and self._follows is None
         self._source = self._champion or OwnLog(topology, mirror, settings, health)
@@ -307,6 +312,10 @@ class LogSource(Protocol):
     max_examples: int
     learns_in_thread: bool
 
+    @property
+    def idle_seconds(self) -> float:
+        """The longest wait for entries at a time."""
+
     async def check(self, *, refused: bool) -> None:
         """Called before each read. `refused`: the last commit was."""
 
@@ -333,6 +342,10 @@ class OwnLog:
         self._channel = Channel(topology, shared="learning")
         self._stream = topology.only(Streams).follow(mirror.replica.keys.log, mirror.model, ENTRIES_A_READ)
         self._checked_connection = 0  # the number of the connection over which the whole log was checked
+
+    @property
+    def idle_seconds(self) -> float:
+        return self._mirror.idle_seconds
 
     async def check(self, *, refused: bool) -> None:
         """Remove what a server ran of half an append at its start: from all of the log once per connection
@@ -459,7 +472,7 @@ class LearningLoop:
     async def _read_log(self, committer: Committer) -> deque[LogEntry]:
         """Wait until there is something to publish or to write behind at most."""
         due = self._evaluation.seconds_until_due(), self._checkpoints.seconds_until_due(committer.behind)
-        return await self._log.read(min(self._mirror.idle_seconds, *due))
+        return await self._log.read(min(self._log.idle_seconds, *due))
 
     async def _idle(self, committer: Committer) -> None:
         await self._mirror.advance()

@@ -37,6 +37,8 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 REPORT_EVERY_SECONDS = 1.0
+CHALLENGER_REPORT_SECONDS = 3.0
+"""Of a challenger, which many may learn beside each other in one process."""
 SLICES_EVERY_SECONDS = 5.0
 CENSUS_EVERY_SECONDS = 5.0
 PAUSE_FACTOR = 20
@@ -49,10 +51,16 @@ TURN_SECONDS = 0.002
 class LiveEvaluation:
     """The evaluation at the commit `_token`; if the learner's mirror is at another, it is read again."""
 
-    def __init__(self, model: str, metrics: Metrics, history: HistoryWriter) -> None:
+    def __init__(
+        self,
+        model: str,
+        metrics: Metrics,
+        history: HistoryWriter,
+        report_seconds: float = REPORT_EVERY_SECONDS,
+    ) -> None:
         self._model = model
         self._history = history
-        self._publisher = EvaluationPublisher(model, metrics)
+        self._publisher = EvaluationPublisher(model, metrics, report_seconds=report_seconds)
         self._token: bytes | None = None
         self._evaluations = Evaluations(EvaluationConfig())
         self._unreadable: list[bytes] = []  # fields that the next commit deletes
@@ -123,9 +131,16 @@ class LiveEvaluation:
 class EvaluationPublisher:
     """Publishes reports and counts the state piece by piece, between commits. `clock` returns seconds."""
 
-    def __init__(self, model: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        model: str,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        report_seconds: float = REPORT_EVERY_SECONDS,
+    ) -> None:
         self._model = model
         self._metrics = metrics
+        self._report_seconds = report_seconds
         self._clock = clock
         self.restart(sliced=False)
 
@@ -179,7 +194,7 @@ class EvaluationPublisher:
         others_first = self._has_reported and now >= self._others_due_at()
         self._has_reported = self._changed and now >= self._next_report and not others_first
         if self._has_reported:
-            self._changed, self._next_report = False, now + REPORT_EVERY_SECONDS
+            self._changed, self._next_report = False, now + self._report_seconds
             return self._report(evaluations, replica)
         if self._slicing is None and self._slices_changed and now >= self._next_slices:
             show = partial(self._metrics.sliced, self._model)

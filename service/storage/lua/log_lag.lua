@@ -6,7 +6,8 @@
 -- RETURNS: {entries in the log, examples ever appended, examples applied, number of the first example in the log
 --           or -1, age in milliseconds of the oldest entry that is not learned, or 0,
 --           1 where any prediction was ever logged or else 0, requests for a snapshot, bytes of the records that
---           are not learned, what its challengers have reported, whom it follows itself or '', applied log id}
+--           are not learned, its challengers with what they have reported, whom it follows itself or '',
+--           applied log id}
 local meta = redis.call('HMGET', KEYS[1], 'appended', 'applied', 'applied_number', 'clock', 'clock_seen',
   'backlog_bytes', 'follows')
 if not meta[1] then
@@ -27,6 +28,6 @@ end
 return {
   redis.call('XLEN', KEYS[2]), tonumber(meta[1]), tonumber(meta[3]), first_number, math.max(0, milliseconds),
   redis.call('EXISTS', KEYS[3]), redis.call('LLEN', KEYS[4]),
-  bytes_of_backlog(meta[6], meta[1], meta[3]), redis.call('HVALS', KEYS[5]),
+  bytes_of_backlog(meta[6], meta[1], meta[3]), redis.call('HGETALL', KEYS[5]),
   meta[7] or '', meta[2]
 }

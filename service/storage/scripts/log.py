@@ -140,7 +140,7 @@ async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
     *figures, followers, follows, applied = await _LAG(
         channel, (keys.meta, keys.log, keys.feedback, keys.snapshot_requests, keys.followers)
     )
-    reported = [Follower.parse(stored) for stored in followers]
+    reported = [Follower.parse(stored) for stored in followers[1::2]]
     return Lag._make([*figures, reported, Follows.parse(follows), LogId.parse(applied)])
 
 
