@@ -75,7 +75,10 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 
     async def create(call: RawRequest) -> RawReply:
         name = checked_name(call.model)
-        model, created = await _created(services, name, call.parsed(_parse_specification))
+        asked = call.parsed(_parse_specification)
+        if "follows" in asked:
+            call.require_admin(await services.aliases.named(asked["follows"]))
+        model, created = await _created(services, name, asked)
         description = await described(services, model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())
 

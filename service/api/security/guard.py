@@ -19,6 +19,8 @@ from service.models.config.model import DEFAULT_MODEL
 
 _OF_FASTAPI = {"/openapi.json": ANYBODY}
 _READING = ("GET", "HEAD")
+GRANT = "ftrl.grant"
+"""In the scope of a request with a token: its grant."""
 
 
 class Unauthorized(ServiceError):
@@ -56,12 +58,12 @@ class Guard:
     def _check(self, scope: Scope, access: Access, model: str) -> None:
         if not access.token:
             return
-        grant = self._grant(scope)
+        grant = scope[GRANT] = self._grant(scope)
         if access.models == "any":
             return
         which = model if access.models == "one" else None
         if not grant.allows(access.scope, which):
-            raise _forbidden(grant, access.scope, which)
+            raise forbidden(grant, access.scope, which)
 
     def _access(self, scope: Scope) -> tuple[Access, str]:
         """Return the access that a request needs, and the model that its path names.
@@ -119,7 +121,7 @@ def _unauthorized(scope: Scope, given: bool) -> Unauthorized:
     return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
 
-def _forbidden(grant: Grant, scope: str | None, model: str | None) -> Forbidden:
+def forbidden(grant: Grant, scope: str | None, model: str | None) -> Forbidden:
     needed = f"the scope {scope!r}" if scope else "any scope"
     where = f"the model {model[:80]!r}" if model is not None else "all models"
     challenge = 'Bearer realm="ftrl", error="insufficient_scope"' + (f', scope="{scope}"' if scope else "")

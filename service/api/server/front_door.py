@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from model_core.json.shape import check_values
 from service.api.problems import problem_of
 from service.api.security.access import Access
-from service.api.security.guard import Guard
+from service.api.security.guard import GRANT, Guard, forbidden
+from service.api.security.tokens import Grant
 from service.api.server.connections import STREAMING
 from service.api.server.content_encoding import unpacker_of
 from service.errors import ServiceError, SlowBody, TooLarge, UnsupportedMediaType
@@ -36,11 +37,19 @@ CLIENT_LEFT = 499
 
 
 class RawRequest(NamedTuple):
-    """`model`: the name in the path, not checked yet; `default` if the path has none."""
+    """`model`: the name in the path, not checked yet; `default` if the path has none. `grant`: of the token;
+    None where none is needed.
+    """
 
     model: str
     query: bytes
     body: bytes
+    grant: Grant | None = None
+
+    def require_admin(self, model: str) -> None:
+        """Check that the token allows changes of another model than that of the path. Raises Forbidden."""
+        if self.grant is not None and not self.grant.allows("admin", model):
+            raise forbidden(self.grant, "admin", model)
 
     def parsed(self, parse: Callable[[bytes], Request], most: int = MAX_VALUES) -> Request:
         """Parse a body without a list of items: of at most `most` names and values, and no name twice.
@@ -106,7 +115,9 @@ class RawRoute(APIRoute):
         """Answers one request and returns the status, for the front door to count."""
         try:
             body = await self._bodies.read_json(scope, receive, self._max_bytes)
-            status, reply = await self._handler(RawRequest(model, scope["query_string"], body))
+            status, reply = await self._handler(
+                RawRequest(model, scope["query_string"], body, scope.get(GRANT))
+            )
             headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(reply))]
         except ClientLeft:
             return CLIENT_LEFT

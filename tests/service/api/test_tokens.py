@@ -31,8 +31,8 @@ def line(token: str, scopes: list[str], models: object = "*") -> str:
     return json.dumps(entry) + "\n"
 
 
-TOKENS = {name: new_token() for name in ("PREDICTS", "UPDATES", "RULES", "ADMIN")}
-PREDICTS, UPDATES, RULES, ADMIN = TOKENS.values()
+TOKENS = {name: new_token() for name in ("PREDICTS", "UPDATES", "RULES", "ADMIN", "SECOND", "BOTH")}
+PREDICTS, UPDATES, RULES, ADMIN, SECOND, BOTH = TOKENS.values()
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,8 @@ def tokens_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         + line(UPDATES, ["update", "predict"])
         + line(RULES, ["admin"], [MINE])
         + line(ADMIN, ["admin"])
+        + line(SECOND, ["admin"], ["second"])
+        + line(BOTH, ["admin"], ["second", MINE])
     )
     return file
 
@@ -104,6 +106,13 @@ def test_a_token_allows_its_scopes_for_its_models(
     if status == 403:
         assert answer.headers["content-type"] == "application/problem+json"
         assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+
+
+def test_a_challenger_needs_a_token_for_its_champion_too(service: Client) -> None:
+    body = {"follows": MINE, "hashing": {"bits": 10}}
+    problem(service.put("/models/second", json=body, headers=bearer(SECOND)), 403, "forbidden")
+    assert service.put("/models/second", json=body, headers=bearer(BOTH)).status_code == 201
+    service.delete("/models/second", headers=bearer(SECOND)).raise_for_status()
 
 
 def test_every_route_declares_its_access(live_api: LiveApi) -> None:
