@@ -1,6 +1,7 @@
 """Examples streamed to /update, against the write path alone, lists of 1,000 and `ftrl replay --url`."""
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from service.example_log.appender import Updates
 from service.example_log.incoming import NewExample, NewExamples
 from service.models.config.model import ModelConfig
 from service.models.registry import Models
+from service.parsing.streams.groups import GROUP_LINES
 from service.storage.embedded_binary import binary_path
 from service.storage.health import ServerHealth
 from service.telemetry.metrics import Metrics
@@ -128,12 +130,13 @@ def stream(server: Server, file: Path, media_type: str, expected: int) -> float:
 def _groups() -> Iterator[NewExamples]:
     encoder = FeatureEncoder(CONFIG.hashing)
     source = (NewExample(encoder.encode(row.features), row.label, 1.0, None, None) for row in rows(ROWS))
-    while group := list(islice(source, GROUP)):
+    while group := list(islice(source, GROUP_LINES)):
         yield NewExamples.of(group)
 
 
 def _write_path(groups: Sequence[NewExamples]) -> float:
-    """Examples a second that are appended, 1,000 at a time, and learned, without HTTP and parsing."""
+    """Examples a second that are appended, as many at a time as a stream does, and learned."""
+    gc.collect()  # the state and the mirror of the run before, half a gigabyte
     with redis_server(str(binary_path())) as url:
         return ROWS / uvloop.run(_written(url, groups))
 
