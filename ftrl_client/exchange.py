@@ -50,7 +50,8 @@ class Exchange(Generic[T]):
     def after_reply(self, reply: httpx.Response) -> T | Pause:
         """Raises Problem, FtrlError."""
         document = self._document(reply)
-        if reply.is_success and (failure := _failure_of(document)) is not None:
+        is_stream = reply.is_success and reply.headers.get("Content-Type") == NDJSON
+        if is_stream and (failure := _failure_of(document)) is not None:
             pause = self._pause_within_deadline(None)
             if pause is not None:
                 return pause

@@ -156,7 +156,7 @@ def test_a_stream_is_learned_once_and_reports_what_is_invalid(
     assert [len(body) for body in network.bodies] == [2000, 2000, 1]
     assert (results[5].status, results[5].detail) == (
         "invalid",
-        "must be 0, 1, true or false",
+        "must be a number from 0 to 1, true or false",
     )
     others = [result for result in results if result.status != "invalid"]
     assert [one.event_id for one in others] == [one.event_id for one in examples if one.label != 2]

@@ -145,7 +145,7 @@ def test_bad_messages_are_set_aside_with_the_reason(
     assert [one["ftrl.offset"] for one in headers] == [b"1", b"3", b"5", b"6"]
     assert [letter.value() or b"" for letter in letters[:2]] == bad[:2]
     assert headers[0]["ftrl.topic"] == name.encode()
-    assert headers[2]["ftrl.reason"] == b"label: must be 0, 1, true or false"
+    assert headers[2]["ftrl.reason"] == b"label: must be a number from 0 to 1, true or false"
     assert consumer.metric("ftrl_consumer_messages_total", model=name, outcome="refused") == 4
     assert consumer.metric("ftrl_consumer_messages_total", model=name, outcome="empty") == 1
 
