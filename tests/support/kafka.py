@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.support.waiting import wait_until
@@ -28,8 +29,10 @@ _PRODUCER = 0
 def _library() -> Any:
     """The librdkafka that the package brings, with the types of the functions used here."""
     folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    (path,) = folder.glob("librdkafka-*")
-    library = ctypes.CDLL(str(path))
+    found = list(folder.glob("librdkafka-*"))
+    if not found:
+        pytest.skip("only the Linux wheel of confluent-kafka has its librdkafka beside it")
+    library = ctypes.CDLL(str(found[0]))
     library.rd_kafka_new.restype = ctypes.c_void_p
     library.rd_kafka_new.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
     library.rd_kafka_destroy.argtypes = (ctypes.c_void_p,)

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 QUERY_SECONDS = 5.0
 DELIVERY_SECONDS = 10.0
 LOG_ERROR_EVERY_SECONDS = 60.0
+QUIET = {"log_level": "2"}
+"""Errors come to `error_cb`, too; librdkafka's own log has each attempt to connect."""
 OWN = {
     "bootstrap.servers": "--brokers",
     "group.id": "--group",
@@ -104,6 +106,7 @@ class Broker:
     ) -> None:
         self._kafka = require_kafka()
         self._config = {
+            **QUIET,
             **properties,
             "bootstrap.servers": brokers,
             "group.id": group,
@@ -281,7 +284,7 @@ class DeadLetters:
         self._topic = topic
         try:
             self._producer: Producer = self._kafka.Producer(
-                {**properties, "bootstrap.servers": brokers, "enable.idempotence": True}, logger=log
+                {**QUIET, **properties, "bootstrap.servers": brokers, "enable.idempotence": True}, logger=log
             )
         except self._kafka.KafkaException as wrong:
             raise CommandFailure(f"Kafka refuses these settings: {_text(wrong)}") from None

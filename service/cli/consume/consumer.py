@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
 CHECK_SECONDS = 1.0
 COMMIT_SECONDS = 5.0
+LOG_EVERY_SECONDS = 60.0
+SAME_REASON = 20
+"""Characters with which two texts of one reason begin; what follows may be numbers that change."""
 NO_EXAMPLES = NewExamples.of([])
 
 OnError = Literal["stop", "skip"]
@@ -101,6 +104,7 @@ class Consumer:
         self._stopping = False
         self._stop_by = 0.0
         self._obstacle = ""
+        self._logged, self._logged_at = "", -LOG_EVERY_SECONDS
         self._backoff = Backoff()
         self._checked = self._committed = time.monotonic()
 
@@ -122,7 +126,7 @@ class Consumer:
                     await self._over_gap(partition)
                 await self._look_around()
         except Stopped:
-            log.warning("stopped before %s", self._obstacle)
+            log.warning("stopped while waiting: %s", self._obstacle)
         finally:
             await self._leave()
 
@@ -158,6 +162,7 @@ class Consumer:
         refused = {full[i][0]: reason for i, reason in read.errors.items()}
         if refused and self._letters is None and self._plan.on_error == "stop":
             await self._stop_at(messages, refused, target, expected)
+            return
         await self._set_aside([(messages[i], reason) for i, reason in refused.items()])
         places = await self._append(target, read.examples, messages, expected)
         if places is None:
@@ -178,12 +183,13 @@ class Consumer:
         target: Target,
         expected: Positions,
     ) -> None:
-        """Append what is before the first bad message. Raises CommandFailure."""
+        """Append what is before the first bad message, then raise CommandFailure."""
         first = min(refused)
         good = messages[:first]
         values = [value for one in good if (value := one.value()) is not None]
         read = await asyncio.to_thread(target.reader.read, values)
-        await self._append(target, read.examples, good, expected)
+        if await self._append(target, read.examples, good, expected) is None:
+            return  # the message may be another consumer's by now
         raise CommandFailure(
             f"{_name_of(messages[first])} is no example: {refused[first]} (--dead-letter-topic TOPIC sets"
             " such messages aside, --on-error skip leaves them out)"
@@ -238,7 +244,9 @@ class Consumer:
             deadline = time.monotonic() + self._settings.update_timeout_seconds
             try:
                 places = await target.append(prepared, deadline)
-            except (LogFull, UpdateUnavailable, StateUnavailable) as refusal:
+            except UpdateUnavailable as silent:
+                await self._wait(silent.why)
+            except (LogFull, StateUnavailable) as refusal:
                 await self._wait(refusal.detail)
             else:
                 self._go_on()
@@ -402,9 +410,11 @@ class Consumer:
 
     async def _wait(self, why: str) -> None:
         """Pause, while messages are left with the broker. Raises Stopped."""
-        if why != self._obstacle:
+        self._obstacle = why
+        now = time.monotonic()
+        if why[:SAME_REASON] != self._logged[:SAME_REASON] or now - self._logged_at >= LOG_EVERY_SECONDS:
             log.warning("waiting: %s", why)
-            self._obstacle = why
+            self._logged, self._logged_at = why, now
         self._metrics.consumer_waiting.labels(self._plan.model).set(1)
         if self._stopping and time.monotonic() >= self._stop_by:
             raise Stopped
