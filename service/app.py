@@ -25,6 +25,7 @@ from service.api.documentation.routes import add_documentation
 from service.api.openapi import TAGS, completed
 from service.api.problems import problem_response
 from service.api.routes.aliases import add_alias_routes
+from service.api.routes.challengers import add_challenger_routes
 from service.api.routes.evaluation import add_evaluation_routes
 from service.api.routes.explain import explain_routes
 from service.api.routes.features import add_features_route
@@ -147,6 +148,7 @@ def create_app(settings: Settings, *, run_learner: bool, health_port: int | None
     add_evaluation_routes(api, services)
     add_features_route(api, services)
     add_history_route(api, services)
+    add_challenger_routes(api, services)
     add_log_routes(api, services)
     add_health_routes(api, services, settings, metrics)
     feed = Feed(lambda: Sampler(services, settings, metrics), settings.max_live_streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from challenger_panels import CHALLENGERS
 from events import EVENTS
 from panels import (
     GREEN,
@@ -243,6 +244,7 @@ QUALITY: Json = dashboard(
         "Calibration": CALIBRATION,
     },
     details={
+        "Challengers": CHALLENGERS,
         "Reliability": RELIABILITY,
         "Slices": SLICES,
         "Drift": DRIFT,

@@ -18,6 +18,17 @@ def of_model(name: str) -> str:
     return f"{ANY} (ftrl_model_{name}{{{MODEL}}})"
 
 
+def challenger(name: str, matchers: str = "") -> str:
+    """A series for each challenger of the model."""
+    return f'{ANY} (ftrl_challenger_{name}{{champion="$model"{matchers}}})'
+
+
+def relative_to_champion(query: str) -> str:
+    """Differences of log loss as shares of the champion's."""
+    loss = challenger("log_loss", ', of="champion"')
+    return f"{query} / on (model) group_left () max by (model) ({loss})"
+
+
 def headline(name: str, window: str = "1h") -> str:
     return f'ftrl:online_{name}{{{MODEL}, window="{window}"}}'
 

@@ -3,13 +3,13 @@
 Of the differences of their log losses there is a confidence sequence, so that the comparison may be looked at
 at any time; another one is of the clicks, for their calibrations.  docs/mathematics.md has the definitions.
 
-A comparison is stored as one value: u8 version, then its sums, little-endian float64.
+A comparison is stored as one value: u8 version, then its sums and the points of its course, little-endian
+float64.
 """
 
 import math
-import struct
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +32,23 @@ LARGEST_RESIDUAL = 8.0
 PAIRS_A_LOOK = 64
 """After how many pairs the verdict is given again, however the log is cut into commits."""
 
+POINTS = 64
+"""How many points of its course are remembered: at first one each PAIRS_A_LOOK; when they are full, half of
+them go and the distance doubles."""
+
 VERSION = 1
 
 # The sums: numbers and weights of examples; then sums of what counts by the weight over the unit of before.
-SUMS = 21
+SUMS = 23
 PAIRS, UNPAIRED, CLICKS, CLICK_WEIGHT, OTHER_WEIGHT = 0, 1, 2, 3, 4
 WEIGHT, CLICKED, CHAMPION_LOSS, CHALLENGER_LOSS, CHAMPION_CLICKS, CHALLENGER_CLICKS = 5, 6, 7, 8, 9, 10
 DIFFERENCES, DIFFERENCES_SQUARED, CLIPPED = 11, 12, 13  # shares of LARGEST_DIFFERENCE
 RESIDUALS, RESIDUALS_SQUARED = 14, 15  # shares of LARGEST_RESIDUAL
 MORE_CLICKS, MORE_CLICKS_SQUARED = 16, 17  # the challenger's prediction less the champion's
 VERDICT, VERDICT_PAIRS, VERDICT_TIME = 18, 19, 20  # 1: better; -1: worse
+DISTANCE, COURSE = 21, 22  # pairs between two points of the course, and how many points it has
 
-_STORED = struct.Struct(f"<B{SUMS}d")
+_OF_A_POINT = (PAIRS, WEIGHT, CHAMPION_LOSS, DIFFERENCES, DIFFERENCES_SQUARED)
 _VERDICTS: dict[int, Verdict] = {1: "better", -1: "worse", 0: "undecided"}
 
 
@@ -54,6 +59,15 @@ class ModelFigures:
     log_loss: float | None
     calibration_ratio: float | None
     calibration_interval: Interval | None
+
+
+class Point(NamedTuple):
+    """Where a comparison stood after `pairs`: `difference` and its interval."""
+
+    pairs: int
+    champion_log_loss: float
+    difference: float
+    interval: Interval
 
 
 @dataclass(frozen=True)
@@ -101,18 +115,24 @@ class PairedComparison:
 
     def __init__(self) -> None:
         self._sums = np.zeros(SUMS)
+        self._sums[DISTANCE] = PAIRS_A_LOOK
+        self._course = np.zeros((POINTS, len(_OF_A_POINT)))
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> "PairedComparison":
         """Restore a stored comparison.  Raises FormatError."""
-        if len(stored) != _STORED.size or stored[0] != VERSION:
-            raise FormatError(f"not a comparison of version {VERSION}")
         comparison = cls()
-        comparison._sums[:] = _STORED.unpack(stored)[1:]
+        numbers = np.frombuffer(stored[1:], "<f8") if len(stored) % 8 == 1 else np.empty(0)
+        points = numbers[SUMS:].reshape(-1, len(_OF_A_POINT)) if len(numbers) >= SUMS else None
+        if points is None or stored[0] != VERSION or len(points) != numbers[COURSE]:
+            raise FormatError(f"not a comparison of version {VERSION}")
+        comparison._sums[:] = numbers[:SUMS]
+        comparison._course[: len(points)] = points
         return comparison
 
     def to_bytes(self) -> bytes:
-        return _STORED.pack(VERSION, *self._sums.tolist())
+        points = self._course[: int(self._sums[COURSE])]
+        return bytes([VERSION]) + self._sums.astype("<f8").tobytes() + points.astype("<f8").tobytes()
 
     def add(
         self,
@@ -126,19 +146,31 @@ class PairedComparison:
         log_time: the entry's, in milliseconds since the epoch.  An example whose margins are not both finite
         is unpaired: one of the models skips it.
         """
-        _add_pairs(self._sums, champion, challenger, examples.labels, examples.weights, log_time)
+        _add_pairs(
+            self._sums, self._course, champion, challenger, examples.labels, examples.weights, log_time
+        )
 
     def add_unpaired(self, examples: int) -> None:
         """Count examples of which the champion's predictions are unknown."""
         self._sums[UNPAIRED] += examples
 
+    def course(self) -> list[Point]:
+        """At most POINTS points from the first on, at equal distances, but for the last: that is now."""
+        course = self._course[: int(self._sums[COURSE])]
+        points = [_point(*row) for row in course.tolist()]
+        if self._sums[WEIGHT] > 0.0 and self._sums[PAIRS] % self._sums[DISTANCE]:
+            points.append(self._now())
+        return points
+
+    def _now(self) -> Point:
+        return _point(*self._sums[list(_OF_A_POINT)].tolist())
+
     def figures(self) -> ComparisonFigures:
         sums = self._sums
         weight, clicked = sums[[WEIGHT, CLICKED]].tolist()
-        differences = self._interval(DIFFERENCES, DIFFERENCES_SQUARED)
+        now = self._now() if weight > 0.0 else None
         more = self._interval(MORE_CLICKS, MORE_CLICKS_SQUARED)
         expected = self._expected_clicks()
-        scale = LARGEST_DIFFERENCE / weight if weight > 0.0 else None
         by_clicks = 1.0 / clicked if clicked > 0.0 else None
         return ComparisonFigures(
             int(sums[PAIRS]),
@@ -146,8 +178,8 @@ class PairedComparison:
             plain_number(float(sums[CLICKS])),
             self._model(CHAMPION_LOSS, CHAMPION_CLICKS, expected),
             self._model(CHALLENGER_LOSS, CHALLENGER_CLICKS, expected),
-            float(sums[DIFFERENCES]) * scale if scale else None,
-            Interval(differences.low * scale, differences.high * scale) if scale else None,
+            now.difference if now else None,
+            now.interval if now else None,
             int(sums[CLIPPED]),
             _VERDICTS[int(sums[VERDICT])],
             int(sums[VERDICT_PAIRS]),
@@ -183,9 +215,16 @@ class PairedComparison:
         return "better" if (more.low > 0.0) == (expected.low > middle) else "worse"
 
 
+def _point(pairs: float, weight: float, loss: float, total: float, squares: float) -> Point:
+    scale = LARGEST_DIFFERENCE / weight
+    difference, reach = total * scale, radius(squares) * scale
+    return Point(int(pairs), loss / weight, difference, Interval(difference - reach, difference + reach))
+
+
 @kernel
 def _add_pairs(
     sums: NDArray[np.float64],
+    course: NDArray[np.float64],
     champion: NDArray[np.float64],
     challenger: NDArray[np.float64],
     labels: NDArray[np.float64],
@@ -198,6 +237,8 @@ def _add_pairs(
             _add_pair(sums, champion[i], challenger[i], labels[i], weight)
             if sums[PAIRS] % PAIRS_A_LOOK == 0.0:
                 _give_verdict(sums, log_time)
+                if sums[PAIRS] % sums[DISTANCE] == 0.0 and sums[WEIGHT] > 0.0:
+                    _add_point(sums, course)
         else:
             sums[UNPAIRED] += 1.0
 
@@ -256,6 +297,23 @@ def _give_verdict(sums: NDArray[np.float64], log_time: int) -> None:
         verdict = -1.0
     if verdict != sums[VERDICT]:
         sums[VERDICT], sums[VERDICT_PAIRS], sums[VERDICT_TIME] = verdict, sums[PAIRS], float(log_time)
+
+
+@inlined_kernel
+def _add_point(sums: NDArray[np.float64], course: NDArray[np.float64]) -> None:
+    at = int(sums[COURSE])
+    for j in range(len(_OF_A_POINT)):
+        course[at, j] = sums[_OF_A_POINT[j]]
+    at += 1
+    if at == POINTS:
+        sums[DISTANCE] *= 2.0
+        at = 0
+        for i in range(POINTS):
+            if course[i, 0] % sums[DISTANCE] == 0.0:
+                for j in range(len(_OF_A_POINT)):
+                    course[at, j] = course[i, j]
+                at += 1
+    sums[COURSE] = at
 
 
 def warm_up() -> None:

@@ -40,6 +40,7 @@ _MODEL = {
     "density": 0.3333,
     "mixed_names": [],
     "unmet_names": [],
+    "challengers": [],
 }
 _PLAIN = {
     "window": "1h",
@@ -197,6 +198,53 @@ REPLY_EXAMPLES: dict[str, dict[str, Any]] = {
             "known": 2,
             "model": "default",
             "revision": _REVISION,
+        },
+    ),
+    "get_challengers": _one(
+        "A better challenger",
+        {
+            "model": "default",
+            "confidence": 0.95,
+            "challengers": [
+                {
+                    "name": "second",
+                    "behind_examples": 12,
+                    "differs": {"hashing.bits": {"champion": 22, "challenger": 20}},
+                    "comparison": {
+                        "pairs": 200_000,
+                        "unpaired": 0,
+                        "clicks": 5112,
+                        "champion": {
+                            "log_loss": 0.1167,
+                            "calibration_ratio": 1.036,
+                            "calibration_interval": [0.99, 1.087],
+                        },
+                        "challenger": {
+                            "log_loss": 0.1152,
+                            "calibration_ratio": 1.003,
+                            "calibration_interval": [0.958, 1.052],
+                        },
+                        "difference": 0.0015,
+                        "interval": [0.0011, 0.0019],
+                        "relative_difference": 0.0129,
+                        "clipped": 3,
+                        "verdict": "better",
+                        "verdict_pairs": 65_280,
+                        "verdict_time": "2026-05-01T12:00:00.000Z",
+                        "calibration_difference": -0.033,
+                        "calibration_difference_interval": [-0.035, -0.031],
+                        "calibration": "undecided",
+                        "course": [
+                            {
+                                "pairs": 200_000,
+                                "champion_log_loss": 0.1167,
+                                "difference": 0.0015,
+                                "interval": [0.0011, 0.0019],
+                            }
+                        ],
+                    },
+                }
+            ],
         },
     ),
     "get_history": _one(

@@ -94,6 +94,9 @@ GROUPS = {
         "alias": Command(
             "alias", "app", "Give models other names, which can be switched while clients go on."
         ),
+        "challengers": Command(
+            "challengers", "challengers", "Compare the challengers of a model with it, on the same examples."
+        ),
         "promote": Command(
             "promote", "promote", "Let a challenger and its champion exchange states and configurations."
         ),

@@ -68,12 +68,20 @@ class WasPromoted(Exception):
 class FollowedEntry(LogEntry):
     """An entry of r examples that the champion has committed, decoded. `margins` float64[r], and `skipped`
     uint8[r]: what the champion predicted before it learned them, and a 1 for each that it could not learn;
-    None where its commits are no longer at hand.
+    None where its commits are no longer at hand. `generation`: of the champion's state then.
     """
 
     batch: ExampleBatch
     margins: npt.NDArray[np.float64] | None = None
     skipped: npt.NDArray[np.uint8] | None = None
+    generation: int = -1
+
+    @property
+    def predicted(self) -> npt.NDArray[np.float64] | None:
+        """`margins` with NaN where the champion skipped an example."""
+        if self.margins is None or self.skipped is None:
+            return None
+        return np.where(self.skipped, np.nan, self.margins)
 
     @classmethod
     def of(cls, entry: LogEntry) -> FollowedEntry:
@@ -254,7 +262,12 @@ class FollowedLog:
                 part = predicted.get(entry.id, slice(0, 0))
                 is_known = part.stop - part.start == len(entry.batch)
                 self._hold(
-                    replace(entry, margins=commit.margins[part], skipped=commit.skipped[part])
+                    replace(
+                        entry,
+                        margins=commit.margins[part],
+                        skipped=commit.skipped[part],
+                        generation=self.generation,
+                    )
                     if is_known
                     else entry
                 )

@@ -16,8 +16,10 @@ from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
+from service.learning.followed_log import FollowedEntry
 from service.learning.history import HistoryWriter
 from service.models.config.sections import EvaluationConfig
+from service.models.evaluation.comparison import Compared
 from service.models.evaluation.report import Report, report_of
 from service.models.evaluation.slice_report import SliceReport, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
@@ -63,6 +65,7 @@ class LiveEvaluation:
         self._publisher = EvaluationPublisher(model, metrics, report_seconds=report_seconds)
         self._token: bytes | None = None
         self._evaluations = Evaluations(EvaluationConfig())
+        self._generation = -1  # of the state that is evaluated
         self._unreadable: list[bytes] = []  # fields that the next commit deletes
 
     async def follow(self, mirror: Mirror) -> None:
@@ -93,6 +96,9 @@ class LiveEvaluation:
         if b"\1" in learned.skipped.tobytes():  # a few times as fast as any()
             margins = np.where(learned.skipped, np.nan, margins)
         self._evaluations.add(margins, batch, entry.id.milliseconds)
+        if isinstance(entry, FollowedEntry):
+            compared = Compared(entry.generation, self._generation)
+            self._evaluations.compare(compared, entry.predicted, margins, batch, entry.id.milliseconds)
         self._publisher.mark_changed()
 
     def take(self) -> EvaluationChanges:
@@ -118,7 +124,7 @@ class LiveEvaluation:
 
     def _adopt(self, replica: Replica, fields: dict[bytes, bytes], names: dict[bytes, bytes]) -> None:
         config = replica.config.evaluation
-        self._unreadable = []
+        self._unreadable, self._generation = [], replica.generation
         try:
             self._evaluations = Evaluations.from_fields(config, fields)
         except FormatError as damage:
@@ -214,6 +220,9 @@ class EvaluationPublisher:
         for source, windows in report.sources.items():
             for figures in chain.from_iterable(windows):
                 self._metrics.evaluated(self._model, source, figures)
+        if replica.follows and evaluations.comparison:
+            compared = evaluations.comparison.paired.figures()
+            self._metrics.compared(self._model, replica.follows.model, compared)
         findings = report.judgement.findings if report.judgement else ()
         self._metrics.judged(self._model, {one.check: one.wrong is True for one in findings})
         fields = {FIGURES: report.as_json(self._model, self.census, slices.t if slices else None)}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from model_core.errors import InvalidInput
+from model_core.errors import FormatError, InvalidInput
+from model_core.evaluation.comparison import PairedComparison
 from model_core.hashing.contract import HashContract
 from service.errors import ChallengerRefused
 from service.models.config.model import ModelConfig
+from service.models.evaluation.comparison import Comparison
+from service.models.replica import ModelGone, read_meta
 from service.storage.channel import Channel
-from service.storage.records import Follower, Follows, ModelKeys, mapping_of
+from service.storage.records import COMPARISON, Follower, Follows, Meta, ModelKeys, mapping_of
+
+log = logging.getLogger(__name__)
 
 MAX_CHALLENGERS = 16
 """Of one champion."""
@@ -59,6 +66,51 @@ def _kept(own: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
     """What a challenger keeps of a section of its champion; l1 and forgetting are not those of a mixture."""
     is_mixture = isinstance(rate := section.get("rate"), Mapping) and rate.get("kind") == "mixture"
     return {name: value for name, value in own.items() if not (is_mixture and name in ("l1", "forgetting"))}
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """`behind`: examples that its champion has learned and it has not. `comparison`: with its champion."""
+
+    name: str
+    meta: Meta
+    behind: int
+    comparison: PairedComparison
+
+    def differences(self, champion: ModelConfig) -> dict[str, tuple[Any, Any]]:
+        """The fields of its configuration that differ, by their path: the champion's value and its own."""
+        ours, theirs = champion.to_json(), ModelConfig.from_json(json.loads(self.meta.config)).to_json()
+        return {
+            f"{section}.{name}": (one, other)
+            for section in ("hyper", "hashing", "evaluation")
+            for name in sorted(ours[section].keys() | theirs[section].keys())
+            if (one := ours[section].get(name)) != (other := theirs[section].get(name))
+        }
+
+
+async def read_challengers(channel: Channel, champion: ModelKeys) -> list[Challenger]:
+    """The challengers of a model, by name. Raises ModelGone, and what Channel.call raises."""
+    learned = (await read_meta(channel, champion.model)).applied_number
+    found = []
+    for name, follower in (await read_followers(channel, champion)).items():
+        keys = ModelKeys(name, follower.incarnation)
+        stored = await channel.call("HGET", keys.evaluation, COMPARISON)
+        try:
+            meta = await read_meta(channel, name)
+        except ModelGone:  # deleted meanwhile
+            continue
+        if meta.incarnation == follower.incarnation:
+            comparison = _comparison(name, stored)
+            found.append(Challenger(name, meta, max(0, learned - meta.applied_number), comparison))
+    return found
+
+
+def _comparison(name: str, stored: bytes | None) -> PairedComparison:
+    try:
+        return Comparison.parse(stored).paired if stored else PairedComparison()
+    except FormatError as damage:  # its learner begins a new one
+        log.warning("the comparison of %s cannot be read: %s", name, damage)
+        return PairedComparison()
 
 
 async def report_follower(channel: Channel, champion: ModelKeys, name: str, follower: Follower) -> None:

@@ -230,6 +230,9 @@ PROGRESSIVE, SERVED, SLICES = b"p", b"s", b"l"
 predictions as they were served, the slices of the former.
 """
 
+COMPARISON = b"comparison"
+"""The field of ``evaluation`` that compares a challenger with its champion."""
+
 FIGURES, SLICE_FIGURES, SHORT_SLICE_FIGURES = b"figures", b"figures:slices", b"figures:slices:short"
 """Fields of ``evaluation`` that are derived from the others, as JSON for readers: all but slices; slices; the
 part of these that the dashboard shows.

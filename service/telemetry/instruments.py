@@ -60,6 +60,7 @@ class Instruments:
         self._declare_commits()
         self._declare_mirror()
         self._declare_evaluation()
+        self._declare_comparison()
         self._declare_model()
         self._declare_snapshots()
         self._declare_redis()
@@ -291,6 +292,42 @@ class Instruments:
         self.slice_examples = self._of_slice("examples", "Examples of the slice, whatever they weigh.")
         self.slice_clicks = self._of_slice(
             "clicks", "Clicks of the slice (the sum of the labels), whatever they weigh."
+        )
+
+    def _declare_comparison(self) -> None:
+        of_pair = ("model", "champion")
+        self.challenger_pairs = self._written(
+            "ftrl_challenger_paired_examples",
+            "Examples that both a challenger (model) and its champion predicted before they learned them.",
+            *of_pair,
+        )
+        self.challenger_unpaired = self._written(
+            "ftrl_challenger_unpaired_examples", "Examples that only one of them predicted.", *of_pair
+        )
+        self.challenger_log_loss = self._written(
+            "ftrl_challenger_log_loss",
+            "Mean log loss of the paired examples, in nats, of the champion and of the challenger.",
+            *(*of_pair, "of"),
+        )
+        self.challenger_difference = self._written(
+            "ftrl_challenger_log_loss_difference",
+            "Mean log loss of the champion minus that of the challenger: above 0 the challenger is better.",
+            *of_pair,
+        )
+        self.challenger_difference_bound = self._written(
+            "ftrl_challenger_log_loss_difference_bound",
+            "Bounds of it that hold at every time together with 95 % probability.",
+            *(*of_pair, "bound"),
+        )
+        self.challenger_calibration = self._written(
+            "ftrl_challenger_calibration_ratio",
+            "Predicted clicks over clicks of the paired examples, of the champion and of the challenger.",
+            *(*of_pair, "of"),
+        )
+        self.challenger_verdict = self._written(
+            "ftrl_challenger_verdict",
+            "1 once the bounds are above 0: the challenger is better; -1 once they are below; else 0.",
+            *of_pair,
         )
 
     def _declare_model(self) -> None:

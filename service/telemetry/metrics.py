@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from prometheus_client import Counter, Histogram
 
+from model_core.evaluation.comparison import ComparisonFigures, Verdict
 from model_core.evaluation.figures import Figures, Window
 from model_core.evaluation.intervals import Interval
 from model_core.learning.census import Census
@@ -27,6 +28,7 @@ from service.telemetry.multiprocess import absent, combined_registry, process_re
 DETAIL_WINDOWS: tuple[Window, ...] = ("1h", "24h")
 """The windows for which there are reliability buckets and slices."""
 WEIGHTINGS = {"weight": "importance", "none": "none"}
+VERDICTS: Mapping[Verdict, int] = {"better": 1, "worse": -1, "undecided": 0}
 FORGET_SECONDS = 60.0
 """Longer than any request in flight at the deletion of its model."""
 GAUGE_REFRESH_SECONDS = 1.0
@@ -124,6 +126,20 @@ class QualityMetrics(Instruments):
                 self._show(bounds, edge, *labels, bound)
         if figures.window in DETAIL_WINDOWS and figures.weighting == "weight":
             self._show_reliability(model, source, figures)
+
+    def compared(self, model: str, champion: str, figures: ComparisonFigures) -> None:
+        """Show how a challenger compares with its champion."""
+        pair = (model, champion)
+        self._show(self.challenger_pairs, figures.pairs, *pair)
+        self._show(self.challenger_unpaired, figures.unpaired, *pair)
+        self._show(self.challenger_verdict, VERDICTS[figures.verdict], *pair)
+        self._show(self.challenger_difference, figures.difference, *pair)
+        bounds = figures.difference_interval or (None, None)
+        for bound, edge in zip(("low", "high"), bounds, strict=True):
+            self._show(self.challenger_difference_bound, edge, *pair, bound)
+        for name, one in (("champion", figures.champion), ("challenger", figures.challenger)):
+            self._show(self.challenger_log_loss, one.log_loss, *pair, name)
+            self._show(self.challenger_calibration, one.calibration_ratio, *pair, name)
 
     def judged(self, model: str, wrong: Mapping[str, bool]) -> None:
         """Show which checks find the predictions wrong; those that could not be made are not shown."""

@@ -145,6 +145,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         server.wait_for("ftrl:predictions:rate5m > 0 and on (model) ftrl:calibration_tolerance")
         server.wait_for("ftrl_model_density_ratio > 0 and on (model) ftrl_slice_auc")
         server.wait_for("ftrl:auc_drop_tolerance and on (model) (ftrl:online_log_loss offset 1s)")
+        server.wait_for('ftrl_challenger_calibration_ratio{of="champion"} > 0')
         yield server
     finally:
         if server is not None:
@@ -156,10 +157,11 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
 
 
 def use(service: ServingProcess) -> None:
-    """A snapshot, and a few seconds of predictions that are logged and labelled, and of updates with more
-    clicks than a window needs for figures.
+    """A snapshot, a challenger, and a few seconds of predictions that are logged and labelled, and of updates
+    with more clicks than a window needs for figures.
     """
     service.post("/models/default/snapshots", {})
+    service.put("/models/second", {"follows": "default"})
     until = time.monotonic() + 4
     number = 0
     while number < 400 or time.monotonic() < until:

@@ -29,6 +29,10 @@ def wrong(check: str) -> str:
     return f'ftrl_online_wrong{{{OF_MODEL}, check="{check}"}}'
 
 
+def challenger(name: str) -> str:
+    return f'ftrl_challenger_{name}{{{LEARNER}, model="second", champion="default"}}'
+
+
 def of_model(name: str) -> str:
     return f"{name}{{{OF_MODEL}}}"
 
@@ -235,6 +239,9 @@ SCENARIOS = (
         set(),
         90,
     ),
+    Scenario("a better challenger", {challenger("verdict"): "0x20 1x180"}, {"FtrlChallengerBetter"}),
+    Scenario("a worse challenger", {challenger("verdict"): "0x20 -1x180"}, set()),
+    Scenario("a challenger that was better for a moment", {challenger("verdict"): "0x20 1x5 0x160"}, set()),
     Scenario("rolled back", {of_model("ftrl_rollbacks_total"): "0x20 1x180"}, {"FtrlRolledBack"}),
 )
 

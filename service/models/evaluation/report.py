@@ -46,7 +46,7 @@ class Report:
                 "model": model,
                 "revision": self.revision,
                 "t": self.t,
-                "as_of": None if self.newest is None else _rfc_3339(self.newest),
+                "as_of": None if self.newest is None else rfc_3339(self.newest),
                 "sources": {"served": None} | {s: _source(windows) for s, windows in self.sources.items()},
                 "judgement": None if self.judgement is None else self.judgement.to_json(),
                 "slices_t": slices_t,
@@ -104,6 +104,7 @@ def bare(figures: Figures) -> Json:
     return {name: getattr(figures, name) for name in _OF_FIGURES}
 
 
-def _rfc_3339(milliseconds: int) -> str:
+def rfc_3339(milliseconds: int) -> str:
+    """A time since the epoch."""
     time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

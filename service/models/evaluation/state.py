@@ -13,8 +13,9 @@ from model_core.evaluation.online import OnlineEvaluation
 from model_core.evaluation.slices import SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
 from service.models.config.sections import EvaluationConfig
+from service.models.evaluation.comparison import Compared, Comparison
 from service.models.evaluation.slices import SliceName
-from service.storage.records import FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
+from service.storage.records import COMPARISON, FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
 
 
 class EvaluationChanges(NamedTuple):
@@ -29,6 +30,7 @@ class Evaluations:
     it exactly.
 
     served: None before the first example from a logged prediction.
+    comparison: of a challenger with its champion; None before its first entry, and of other models.
     names: the known values of sliced features, by the hash of their category.
     """
 
@@ -37,6 +39,7 @@ class Evaluations:
         self.names: dict[int, SliceName] = {}
         self.progressive = OnlineEvaluation()
         self.served: OnlineEvaluation | None = None
+        self.comparison: Comparison | None = None
         self.slices = SlicedEvaluation(len(config.slices), config.most) if config.slices else None
 
     @classmethod
@@ -46,10 +49,12 @@ class Evaluations:
         for name, value in fields.items():
             if name[:1] in parts:
                 parts[name[:1]][name[1:]] = value
-            elif name != FIGURES and name not in FIGURES_OF_SLICES:
+            elif name != COMPARISON and name != FIGURES and name not in FIGURES_OF_SLICES:
                 raise FormatError(f"an evaluation with a foreign field {name!r}")
         evaluations = cls(config)
         evaluations.progressive = OnlineEvaluation.from_fields(parts[PROGRESSIVE])
+        if COMPARISON in fields:
+            evaluations.comparison = Comparison.parse(fields[COMPARISON])
         if parts[SERVED]:
             evaluations.served = OnlineEvaluation.from_fields(parts[SERVED])
         if config.slices:
@@ -72,6 +77,19 @@ class Evaluations:
         if self.slices is not None:
             self.slices.add(margins, batch, log_ms)
 
+    def compare(
+        self,
+        compared: Compared,
+        champion: NDArray[np.float64] | None,
+        margins: NDArray[np.float64],
+        batch: ExampleBatch,
+        log_ms: int,
+    ) -> None:
+        """Compares predictions of a challenger with those of its champion, as Comparison.add does."""
+        if self.comparison is None:
+            self.comparison = Comparison()
+        self.comparison.add(compared, champion, margins, batch, log_ms)
+
     def _add_served(self, margins: NDArray[np.float64], batch: ExampleBatch, log_ms: int) -> None:
         if self.served is None and np.isfinite(margins).any():
             self.served = OnlineEvaluation()
@@ -87,15 +105,20 @@ class Evaluations:
             for name, value in changes.written.items():
                 written[prefix + name] = value
             deleted += [prefix + name for name in changes.deleted]
+        if self.comparison is not None and (stored := self.comparison.take()) is not None:
+            written[COMPARISON] = stored
         return EvaluationChanges(written, deleted)
 
     def fields(self) -> dict[bytes, bytes]:
         """All fields."""
-        return {
+        fields = {
             prefix + name: value
             for prefix, part in self._parts()
             for name, value in part.all_fields().items()
         }
+        if self.comparison is not None:
+            fields[COMPARISON] = self.comparison.packed()
+        return fields
 
     def _parts(self) -> list[tuple[bytes, OnlineEvaluation | SlicedEvaluation]]:
         parts = ((PROGRESSIVE, self.progressive), (SERVED, self.served), (SLICES, self.slices))

@@ -1,11 +1,12 @@
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from model_core.errors import FormatError
-from model_core.evaluation.comparison import PAIRS_A_LOOK, PairedComparison
+from model_core.evaluation.comparison import PAIRS_A_LOOK, POINTS, PairedComparison
 from model_core.evaluation.confidence_sequence import radius
 from model_core.examples.batch import ExampleBatch
 
@@ -206,7 +207,26 @@ def test_without_examples_clicks_or_weight_nothing_is_undefined():
     assert clickless.verdict == clickless.calibration == "undecided"
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"\x09" + b[1:], lambda _: b""])
+def test_the_course_is_that_of_the_comparisons_of_before_at_equal_distances():
+    champion, challenger, labels = drawn(11_000)
+    comparison = compared(champion, challenger, labels)
+    course = comparison.course()
+    distances = {b.pairs - a.pairs for a, b in pairwise(course[:-1])}
+    assert distances == {course[0].pairs} == {4 * PAIRS_A_LOOK}
+    assert POINTS / 2 < len(course) <= POINTS
+    assert course[-1].pairs == 11_000
+    for point in (course[0], course[20], course[-1]):
+        part = slice(0, point.pairs)
+        then = compared(champion[part], challenger[part], labels[part]).figures()
+        assert (point.difference, point.interval) == (then.difference, then.difference_interval)
+        assert point.champion_log_loss == then.champion.log_loss
+    assert PairedComparison.from_bytes(comparison.to_bytes()).course() == course
+    assert PairedComparison().course() == []
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b"\x09" + b[1:], lambda _: b"", lambda b: b + b"\0" * 40]
+)
 def test_what_is_no_stored_comparison_is_refused(damage):
     with pytest.raises(FormatError, match="not a comparison of version 1"):
         PairedComparison.from_bytes(damage(PairedComparison().to_bytes()))

@@ -123,3 +123,30 @@ def test_a_challenger_outlives_its_champion(api: httpx.Client, model: str, chall
         None,
     )
     assert api.post(f"{challenger}/predict", json={"features": {}}).status_code == 200
+
+
+def test_a_challenger_is_compared_with_its_champion(api: httpx.Client, model: str, challenger: str) -> None:
+    begun = api.get(f"{model}/challengers").raise_for_status().json()
+    (only,) = begun["challengers"]
+    assert (begun["model"], only["name"]) == (name_of(model), name_of(challenger))
+    assert only["differs"] == {"hashing.bits": {"champion": 12, "challenger": 14}}
+    assert (only["comparison"]["pairs"], only["comparison"]["difference"]) == (0, None)
+    api.post(f"{model}/update", json=EXAMPLE | {"label": 0}).raise_for_status()
+    learned(api, challenger, 1)
+    examples = [EXAMPLE | {"label": label} for label in (0, 1, 0, 0)]
+    api.post(f"{model}/update", json={"examples": examples}).raise_for_status()
+    learned(api, challenger, 5)
+    (found,) = api.get(f"{model}/challengers").json()["challengers"]
+    compared = found["comparison"]
+    assert compared["pairs"] in (4, 5), "its learner may begin only after the first"
+    assert (compared["unpaired"], compared["clicks"], compared["clipped"]) == (0, 1, 0)
+    assert compared["difference"] == compared["course"][-1]["difference"] == 0.0
+    assert compared["interval"][0] < 0.0 < compared["interval"][1]
+    assert (compared["verdict"], compared["verdict_time"], compared["calibration"]) == (
+        "undecided",
+        None,
+        "undecided",
+    )
+    assert compared["champion"] == compared["challenger"]
+    assert api.get(f"{challenger}/challengers").json()["challengers"] == []
+    problem(api.get(f"{model}-none/challengers"), 404, "unknown_model")

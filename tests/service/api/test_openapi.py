@@ -49,6 +49,7 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("get", "/models/{name}/snapshots/{snapshot}"),
         ("get", "/models/{name}/evaluation"),
         ("get", "/models/{name}/history"),
+        ("get", "/models/{name}/challengers"),
         ("get", "/models/{name}/log"),
         ("post", "/models/{name}/restore"),
         ("post", "/models/{name}/clone"),

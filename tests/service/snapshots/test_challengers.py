@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from model_core.errors import FormatError
+from model_core.evaluation.comparison import PairedComparison
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.state import ModelState
 from service.example_log.inspect import skip_through
 from service.learning.learner import learn_model
 from service.models.aliases import Aliases
 from service.models.challengers import forget_follower, report_follower
+from service.models.evaluation.comparison import Comparison
 from service.models.registry import OpenModel
 from service.models.replica import Replica
 from service.snapshots.restore.challenge import challenge
@@ -25,7 +28,7 @@ from service.storage.records import LOG_START, Follower, meta_key
 from tests.conftest import SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_systems import CONFIG, catalogue, restored, take
-from tests.support.system import System, read_log, stored
+from tests.support.system import System, read_log, stored, stored_evaluation
 from tests.support.waiting import until
 
 EMPTY: dict[str, Any] = {"hyper": {"l1": 2.0}, "hashing": {"bits": 16}}
@@ -224,3 +227,77 @@ async def test_a_restored_champion_is_followed_on(system: System) -> None:
     replica = await caught_up(system)
     assert (replica.generation, replica.applied_number) == (0, 100)
     assert (await rebuilt(system)).difference == ""
+
+
+async def compared(system: System, name: str = "b") -> Comparison:
+    """The stored comparison."""
+    evaluations = await stored_evaluation(system.topology, await stored(system.topology, name))
+    assert evaluations.comparison is not None
+    return evaluations.comparison
+
+
+async def test_it_is_compared_with_its_champion_on_what_both_predicted_before_they_learned(
+    system: System, model: OpenModel
+) -> None:
+    champions_state = (await stored(system.topology)).state
+    await challenged(system, "now", **EMPTY)
+    await system.update(model, 10, start=60)
+    await caught_up(system)  # its learner may begin only now
+    for count, start in ((90, 70), (70, 160)):
+        await system.update(model, count, start=start)
+    challenger = await caught_up(system)
+    found, expected = await compared(system), PairedComparison()
+    champion = await stored(system.topology)
+    states = champions_state, challenger.config.empty_state()
+    first = 230 - found.paired.figures().pairs
+    for entry in await read_log(system.topology, champion):
+        batch, number, time = (
+            ExampleBatch.from_records(entry.records),
+            entry.first_number or 0,
+            entry.id.milliseconds,
+        )
+        if number >= 60:
+            ours, theirs = (
+                replica.config.learn(state, batch, time).margins
+                for replica, state in zip((champion, challenger), states, strict=True)
+            )
+            if number >= first:
+                expected.add(ours, theirs, batch, time)
+    assert found.paired.to_bytes() == expected.to_bytes()
+    assert found.compared == (champion.generation, challenger.generation)
+    assert first in (60, 70)
+
+
+async def test_a_comparison_goes_on_after_a_restart_and_begins_again_after_a_restore(system: System) -> None:
+    learning = system.learn()
+    model = await system.model(CONFIG)
+    await system.update(model, 60)
+    first = await take(system, model)
+    await challenged(system, **EMPTY)
+    for start in (60, 70):
+        await system.update(model, 10 if start == 60 else 40, start=start)
+        await caught_up(system)
+    before = await compared(system)
+    learning.cancel()
+    await asyncio.wait([learning])
+    system.learn()
+    await system.update(model, 40, start=110)
+    await caught_up(system)
+    pairs, figures = before.paired.figures().pairs, (await compared(system)).paired.figures()
+    assert pairs in (40, 50)
+    assert figures.pairs + figures.unpaired == pairs + 40
+    await restored(system, first["id"])
+    await system.update(model, 30, start=150)
+
+    await caught_up(system)
+    await system.update(model, 30, start=180)
+    await caught_up(system)
+    again = await compared(system)
+    assert again.compared != before.compared
+    assert again.paired.figures().pairs in (30, 60)
+
+
+def test_a_stored_comparison_that_is_damaged_is_refused() -> None:
+    for stored_bytes in (b"", b"\1" * 16, b"\0" * 17):
+        with pytest.raises(FormatError, match="not a comparison"):
+            Comparison.parse(stored_bytes)
