@@ -268,6 +268,25 @@ def test_the_largest_weights_have_names(tab: Visit, service: Service) -> None:
     assert_accessible_and_fits(tab)
 
 
+def test_challengers_are_drawn_beside_their_champion(tab: Visit, service: Service) -> None:
+    service.process.put("/models/rival", {"follows": "default", "hashing": {"bits": 12}})
+    try:
+        service.learn(50)
+        wait_until(lambda: service.process.get("/models/rival")["follows"]["behind_examples"] == 0)
+        service.learn(400)
+        tab.wait_for_text("#challengers tbody", "hashing.bits: 12")
+        tab.page.wait_for_selector("#challengers svg polygon.band", state="attached")
+        (line,) = service.process.get("/models/default/challengers")["challengers"]
+        assert tab.page.locator("#challengers tbody th").all_inner_texts() == [line["name"]] == ["rival"]
+        drawing = tab.page.locator("#challengers svg").first.get_attribute("aria-label") or ""
+        assert drawing.startswith(f"Gain of rival over {line['comparison']['pairs']:,} pairs")
+        assert tab.page.locator("#challengers svg .champion, #challengers svg polyline.line").count() == 2
+        assert_accessible_and_fits(tab)
+    finally:
+        service.process.delete("/models/rival")
+    tab.page.wait_for_selector("#challengers", state="hidden")
+
+
 def test_the_configuration_names_the_half_lives_of_experts(tab: Visit) -> None:
     tab.wait_for_text("#configuration", "half-life of each expert")
 

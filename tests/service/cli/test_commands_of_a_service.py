@@ -28,6 +28,7 @@ OF_A_SERVICE = [
     "models",
     "models show default",
     "models features default",
+    "challengers default",
     "models create x",
     "models delete default --yes",
     "challenge default --name second",
@@ -270,6 +271,17 @@ def test_a_rebuild_refuses_other_data_than_that_of_the_service(
     done = ftrl("rebuild", "--redis-url", other.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert "is not that of the service" in done.stderr
+
+
+def test_challengers_are_compared(ftrl: Ftrl, service: Service) -> None:
+    read(ftrl, "models", "create", "champion")
+    assert ftrl("challengers", "champion").stdout == "no model follows champion\n"
+    service.call("PUT", "/models/rival", {"follows": "champion", "hashing": {"bits": 20}})
+    heading, line = ftrl("challengers", "champion").stdout.splitlines()
+    assert heading.split()[:4] == ["challenger", "is", "since", "pair"]
+    assert " ".join(line.split()) == "rival undecided 0 0 0 - - - undecided hashing.bits: 20"
+    (one,) = json.loads(ftrl("challengers", "champion", "--json").stdout)["challengers"]
+    assert one["comparison"]["verdict"] == "undecided"
 
 
 def test_examples_of_an_id_are_found_from_the_data(ftrl: Ftrl, service: Service) -> None:

@@ -5,6 +5,14 @@ export function element(tag, content = "", properties = {}) {
   return made;
 }
 
+// The same of a drawing, with attributes.
+export function drawn(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
 // A row of a table whose cells know their column, for narrow screens where each row is a card.
 export function row(head, cells) {
   const line = document.createElement("tr");

@@ -1,5 +1,6 @@
 // The view of one model: live figures, its history, its configuration, and a form that predicts.
 import { ofModel } from "./api.js";
+import { Challengers } from "./challengers.js";
 import { fillSelect } from "./choices.js";
 import { Configuration } from "./configuration.js";
 import { Features } from "./features.js";
@@ -22,6 +23,7 @@ const tiles = Object.entries(GROUPS).flatMap(([place, kinds]) => kinds.map((kind
 const past = new Past($("past"));
 const configuration = new Configuration($("configuration"), $("snapshots"));
 const tryout = new Tryout($("tryout"));
+const challengers = new Challengers($("challengers"));
 const features = new Features($("named-features"));
 
 let choice = {};
@@ -45,6 +47,7 @@ export function watch(model, chosen, report) {
   past.follow(model);
   tryout.follow(model);
   features.follow(model);
+  challengers.follow(model);
   if (model) {
     seen.history = new History(model);
     stop = follow(model, { onEvent: take, onState: ended });

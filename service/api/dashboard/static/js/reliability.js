@@ -1,17 +1,9 @@
-import { row } from "./elements.js";
+import { drawn as make, row } from "./elements.js";
 import { count, percent, probability, range } from "./format.js";
 
 // Click rate against mean prediction, both on logarithmic axes; the size of a point follows its examples, and
 // its bar is the 95 % interval of the click rate.
-const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 54, right: 26, top: 10, bottom: 40 };
-
-function make(name, attributes, text) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
 
 export function drawCurve(place, rows) {
   place.replaceChildren();
