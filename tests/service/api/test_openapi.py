@@ -50,6 +50,8 @@ def test_the_document_lists_every_call(document: dict[str, Any]) -> None:
         ("get", "/models/{name}/evaluation"),
         ("get", "/models/{name}/history"),
         ("get", "/models/{name}/challengers"),
+        ("get", "/models/{name}/promotions"),
+        ("post", "/models/{name}/promote"),
         ("get", "/models/{name}/log"),
         ("post", "/models/{name}/restore"),
         ("post", "/models/{name}/clone"),
