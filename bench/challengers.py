@@ -29,38 +29,38 @@ from service.telemetry.metrics import Metrics
 
 CHALLENGERS = (1, 3, 10)
 MOST = Target("<=", 3.0)
-EXAMPLES = 40_000
-BATCH = 50
+STREAMS = ((1, 5_000), (50, 40_000))
+"""Examples appended at a time, and in all."""
 CONFIG = ModelConfig.from_json({"hashing": {"bits": 20}})
 
 
 def measure(options: Options) -> list[Result]:
     warm_up()
     warm_up_mixture()
-    return [result for number in CHALLENGERS for result in _measured(options, number)]
+    return [_measured(options, number, *stream) for stream in STREAMS for number in CHALLENGERS]
 
 
-def _measured(options: Options, challengers: int) -> list[Result]:
-    with_them, without = alternate(options.rounds, lambda: _spent(challengers), lambda: _spent(0))
-    return [
-        Result(
-            "challengers",
-            f"processor time of the learner with {challengers} of them, for an example",
-            "us",
-            tuple(1e6 * seconds / EXAMPLES for seconds in with_them),
-            tuple(1e6 * seconds / EXAMPLES for seconds in without),
-            "the learner without any",
-            MOST if challengers == max(CHALLENGERS) else None,
-        )
-    ]
+def _measured(options: Options, challengers: int, batch: int, count: int) -> Result:
+    with_them, without = alternate(
+        options.rounds, lambda: _spent(challengers, batch, count), lambda: _spent(0, batch, count)
+    )
+    return Result(
+        "challengers",
+        f"processor time of the learner with {challengers} of them, for an example, {batch} an append",
+        "us",
+        tuple(1e6 * seconds / count for seconds in with_them),
+        tuple(1e6 * seconds / count for seconds in without),
+        "the learner without any",
+        MOST if challengers == max(CHALLENGERS) else None,
+    )
 
 
-def _spent(challengers: int) -> float:
+def _spent(challengers: int, batch: int, count: int) -> float:
     with redis_server(str(binary_path())) as url:
-        return asyncio.run(_learned(url, challengers))
+        return asyncio.run(_learned(url, challengers, batch, count))
 
 
-async def _learned(url: str, challengers: int) -> float:
+async def _learned(url: str, challengers: int, batch: int, count: int) -> float:
     """Processor seconds while another process appends the second half: by then the tables are in use."""
     async with created_model(url, CONFIG) as topology:
         models, store = Models(topology, SETTINGS), SnapshotStore(SETTINGS)
@@ -72,10 +72,10 @@ async def _learned(url: str, challengers: int) -> float:
         learners = Learners(topology, models, SETTINGS, ServerHealth(topology, SETTINGS), Metrics())
         learning = asyncio.create_task(learners.run())
         ours, theirs = get_context("spawn").Pipe()
-        appending = get_context("spawn").Process(target=_append, args=(url, theirs))
+        appending = get_context("spawn").Process(target=_append, args=(url, theirs, batch, count))
         appending.start()
         spent = 0.0
-        for number in (EXAMPLES, 2 * EXAMPLES):
+        for number in (count, 2 * count):
             await asyncio.to_thread(ours.recv)  # it is ready
             before = process_time()
             ours.send("go on")
@@ -99,19 +99,19 @@ async def _until_learned(topology: Topology, names: set[str], number: int) -> No
     await channel.close()
 
 
-def _append(url: str, orders: Connection) -> None:
+def _append(url: str, orders: Connection, batch: int, count: int) -> None:
     """Append a half of the examples at each order."""
     encoder = FeatureEncoder(CONFIG.hashing)
     examples = [
-        NewExample(encoder.encode(row.features), row.label, 1.0, None, None) for row in rows(2 * EXAMPLES)
+        NewExample(encoder.encode(row.features), row.label, 1.0, None, None) for row in rows(2 * count)
     ]
 
     async def run() -> None:
         topology = connect(SETTINGS, url)
-        for half in (examples[:EXAMPLES], examples[EXAMPLES:]):
+        for half in (examples[:count], examples[count:]):
             orders.send("ready")
             orders.recv()
-            await append(topology, half, BATCH)
+            await append(topology, half, batch)
         await topology.close()
 
     asyncio.run(run())
