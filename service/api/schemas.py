@@ -171,6 +171,13 @@ class ImpressionsReply(Reply):
 FollowingStatus = Literal["following", "champion_deleted"]
 
 
+class Promotes(Reply):
+    """When a challenger is promoted by itself."""
+
+    when: Literal["better"] = Field(description="Once its log loss is lower by more than chance.")
+    for_examples: int = Field(description="Examples for which that has to stay so.")
+
+
 class Following(Reply):
     """Of a challenger: the model whose log it learns."""
 
@@ -182,6 +189,7 @@ class Following(Reply):
     behind_examples: int | None = Field(
         description="Examples that the champion has learned and it has not; null if there is no champion."
     )
+    promote: Promotes | None = Field(description="When it takes its champion's place by itself; null: never.")
 
 
 class ModelDescription(Reply):

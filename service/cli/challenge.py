@@ -28,13 +28,21 @@ def challenge(
             " has; or a snapshot of the champion, by id or tag. Left out: `state` if that fits, else `now`."
         ),
     ] = None,
+    promote_after: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Promote it by itself once it has been better than its champion, by more than chance, for so"
+            " many examples. Left out: never.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
     """Create a challenger: a model that learns the log of another one, its champion.
 
     It can be predicted with like any model and takes no updates of its own. The same call again changes
-    nothing.
+    nothing but --promote-after.
     """
     body: dict[str, Any] = {"follows": champion}
     if hyper is not None:
@@ -43,6 +51,8 @@ def challenge(
         body["hashing"] = json_or_file(hashing, "--hashing")
     if start is not None:
         body["start"] = start
+    if promote_after is not None:
+        body["promote"] = {"when": "better", "for_examples": promote_after}
     with service_at(url) as service:
         described = service.call("PUT", path_of("models", name), body)
     if as_json:

@@ -14,7 +14,7 @@ The fields are those of `model_core/json/fields.py`. A bound that is a setting i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, Required
+from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import ConfigDict, FailFast, Field, JsonValue, PlainValidator, WithJsonSchema, with_config
 from pydantic_core import PydanticCustomError
@@ -352,6 +352,16 @@ class ModelChange(TypedDict, total=False):
 
 
 @with_config(_documented())
+class AutoPromotion(TypedDict):
+    """When a challenger is promoted by itself."""
+
+    when: Annotated[Literal["better"], Field(description="Once its log loss is lower by more than chance.")]
+    for_examples: Annotated[
+        int, Field(ge=1, le=10**12, description="Examples for which that has to stay so, such as 100,000.")
+    ]
+
+
+@with_config(_documented())
 class ModelSpecification(TypedDict, total=False):
     """Configuration of a model; fields that are left out take their defaults, those of a challenger the
     values of its champion.
@@ -366,6 +376,10 @@ class ModelSpecification(TypedDict, total=False):
             description="Of a challenger: `state` (the present state of the champion), `now` (empty), `log`"
             " (empty, from where the log begins), or the id or tag of a snapshot of the champion."
         ),
+    ]
+    promote: Annotated[
+        AutoPromotion | None,
+        Field(description="Of a challenger: when it takes the place of its champion by itself; null: never."),
     ]
     hyper: Annotated[
         dict[str, Any],

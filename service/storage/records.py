@@ -354,7 +354,8 @@ class Meta:
     commit. ``written``: names what was written into ``state`` last, behind the commits; empty where that was
     nothing. ``follows``: of a challenger, whose log is that of another model; ``applied`` and
     ``applied_number`` are positions in that one then, and ``learned_digest`` the digest of its entry there.
-    ``left_out``: the numbers of the examples that an operator had this model skip.
+    ``left_out``: the numbers of the examples that an operator had this model skip. ``promote_after``: for
+    how many examples a challenger has to stay better until it is promoted by itself; None: never.
     """
 
     incarnation: str
@@ -377,6 +378,7 @@ class Meta:
     follows: Follows | None = None
     learned_digest: str = ""
     left_out: tuple[range, ...] = ()
+    promote_after: int | None = None
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> Meta:
@@ -401,6 +403,7 @@ class Meta:
             follows=Follows.parse(fields.get(b"follows", b"")),
             learned_digest=fields.get(b"learned_digest", b"").decode(),
             left_out=tuple(parse_ranges(fields.get(b"left_out", b""))),
+            promote_after=int(fields[b"promote_after"]) if fields.get(b"promote_after") else None,
         )
 
     @property

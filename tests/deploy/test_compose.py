@@ -177,7 +177,7 @@ def test_the_demo_makes_the_dashboards_move() -> None:
         compose("--profile", "demo", "up", "-d", "--wait", "demo")
         question = quote("count(sum by (model) (ftrl_slice_examples) > 10)")
         ask = f"{address('prometheus', 9090)}/api/v1/query?query={question}"
-        wait_until(lambda: [one["value"][1] for one in call(ask)["data"]["result"]] == ["2"])
+        wait_until(lambda: [one["value"][1] for one in call(ask)["data"]["result"]] == ["4"])
     finally:
         compose("--profile", "demo", "rm", "--stop", "--force", "demo")
 

@@ -19,7 +19,7 @@ from service.api.openapi import (
     MODEL_PROBLEMS,
     problems,
 )
-from service.api.schemas import Following, FollowingStatus, ModelDescription, ModelName, ModelNames
+from service.api.schemas import Following, FollowingStatus, ModelDescription, ModelName, ModelNames, Promotes
 from service.api.security.access import ADMIN, READ, READ_ALL
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
@@ -28,7 +28,7 @@ from service.feedback.reconfigure import change_model
 from service.models.challengers import learned_by_champion, read_followers
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
-from service.models.replica import Replica
+from service.models.replica import Replica, read_meta
 from service.parsing.schemas import ModelChange, ModelSpecification
 from service.settings.groups import LimitSettings
 from service.snapshots.restore.challenge import challenge
@@ -102,12 +102,15 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
 async def _created(services: Services, name: str, asked: ModelSpecification) -> tuple[OpenModel, bool]:
     """Returns the model, and True if it is new. Raises ServiceError, InvalidInput."""
     body: dict[str, Any] = dict(asked)
-    champion, start = body.pop("follows", None), body.pop("start", None)
+    champion, start, promote = (body.pop(name, None) for name in ("follows", "start", "promote"))
     if champion is not None:
         models, aliases, store = services.models, services.aliases, services.snapshots
-        return await challenge(models, aliases, store, name, checked_name(champion), start, body)
-    if start is not None:
-        raise InvalidInput(("start",), "is of a challenger: name its champion in `follows`", "unknown_field")
+        after = promote["for_examples"] if promote else None
+        return await challenge(models, aliases, store, name, checked_name(champion), start, body, after)
+    for field, given in (("start", start), ("promote", promote)):
+        if given is not None:
+            text = "is of a challenger: name its champion in `follows`"
+            raise InvalidInput((field,), text, "unknown_field")
     return await services.models.create(name, ModelConfig.from_json(body))
 
 
@@ -185,11 +188,16 @@ async def _relations(services: Services, replica: Replica) -> tuple[Following | 
             if not replica.follows:
                 return None, list(await read_followers(channel, replica.keys))
             learned = await learned_by_champion(channel, replica.follows)
+            after = (await read_meta(channel, replica.keys.model)).promote_after
     except StateUnavailable:
-        learned = replica.applied_number
+        learned, after = replica.applied_number, None
         if not replica.follows:
             return None, None
     follows = replica.follows
     status: FollowingStatus = "champion_deleted" if learned is None else "following"
     behind = None if learned is None else max(0, learned - replica.applied_number)  # as it is by now
-    return Following(model=follows.model, start=follows.start, status=status, behind_examples=behind), []
+    promotes = None if after is None else Promotes(when="better", for_examples=after)
+    following = Following(
+        model=follows.model, start=follows.start, status=status, behind_examples=behind, promote=promotes
+    )
+    return following, []

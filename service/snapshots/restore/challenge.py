@@ -39,7 +39,7 @@ from service.snapshots.take.capture import capture
 from service.snapshots.take.origin import FROM_NOTHING
 from service.storage.channel import Channel
 from service.storage.records import LOG_START, Follower, Follows, LogEntry, LogId, Meta, ModelKeys
-from service.storage.scripts.models import LogPoint, Switch, new_generation, switch_to_restored
+from service.storage.scripts.models import LogPoint, Switch, new_generation, set_promotion, switch_to_restored
 
 STATE, NOW, LOG = "state", "now", "log"
 """Where a challenger begins, unless it is a snapshot of its champion: from the champion's present state;
@@ -70,11 +70,14 @@ async def challenge(
     champion: str,
     start: str | None,
     body: Mapping[str, Any],
+    promote_after: int | None = None,
 ) -> tuple[OpenModel, bool]:
     """Create a challenger of a model, or of the one that an alias means; return it, and True if it is new.
+    If it exists, only `promote_after` is changed.
 
     `start`: STATE, NOW, LOG, or the id or tag of a snapshot of the champion; None: STATE if the configuration
     allows that, else NOW. `body`: its configuration, as in a PUT; what is left out is that of the champion.
+    `promote_after`: for how many examples it has to stay better until it is promoted by itself; None: never.
 
     Raises ServiceError, InvalidInput.
     """
@@ -88,6 +91,8 @@ async def challenge(
         config = challenger_config(checked_config(model, meta), body)
         keys = ModelKeys(model, meta.incarnation)
         created = await create_challenger(channel, store, name, keys, start, config)
+        stored = ModelKeys(name, (await read_meta(channel, name)).incarnation)
+        await set_promotion(channel, stored, promote_after)
     return await models.get(name), created
 
 

@@ -26,6 +26,7 @@ _NUMBER = Script("new_generation")
 _FILL = Script("fill_state", after=("set_slots", "drop_slots"))
 _SWITCH = Script("switch_generation")
 _RESTORE = Script("restore", after=("log_ids",))
+_SET_PROMOTION = Script("set_promotion")
 
 
 class Head(NamedTuple):
@@ -53,6 +54,13 @@ _CREATION_FILLED = {
     b"CLAIMED": Creation.NAME_CLAIMED,
     b"INCOMPLETE": Creation.INCOMPLETE,
 }
+
+
+async def set_promotion(channel: Channel, keys: ModelKeys, after: int | None) -> None:
+    """Sets for how many examples a challenger has to stay better until it is promoted by itself; None: that
+    never happens. Changes nothing if the model is gone.
+    """
+    await _SET_PROMOTION(channel, (keys.meta,), keys.incarnation, "" if after is None else after)
 
 
 async def read_head(channel: Channel, keys: ModelKeys) -> Head:

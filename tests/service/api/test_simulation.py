@@ -138,18 +138,18 @@ def show_two_more(client: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_reports_that_it_lives_and_learns_two_sliced_models(
-    live_api: LiveApi, tmp_path: Path
-) -> None:
+def test_the_demo_reports_that_it_lives_and_learns_sliced_models(live_api: LiveApi, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     words = ("-m", "lab.simulation", "--url", live_api.url, "--alive", str(alive))
     demo = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     try:
         wait_until(lambda: health(alive) == 0)
         models = [live_api.client.get(f"/models/{show.model}").json() for show in SHOWS]
-        assert [model["evaluation"]["slices"] for model in models] == [["device", "site", "position"]] * 2
+        assert [model["evaluation"]["slices"] for model in models] == [["device", "site", "position"]] * 3
         for show in SHOWS:
             create(live_api.url, show)  # again, as when it restarts
+        follows = live_api.client.get("/models/news-challenger").json()["follows"]
+        assert (follows["model"], follows["promote"]["when"]) == ("news", "better")
         with pytest.raises(Refused, match="display-ads"):
             create(live_api.url, dataclasses.replace(SHOWS[0], click_rate=0.1))
     finally:

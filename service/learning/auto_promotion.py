@@ -1,0 +1,67 @@
+"""Promotes a challenger by itself, once it has been better than its champion for as long as it was asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from redis.exceptions import ResponseError
+
+from model_core.evaluation.comparison import ComparisonFigures
+from service.errors import ServiceError
+from service.models.mirror import Mirror
+from service.models.replica import ModelGone, read_meta
+from service.runtime.tasks import begin, cancel_all
+from service.snapshots.restore.promotion import promote
+from service.snapshots.store.catalogue import SnapshotStore
+from service.storage.channel import Channel
+from service.storage.errors import CONNECTION_FAILURES
+from service.storage.topology import Topology
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 1.0
+
+
+class AutoPromotion:
+    """Of one challenger, while its learner leads. What was asked for is read when it may be due, so that a
+    change has effect at once.
+    """
+
+    def __init__(self, topology: Topology, mirror: Mirror, store: SnapshotStore) -> None:
+        self._mirror = mirror
+        self._store = store
+        self._channel = Channel(topology)
+        self._due = 0.0
+        self._working: asyncio.Task[None] | None = None
+
+    def judge(self, compared: ComparisonFigures | None) -> None:
+        """Begin a promotion if it is due; to be called between commits, with the comparison of the last."""
+        if compared is None or compared.verdict != "better" or time.monotonic() < self._due:
+            return
+        if self._working is None or self._working.done():
+            self._due = time.monotonic() + LOOK_EVERY_SECONDS
+            name = self._mirror.model
+            self._working = begin(self._promote(name, compared), f"{name} was not promoted by itself")
+
+    async def close(self) -> None:
+        if self._working is not None:
+            await cancel_all([self._working])
+        await self._channel.close()
+
+    async def _promote(self, name: str, compared: ComparisonFigures) -> None:
+        try:
+            after = (await read_meta(self._channel, name)).promote_after
+            if after is not None and compared.pairs - compared.since_pairs >= after:
+                await promote(self._channel, self._store, name, None, _reason(compared))
+        except (ServiceError, ModelGone, *CONNECTION_FAILURES, ResponseError) as failure:
+            log.warning("challenger %s is not promoted yet: %s", name, failure)
+
+
+def _reason(compared: ComparisonFigures) -> str:
+    low, high = compared.difference_interval or (0.0, 0.0)
+    return (
+        f"better since example {compared.since_pairs:,} of {compared.pairs:,} that both predicted: its log loss"
+        f" is lower by {compared.difference:.5f} ({low:.5f} to {high:.5f})"
+    )
