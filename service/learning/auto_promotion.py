@@ -1,4 +1,4 @@
-"""Promotes a challenger by itself, once it has been better than its champion for as long as it was asked to."""
+"""Promotes a challenger by itself, once it has been better than its champion for long enough."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 
 from model_core.evaluation.comparison import ComparisonFigures
 from service.errors import ServiceError
+from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, read_meta
 from service.runtime.tasks import begin, cancel_all
@@ -29,21 +30,25 @@ class AutoPromotion:
     change has effect at once.
     """
 
-    def __init__(self, topology: Topology, mirror: Mirror, store: SnapshotStore) -> None:
+    def __init__(
+        self, topology: Topology, mirror: Mirror, store: SnapshotStore, evaluation: LiveEvaluation
+    ) -> None:
         self._mirror = mirror
         self._store = store
+        self._evaluation = evaluation
         self._channel = Channel(topology)
         self._due = 0.0
         self._working: asyncio.Task[None] | None = None
 
-    def judge(self, compared: ComparisonFigures | None) -> None:
-        """Begin a promotion if it is due; to be called between commits, with the comparison of the last."""
-        if compared is None or compared.verdict != "better" or time.monotonic() < self._due:
+    def judge(self) -> None:
+        """Begin a promotion if it is due; to be called between commits. Nothing of other models."""
+        if self._mirror.replica.follows is None or time.monotonic() < self._due:
             return
         if self._working is None or self._working.done():
             self._due = time.monotonic() + LOOK_EVERY_SECONDS
-            name = self._mirror.model
-            self._working = begin(self._promote(name, compared), f"{name} was not promoted by itself")
+            compared, name = self._evaluation.compared, self._mirror.model
+            if compared is not None and compared.verdict == "better":
+                self._working = begin(self._promote(name, compared), f"{name} was not promoted by itself")
 
     async def close(self) -> None:
         if self._working is not None:
@@ -62,6 +67,6 @@ class AutoPromotion:
 def _reason(compared: ComparisonFigures) -> str:
     low, high = compared.difference_interval or (0.0, 0.0)
     return (
-        f"better since example {compared.since_pairs:,} of {compared.pairs:,} that both predicted: its log loss"
-        f" is lower by {compared.difference:.5f} ({low:.5f} to {high:.5f})"
+        f"better since example {compared.since_pairs:,} of {compared.pairs:,} that both predicted:"
+        f" its log loss is lower by {compared.difference:.5f} ({low:.5f} to {high:.5f})"
     )

@@ -13,6 +13,7 @@ import numpy as np
 from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
+from model_core.evaluation.comparison import ComparisonFigures
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
@@ -100,6 +101,12 @@ class LiveEvaluation:
             compared = Compared(entry.generation, self._generation)
             self._evaluations.compare(compared, entry.predicted, margins, batch, entry.id.milliseconds)
         self._publisher.mark_changed()
+
+    @property
+    def compared(self) -> ComparisonFigures | None:
+        """Of a challenger with its champion, so far; None of other models, and before the first entry."""
+        comparison = self._evaluations.comparison
+        return None if comparison is None else comparison.paired.figures()
 
     def take(self) -> EvaluationChanges:
         """Return the changes since the last call, to be sent with one commit until its outcome is known."""

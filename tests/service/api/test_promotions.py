@@ -90,3 +90,16 @@ def test_the_command_promotes_and_the_way_back_is_the_same(
     assert bits_of(api, model) == 12
     refused = run("promote", name_of(model), *where)
     assert (refused.returncode, "is no challenger" in refused.stderr) == (1, True)
+
+
+def test_promotion_by_itself_is_asked_for_in_the_put(api: httpx.Client, model: str, challenger: str) -> None:
+    body = {"follows": name_of(model), "hashing": {"bits": 14}, "hyper": {"l2": 3.0}}
+    better = {"when": "better", "for_examples": 500}
+    for promote in (better, None, better):
+        api.put(challenger, json=body | {"promote": promote}).raise_for_status()
+        assert api.get(challenger).json()["follows"]["promote"] == promote
+    api.put(challenger, json=body).raise_for_status()
+    assert api.get(challenger).json()["follows"]["promote"] is None
+    for wrong in ({"when": "worse", "for_examples": 5}, {"when": "better", "for_examples": 0}, {}, "soon"):
+        problem(api.put(challenger, json=body | {"promote": wrong}), 422, "unprocessable")
+    problem(api.put(model, json={"promote": better}), 422, "unprocessable")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from service.errors import ChallengerRefused, RestoreConflict, UnknownModel
 from service.models.aliases import Aliases
+from service.models.challengers import read_challengers
 from service.models.promotions import Promotion, read_promotions
 from service.models.registry import OpenModel
 from service.models.replica import Replica
+from service.snapshots.restore.challenge import challenge
 from service.snapshots.restore.promotion import Promoted, promote, promote_model
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
@@ -158,3 +161,34 @@ async def test_only_a_challenger_whose_champion_is_there_can_be_promoted(
     await system.models.delete("clicks")
     with pytest.raises(UnknownModel):
         await promoted(system)
+
+
+async def test_one_that_is_better_for_long_enough_is_promoted_by_itself_if_asked_for(system: System) -> None:
+    """The champion learns features that mean nothing; the penalty leaves the challenger the click rate."""
+    system.learn()
+    model = await system.model(CONFIG.changed({"hyper": {"rate": {"kind": "adaptive", "alpha": 3.0}}}))
+    await challenged(system, "now", hyper={"l1": 1e6})
+    sent = 0
+
+    async def is_better() -> bool:
+        nonlocal sent
+        await system.update(model, 500, start=sent)
+        sent += 500
+        async with open_channel(system.settings) as channel:
+            (challenger,) = await read_challengers(channel, model.mirror.replica.keys)
+        return challenger.comparison.figures().verdict == "better"
+
+    await until(is_better, "it is better")
+    await system.update(model, 500, start=sent)
+    await caught_up(system)
+    assert await noted(system) == []
+    store, models = SnapshotStore(system.settings), system.models
+    again = partial(challenge, models, Aliases(models), store, "b", "clicks", "now", {"hyper": {"l1": 1e6}})
+    _, created = await again(promote_after=400)
+    assert not created
+    (note,) = await until(lambda: noted(system), "it is promoted")
+    assert note.reason.startswith("better since example")
+    await exchanged(system, note)
+    former, now = await caught_up(system), await stored(system.topology)
+    assert (former.config.hyper.l1, now.config.hyper.l1) == (CONFIG.hyper.l1, 1e6)
+    assert (now.state.t, former.state.t) == (sent + 500, sent + 500)
