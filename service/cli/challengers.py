@@ -15,7 +15,7 @@ def challengers(
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the challengers of a model with it, on the examples that both predicted before learning them.
+    """Compare the challengers of a model with it, on the same examples, predicted before they were learned.
 
     A gain above 0 is a lower log loss of the challenger. Its interval may be looked at at any time.
     """

@@ -95,7 +95,10 @@ GROUPS = {
             "alias", "app", "Give models other names, which can be switched while clients go on."
         ),
         "challengers": Command(
-            "challengers", "challengers", "Compare the challengers of a model with it, on the same examples."
+            "challengers",
+            "challengers",
+            "Compare the challengers of a model with it, on the same examples, predicted before they were"
+            " learned.",
         ),
         "promote": Command(
             "promote", "promote", "Let a challenger and its champion exchange states and configurations."

@@ -41,8 +41,8 @@ class AutoPromotion:
         self._working: asyncio.Task[None] | None = None
 
     def judge(self) -> None:
-        """Begin a promotion if it is due; to be called between commits. Nothing of other models."""
-        if self._mirror.replica.follows is None or time.monotonic() < self._due:
+        """Begin a promotion if it is due; to be called between commits."""
+        if time.monotonic() < self._due:
             return
         if self._working is None or self._working.done():
             self._due = time.monotonic() + LOOK_EVERY_SECONDS

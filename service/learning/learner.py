@@ -91,7 +91,7 @@ class Learner:
         seconds = CHALLENGER_REPORT_SECONDS if self._follows else REPORT_EVERY_SECONDS
         self._evaluation = LiveEvaluation(model, metrics, self._history, seconds)
         self._champion = ChampionsLog(topology, mirror, self._follows) if self._follows else None
-        self._promotion = AutoPromotion(topology, mirror, store, self._evaluation)
+        self._promotion = AutoPromotion(topology, mirror, store, self._evaluation) if self._follows else None
         self._archiver.on = self._archiver.on and self._follows is None
         self._source = self._champion or OwnLog(topology, mirror, settings, health)
         self._learning = LearningLoop(
@@ -149,7 +149,8 @@ class Learner:
             stack.push_async_callback(self._snapshots.close)
             stack.push_async_callback(self._archiver.close)
             stack.push_async_callback(self._gate.close)
-            stack.push_async_callback(self._promotion.close)
+            if self._promotion:
+                stack.push_async_callback(self._promotion.close)
             stack.push_async_callback(self._source.close)
             stack.push_async_callback(self._mirror.close)
             stack.push_async_callback(self._lease.release)
@@ -202,7 +203,8 @@ class Learner:
                 self._archiver.start_if_due(self._mirror.replica)
             if self._mirror.replica.config.snapshots.auto_rollback is not None:
                 self._gate.judge(self._mirror.replica)
-            self._promotion.judge()
+            if self._promotion:
+                self._promotion.judge()
         if self._blocked:
             await self._await_change()
         else:

@@ -49,6 +49,7 @@ def test_a_challenger_learns_what_is_sent_to_its_champion(
         "start": "now",
         "status": "following",
         "behind_examples": 0,
+        "promote": None,
     }
     assert (described["hyper"], described["hashing"]["bits"]) == (api.get(model).json()["hyper"], 14)
     assert api.get(model).json()["challengers"] == [name_of(challenger)]
