@@ -21,6 +21,7 @@ from service.api.openapi import (
 )
 from service.api.schemas import Following, FollowingStatus, ModelDescription, ModelName, ModelNames, Promotes
 from service.api.security.access import ADMIN, READ, READ_ALL
+from service.api.security.guard import require_admin
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
 from service.errors import StateUnavailable
@@ -77,7 +78,7 @@ def add_admin_routes(app: FastAPI, services: Services, bodies: BodyReader, setti
         name = checked_name(call.model)
         asked = call.parsed(_parse_specification)
         if "follows" in asked:
-            call.require_admin(await services.aliases.named(asked["follows"]))
+            require_admin(call.grant, await services.aliases.named(asked["follows"]))
         model, created = await _created(services, name, asked)
         description = await described(services, model)
         return RawReply(201 if created else 200, description.model_dump_json().encode())

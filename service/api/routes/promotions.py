@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Query, Request
 from pydantic import Field
 
 from service.api.openapi import MODEL_PROBLEMS, problems
 from service.api.schemas import ModelName, Reply
 from service.api.security.access import ADMIN, READ
+from service.api.security.guard import GRANT, require_admin
 from service.api.services import Services
 from service.models.promotions import read_promotions
 from service.snapshots.restore.promotion import promote_model
@@ -71,7 +72,7 @@ def add_promotion_routes(app: FastAPI, services: Services) -> None:
         ),
         **ADMIN.declared,
     )
-    async def promote_challenger(name: ModelName, number: Number = None) -> PromotedReply:
+    async def promote_challenger(request: Request, name: ModelName, number: Number = None) -> PromotedReply:
         """Promote a challenger.
 
         It and its champion exchange states and configurations, while requests continue: no update is lost or
@@ -79,7 +80,10 @@ def add_promotion_routes(app: FastAPI, services: Services) -> None:
         request.
         """
         models, aliases, store = services.models, services.aliases, services.snapshots
-        promoted = await promote_model(models, aliases, store, checked_name(name), number, ASKED)
+        follows = (await models.get(checked_name(name))).mirror.replica.follows
+        if follows:
+            require_admin(request.scope.get(GRANT), follows.model)
+        promoted = await promote_model(models, aliases, store, name, number, ASKED)
         return PromotedReply.model_validate(promoted.to_json())
 
     @app.get("/models/{name}/promotions", tags=["models"], responses=MODEL_PROBLEMS, **READ.declared)

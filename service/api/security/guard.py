@@ -63,7 +63,7 @@ class Guard:
             return
         which = model if access.models == "one" else None
         if not grant.allows(access.scope, which):
-            raise forbidden(grant, access.scope, which)
+            raise _forbidden(grant, access.scope, which)
 
     def _access(self, scope: Scope) -> tuple[Access, str]:
         """Return the access that a request needs, and the model that its path names.
@@ -121,7 +121,15 @@ def _unauthorized(scope: Scope, given: bool) -> Unauthorized:
     return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
 
-def forbidden(grant: Grant, scope: str | None, model: str | None) -> Forbidden:
+def require_admin(grant: Grant | None, model: str) -> None:
+    """Check that the token of a request, if it needs one, allows changes of another model than that of the
+    path. Raises Forbidden.
+    """
+    if grant is not None and not grant.allows("admin", model):
+        raise _forbidden(grant, "admin", model)
+
+
+def _forbidden(grant: Grant, scope: str | None, model: str | None) -> Forbidden:
     needed = f"the scope {scope!r}" if scope else "any scope"
     where = f"the model {model[:80]!r}" if model is not None else "all models"
     challenge = 'Bearer realm="ftrl", error="insufficient_scope"' + (f', scope="{scope}"' if scope else "")

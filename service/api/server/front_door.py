@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from model_core.json.shape import check_values
 from service.api.problems import problem_of
 from service.api.security.access import Access
-from service.api.security.guard import GRANT, Guard, forbidden
+from service.api.security.guard import GRANT, Guard
 from service.api.security.tokens import Grant
 from service.api.server.connections import STREAMING
 from service.api.server.content_encoding import unpacker_of
@@ -45,11 +45,6 @@ class RawRequest(NamedTuple):
     query: bytes
     body: bytes
     grant: Grant | None = None
-
-    def require_admin(self, model: str) -> None:
-        """Check that the token allows changes of another model than that of the path. Raises Forbidden."""
-        if self.grant is not None and not self.grant.allows("admin", model):
-            raise forbidden(self.grant, "admin", model)
 
     def parsed(self, parse: Callable[[bytes], Request], most: int = MAX_VALUES) -> Request:
         """Parse a body without a list of items: of at most `most` names and values, and no name twice.

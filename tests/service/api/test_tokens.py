@@ -112,6 +112,8 @@ def test_a_challenger_needs_a_token_for_its_champion_too(service: Client) -> Non
     body = {"follows": MINE, "hashing": {"bits": 10}}
     problem(service.put("/models/second", json=body, headers=bearer(SECOND)), 403, "forbidden")
     assert service.put("/models/second", json=body, headers=bearer(BOTH)).status_code == 201
+    problem(service.post("/models/second/promote", headers=bearer(SECOND)), 403, "forbidden")
+    assert service.post("/models/second/promote", headers=bearer(BOTH)).status_code == 200
     service.delete("/models/second", headers=bearer(SECOND)).raise_for_status()
 
 
