@@ -240,6 +240,11 @@ SCENARIOS = (
         90,
     ),
     Scenario("a better challenger", {challenger("verdict"): "0x20 1x180"}, {"FtrlChallengerBetter"}),
+    Scenario(
+        "a challenger that was cut off",
+        {f'ftrl_challenger_restarts_total{{{OF_MODEL}, reason="cut_off"}}': "0x20 1x180"},
+        {"FtrlChallengerStartedAgain"},
+    ),
     Scenario("a worse challenger", {challenger("verdict"): "0x20 -1x180"}, set()),
     Scenario("a challenger that was better for a moment", {challenger("verdict"): "0x20 1x5 0x160"}, set()),
     Scenario("rolled back", {of_model("ftrl_rollbacks_total"): "0x20 1x180"}, {"FtrlRolledBack"}),
