@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 from model_core.evaluation.comparison import ComparisonFigures
 from service.errors import ServiceError
 from service.learning.live_evaluation import LiveEvaluation
+from service.models.evaluation.comparison import Compared
 from service.models.mirror import Mirror
 from service.models.replica import ModelGone, read_meta
 from service.runtime.tasks import begin, cancel_all
@@ -46,27 +47,32 @@ class AutoPromotion:
             return
         if self._working is None or self._working.done():
             self._due = time.monotonic() + LOOK_EVERY_SECONDS
-            compared, name = self._evaluation.compared, self._mirror.model
-            if compared is not None and compared.verdict == "better":
-                self._working = begin(self._promote(name, compared), f"{name} was not promoted by itself")
+            comparison, name = self._evaluation.comparison, self._mirror.model
+            if comparison is not None and (figures := comparison.paired.figures()).verdict == "better":
+                promoting = self._promote(name, comparison.compared, figures)
+                self._working = begin(promoting, f"{name} was not promoted by itself")
 
     async def close(self) -> None:
         if self._working is not None:
             await cancel_all([self._working])
         await self._channel.close()
 
-    async def _promote(self, name: str, compared: ComparisonFigures) -> None:
+    async def _promote(self, name: str, compared: Compared | None, figures: ComparisonFigures) -> None:
         try:
-            after = (await read_meta(self._channel, name)).promote_after
-            if after is not None and compared.pairs - compared.since_pairs >= after:
-                await promote(self._channel, self._store, name, None, _reason(compared))
+            own = await read_meta(self._channel, name)
+            champion = await read_meta(self._channel, own.log_keys(name).model)
+            # A promotion just now has replaced both states, and the comparison is of the two before.
+            is_of_these = compared == (champion.generation, own.generation)
+            after = own.promote_after
+            if is_of_these and after is not None and figures.pairs - figures.since_pairs >= after:
+                await promote(self._channel, self._store, name, None, _reason(figures))
         except (ServiceError, ModelGone, *CONNECTION_FAILURES, ResponseError) as failure:
             log.warning("challenger %s is not promoted yet: %s", name, failure)
 
 
-def _reason(compared: ComparisonFigures) -> str:
-    low, high = compared.difference_interval or (0.0, 0.0)
+def _reason(figures: ComparisonFigures) -> str:
+    low, high = figures.difference_interval or (0.0, 0.0)
     return (
-        f"better since example {compared.since_pairs:,} of {compared.pairs:,} that both predicted:"
-        f" its log loss is lower by {compared.difference:.5f} ({low:.5f} to {high:.5f})"
+        f"better since example {figures.since_pairs:,} of {figures.pairs:,} that both predicted:"
+        f" its log loss is lower by {figures.difference:.5f} ({low:.5f} to {high:.5f})"
     )

@@ -13,14 +13,13 @@ import numpy as np
 from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
-from model_core.evaluation.comparison import ComparisonFigures
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
 from service.learning.followed_log import FollowedEntry
 from service.learning.history import HistoryWriter
 from service.models.config.sections import EvaluationConfig
-from service.models.evaluation.comparison import Compared
+from service.models.evaluation.comparison import Compared, Comparison
 from service.models.evaluation.report import Report, report_of
 from service.models.evaluation.slice_report import SliceReport, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
@@ -103,10 +102,9 @@ class LiveEvaluation:
         self._publisher.mark_changed()
 
     @property
-    def compared(self) -> ComparisonFigures | None:
+    def comparison(self) -> Comparison | None:
         """Of a challenger with its champion, so far; None of other models, and before the first entry."""
-        comparison = self._evaluations.comparison
-        return None if comparison is None else comparison.paired.figures()
+        return self._evaluations.comparison
 
     def take(self) -> EvaluationChanges:
         """Return the changes since the last call, to be sent with one commit until its outcome is known."""

@@ -90,7 +90,7 @@ class Challenger:
 
 async def read_challengers(channel: Channel, champion: ModelKeys) -> list[Challenger]:
     """The challengers of a model, by name. Raises ModelGone, and what Channel.call raises."""
-    learned = (await read_meta(channel, champion.model)).applied_number
+    champion_meta = await read_meta(channel, champion.model)
     found = []
     for name, follower in (await read_followers(channel, champion)).items():
         keys = ModelKeys(name, follower.incarnation)
@@ -100,14 +100,17 @@ async def read_challengers(channel: Channel, champion: ModelKeys) -> list[Challe
         except ModelGone:  # deleted meanwhile
             continue
         if meta.incarnation == follower.incarnation:
-            comparison = _comparison(name, stored)
-            found.append(Challenger(name, meta, max(0, learned - meta.applied_number), comparison))
+            comparison = _comparison(name, stored, (champion_meta.generation, meta.generation))
+            behind = max(0, champion_meta.applied_number - meta.applied_number)
+            found.append(Challenger(name, meta, behind, comparison))
     return found
 
 
-def _comparison(name: str, stored: bytes | None) -> PairedComparison:
+def _comparison(name: str, stored: bytes | None, generations: tuple[int, int]) -> PairedComparison:
+    """The comparison of the states of these generations; a new one if two others were compared last."""
     try:
-        return Comparison.parse(stored).paired if stored else PairedComparison()
+        comparison = Comparison.parse(stored) if stored else Comparison()
+        return comparison.paired if comparison.compared == generations else PairedComparison()
     except FormatError as damage:  # its learner begins a new one
         log.warning("the comparison of %s cannot be read: %s", name, damage)
         return PairedComparison()
