@@ -2,8 +2,8 @@
 
 It fills the dashboards of docker-compose.yml. It creates its models if they are missing, continues with them
 otherwise, and deletes nothing. The world of the third drifts, and a challenger that forgets learns beside it:
-after some minutes it is better by more than chance, and takes its place by itself. While all of its traffic
-is answered, it touches the file that the health check of its container looks at.
+after some minutes it is better by more than chance, and takes its place automatically. While all of its
+traffic is answered, it touches the file that the health check of its container looks at.
 """
 
 from __future__ import annotations

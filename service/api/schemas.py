@@ -172,7 +172,7 @@ FollowingStatus = Literal["following", "champion_deleted"]
 
 
 class Promotes(Reply):
-    """When a challenger is promoted by itself."""
+    """When a challenger is promoted automatically."""
 
     when: Literal["better"] = Field(description="Once its log loss is lower by more than chance.")
     for_examples: int = Field(description="Examples for which that has to stay so.")
@@ -189,7 +189,9 @@ class Following(Reply):
     behind_examples: int | None = Field(
         description="Examples that the champion has learned and it has not; null if there is no champion."
     )
-    promote: Promotes | None = Field(description="When it takes its champion's place by itself; null: never.")
+    promote: Promotes | None = Field(
+        description="When it takes its champion's place automatically; null: never."
+    )
 
 
 class ModelDescription(Reply):

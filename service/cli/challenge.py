@@ -32,8 +32,8 @@ def challenge(
         int | None,
         typer.Option(
             min=1,
-            help="Promote it by itself once it has been better than its champion, by more than chance, for so"
-            " many examples. Left out: never.",
+            help="Promote it automatically once it has been better than its champion, by more than chance,"
+            " for so many examples. Left out: never.",
         ),
     ] = None,
     url: Url = DEFAULT_URL,

@@ -26,7 +26,17 @@ def challengers(
     elif not reply["challengers"]:
         write_lines([f"no model follows {reply['model']}"])
     else:
-        headings = ("challenger", "is", "since pair", "behind", "pairs", "gain", "from", "to", "calibration")
+        headings = (
+            "challenger",
+            "verdict",
+            "since pair",
+            "behind",
+            "pairs",
+            "gain",
+            "low",
+            "high",
+            "calibration",
+        )
         write_table((*headings, "differs in"), map(_row, reply["challengers"]), 2, 1)
 
 

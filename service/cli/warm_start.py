@@ -161,7 +161,7 @@ def _summary(name: str, start: WarmStart) -> list[str]:
         )
     if start.without_evidence:
         lines.append(
-            f"{start.without_evidence:,} weights came without a count, and stand for --default-count examples"
+            f"weights without a count, which stand for --default-count examples: {start.without_evidence:,}"
         )
     categories = sorted(name for name, kind in hashing.types.items() if kind == "category")
     if categories:

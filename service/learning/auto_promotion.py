@@ -1,4 +1,4 @@
-"""Promotes a challenger by itself, once it has been better than its champion for long enough."""
+"""Automatic promotion of a challenger that has been better than its champion for long enough."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from service.storage.topology import Topology
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 1.0
+CHECK_EVERY_SECONDS = 1.0
 
 
 class AutoPromotion:
-    """Of one challenger, while its learner leads. What was asked for is read when it may be due, so that a
-    change has effect at once.
+    """Promotes one challenger, while its learner leads. `promote_after` is read when a promotion may be due,
+    so that a change takes effect at once.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class AutoPromotion:
         if time.monotonic() < self._due:
             return
         if self._working is None or self._working.done():
-            self._due = time.monotonic() + LOOK_EVERY_SECONDS
+            self._due = time.monotonic() + CHECK_EVERY_SECONDS
             comparison, name = self._evaluation.comparison, self._mirror.model
             if comparison is not None and (figures := comparison.paired.figures()).verdict == "better":
                 promoting = self._promote(name, comparison.compared, figures)
-                self._working = begin(promoting, f"{name} was not promoted by itself")
+                self._working = begin(promoting, f"the automatic promotion of {name} failed")
 
     async def close(self) -> None:
         if self._working is not None:

@@ -21,7 +21,7 @@ from service.storage.records import COMPARISON, Follower, Follows, Meta, ModelKe
 log = logging.getLogger(__name__)
 
 MAX_CHALLENGERS = 16
-"""Of one champion."""
+"""How many challengers one champion may have."""
 MAY_DIFFER = frozenset({"bits", "bias", "prior_probability", "strict"})
 """The fields of the hash contract that have no part in the 32-bit hashes and values in the log."""
 
@@ -45,7 +45,7 @@ def challenger_config(champion: ModelConfig, body: Mapping[str, Any]) -> ModelCo
             raise InvalidInput((name,), "must be an object", "wrong_type")
     unknown = {name: body[name] for name in body if name not in sections}
     config = ModelConfig.from_json(
-        {name: _kept(own[name], section) | section for name, section in sections.items()} | unknown
+        {name: _inherited(own[name], section) | section for name, section in sections.items()} | unknown
     )
     for name in (field.name for field in fields(HashContract)):
         ours, theirs = config.hashing.to_json()[name], champion.hashing.to_json()[name]
@@ -62,8 +62,8 @@ def challenger_config(champion: ModelConfig, body: Mapping[str, Any]) -> ModelCo
     return config
 
 
-def _kept(own: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
-    """What a challenger keeps of a section of its champion; l1 and forgetting are not those of a mixture."""
+def _inherited(own: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a challenger has of a section of its champion; a mixture has no l1 or forgetting."""
     is_mixture = isinstance(rate := section.get("rate"), Mapping) and rate.get("kind") == "mixture"
     return {name: value for name, value in own.items() if not (is_mixture and name in ("l1", "forgetting"))}
 

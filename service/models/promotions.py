@@ -10,7 +10,7 @@ from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.records import ModelKeys
 
-MOST_SHOWN = 100
+MAX_LISTED = 100
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,31 @@ class Promotion:
 
     @classmethod
     def parse(cls, stored: bytes) -> Promotion | None:
-        """None of nothing: no challenger was ever promoted."""
+        """Return None for an empty value: no challenger was ever promoted."""
         return cls(**json.loads(stored)) if stored else None
 
     def packed(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def to_json(self) -> dict[str, Any]:
-        """As it is shown to people."""
+        """Return the fields of a reply; `time` in seconds since 1970."""
         shown = ("number", "challenger", "snapshot", "before", "t", "reason")
         return {name: getattr(self, name) for name in shown} | {"time": self.milliseconds / 1000}
 
 
 async def read_promotions(channel: Channel, champion: ModelKeys) -> list[Promotion]:
-    """The newest first, at most MOST_SHOWN. Raises what Channel.call raises."""
-    found = await channel.call("XREVRANGE", champion.promotions, "+", "-", "COUNT", MOST_SHOWN)
+    """Return the newest first, at most MAX_LISTED. Raises what Channel.call raises."""
+    found = await channel.call("XREVRANGE", champion.promotions, "+", "-", "COUNT", MAX_LISTED)
     return [promotion for _, (_, stored) in found if (promotion := Promotion.parse(stored))]
 
 
 async def newest_promotion(channel: Channel, champion: ModelKeys) -> Promotion | None:
-    """Raises what Channel.call raises."""
+    """Return the last promotion of a challenger of this model. Raises what Channel.call raises."""
     return Promotion.parse(await channel.call("HGET", champion.meta, "promoted") or b"")
 
 
 async def open_promotion(channel: Channel, challenger: Replica) -> Promotion | None:
-    """The promotion after which this challenger does not have the former champion's state yet.
+    """Return the promotion after which this challenger does not have the former champion's state yet, if any.
 
     Raises what Channel.call raises.
     """

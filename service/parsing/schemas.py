@@ -353,7 +353,7 @@ class ModelChange(TypedDict, total=False):
 
 @with_config(_documented())
 class AutoPromotion(TypedDict):
-    """When a challenger is promoted by itself."""
+    """When a challenger is promoted automatically."""
 
     when: Annotated[Literal["better"], Field(description="Once its log loss is lower by more than chance.")]
     for_examples: Annotated[
@@ -379,7 +379,9 @@ class ModelSpecification(TypedDict, total=False):
     ]
     promote: Annotated[
         AutoPromotion | None,
-        Field(description="Of a challenger: when it takes the place of its champion by itself; null: never."),
+        Field(
+            description="Of a challenger: when it takes the place of its champion automatically; null: never."
+        ),
     ]
     hyper: Annotated[
         dict[str, Any],

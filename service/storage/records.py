@@ -355,7 +355,7 @@ class Meta:
     nothing. ``follows``: of a challenger, whose log is that of another model; ``applied`` and
     ``applied_number`` are positions in that one then, and ``learned_digest`` the digest of its entry there.
     ``left_out``: the numbers of the examples that an operator had this model skip. ``promote_after``: for
-    how many examples a challenger has to stay better until it is promoted by itself; None: never.
+    how many examples a challenger has to stay better until it is promoted automatically; None: never.
     """
 
     incarnation: str

@@ -91,7 +91,7 @@ class ChallengerReply(Reply):
     name: str = Field(description="Its name.")
     behind_examples: int = Field(description="Examples that the champion has learned and it has not.")
     differs: dict[str, Difference] = Field(description="Fields of the configuration that differ, by path.")
-    comparison: ComparisonReply = Field(description="Since the states of both began; a restore begins anew.")
+    comparison: ComparisonReply = Field(description="Since the states of both began; a restore begins again.")
 
 
 class ChallengersReply(Reply):

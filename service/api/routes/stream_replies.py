@@ -23,23 +23,23 @@ class End(NamedTuple):
     detail: str = ""
 
 
-class Reply(NamedTuple):
+class GroupReply(NamedTuple):
     """Lines of a reply, and how many lines of the request have which status."""
 
     lines: bytes
     statuses: Mapping[str, int]
 
 
-def answered_group(group: Group, results: UpdateResults, labelled: UpdateResults) -> Reply:
+def answered_group(group: Group, results: UpdateResults, labelled: UpdateResults) -> GroupReply:
     """Answer all lines in one, after those of its bad lines."""
     statuses = Counter[str](results.statuses + labelled.statuses)
     statuses += _bad(group)
     revisions = [revision for revision in (*results.revisions, *labelled.revisions) if revision is not None]
     line = {**_place(group, statuses), "revision": revisions[-1] if revisions else None}
-    return Reply(bad_lines(group.bad_lines) + _lines([line]), statuses)
+    return GroupReply(bad_lines(group.bad_lines) + _lines([line]), statuses)
 
 
-def each_line(group: Group, results: UpdateResults, labelled: UpdateResults) -> Reply:
+def each_line(group: Group, results: UpdateResults, labelled: UpdateResults) -> GroupReply:
     """Answer each line by itself, in their order."""
     statuses = Counter[str](results.statuses + labelled.statuses)
     statuses += _bad(group)
@@ -47,16 +47,16 @@ def each_line(group: Group, results: UpdateResults, labelled: UpdateResults) -> 
     answers |= zip(group.labels, items_of(labelled), strict=True)
     lines = {line: f'{{"line":{line},{item[1:]}\n'.encode() for line, item in answers.items()}
     lines |= {bad.line: bad_lines([bad]) for bad in group.bad_lines}
-    return Reply(b"".join(lines[line] for line in sorted(lines)), statuses)
+    return GroupReply(b"".join(lines[line] for line in sorted(lines)), statuses)
 
 
-def failed_group(group: Group, failure: ServiceError) -> Reply:
+def failed_group(group: Group, failure: ServiceError) -> GroupReply:
     """Answer lines that may not be in the log, with the ids under which they can be sent again."""
     count = len(group.example_lines) + len(group.labels)
     statuses = Counter({"unavailable": count} if count else {})
     statuses += _bad(group)
     reason = {"code": failure.code, "detail": failure.detail, "outcome": "not_appended", **failure.extra}
-    return Reply(bad_lines(group.bad_lines) + _lines([{**_place(group, statuses), **reason}]), statuses)
+    return GroupReply(bad_lines(group.bad_lines) + _lines([{**_place(group, statuses), **reason}]), statuses)
 
 
 def bad_lines(bad: Iterable[BadLine]) -> bytes:

@@ -22,7 +22,7 @@ from model_core.errors import InvalidInput
 from service.api.problems import problem_of
 from service.api.routes.stream_replies import (
     End,
-    Reply,
+    GroupReply,
     answered_group,
     each_line,
     end_line,
@@ -273,7 +273,7 @@ class _Stream:
             await self._write(reply.lines)
         return item
 
-    async def _answered(self, sent: _Sent) -> Reply:
+    async def _answered(self, sent: _Sent) -> GroupReply:
         group, placed, taken = sent.group, sent.placed, sent.taken
         if sent.failure is not None:
             return failed_group(group, sent.failure)

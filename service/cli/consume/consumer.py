@@ -124,7 +124,7 @@ class Consumer:
                     await self._begin(new)
                 for partition in polled.out_of_range:
                     await self._over_gap(partition)
-                await self._look_around()
+                await self._do_periodic()
         except Stopped:
             log.warning("stopped while waiting: %s", self._obstacle)
         finally:
@@ -369,7 +369,7 @@ class Consumer:
         self._metrics.missed(self._plan.model, max(missing, going_on - position))
         await self._read_from({partition: going_on})
 
-    async def _look_around(self) -> None:
+    async def _do_periodic(self) -> None:
         """From time to time, show the lag, compare the positions, and let Kafka know them."""
         now = time.monotonic()
         if now - self._checked >= CHECK_SECONDS:

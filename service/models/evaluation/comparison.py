@@ -1,4 +1,4 @@
-"""The comparison of a challenger with its champion, as the learner of the challenger keeps it."""
+"""The comparison of a challenger with its champion, as the learner of the challenger stores it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Comparison:
         self._has_changed = True
 
     def take(self) -> bytes | None:
-        """What is to be stored; None if nothing has changed since the last call."""
+        """Return what is to be stored; None if nothing has changed since the last call."""
         if not self._has_changed:
             return None
         self._has_changed = False

@@ -45,10 +45,8 @@ STATE, NOW, LOG = "state", "now", "log"
 """Where a challenger begins, unless it is a snapshot of its champion: from the champion's present state;
 empty, from the present position in its log; empty, from where the log begins.
 """
-
-
 WHAT_IF = "what-if"
-"""Where a challenger began that goes on from the state that a what-if has reached."""
+"""Where a challenger began that continues from the state that `ftrl whatif` has reached."""
 
 
 class Beginning(NamedTuple):
@@ -77,7 +75,7 @@ async def challenge(
 
     `start`: STATE, NOW, LOG, or the id or tag of a snapshot of the champion; None: STATE if the configuration
     allows that, else NOW. `body`: its configuration, as in a PUT; what is left out is that of the champion.
-    `promote_after`: for how many examples it has to stay better until it is promoted by itself; None: never.
+    `promote_after`: for how many examples it has to stay better to be promoted automatically; None: never.
 
     Raises ServiceError, InvalidInput.
     """
@@ -293,7 +291,10 @@ async def _from_snapshot(
 async def beginning_of(
     channel: Channel, store: SnapshotStore, name: str, champion: ModelKeys, snapshot: Snapshot
 ) -> Beginning:
-    """That of a snapshot of the champion, which becomes one of the challenger `name`, too."""
+    """Begin with a snapshot of the champion, which is stored as one of the challenger `name`, too.
+
+    Raises StoreUnavailable, and what Channel.call raises.
+    """
     state = await asyncio.to_thread(snapshot.state)
     ours = await asyncio.to_thread(store.of, name)
     entry = await asyncio.to_thread(ours.write, snapshot)
@@ -333,7 +334,10 @@ async def _meta_of(channel: Channel, champion: ModelKeys) -> Meta:
 
 
 async def digest_at(channel: Channel, champion: ModelKeys, at: LogPoint) -> str:
-    """That of the entry which ends there; empty if that is not in the log."""
+    """Return the digest of the log entry that ends at `at`; empty if it is not in the log.
+
+    Raises what Channel.call raises.
+    """
     found = await channel.call("XRANGE", champion.log, str(at.id), str(at.id))
     if not found:
         return ""

@@ -1,4 +1,4 @@
--- Sets when a challenger is promoted by itself.
+-- Sets when a challenger is promoted automatically.
 -- KEYS: 1 meta
 -- ARGV: 1 incarnation, 2 the number of examples for which it has to stay better, or '' for never
 -- RETURNS: 1 if it is set, 0 if the model is gone

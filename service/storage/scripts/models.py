@@ -57,8 +57,8 @@ _CREATION_FILLED = {
 
 
 async def set_promotion(channel: Channel, keys: ModelKeys, after: int | None) -> None:
-    """Sets for how many examples a challenger has to stay better until it is promoted by itself; None: that
-    never happens. Changes nothing if the model is gone.
+    """Sets for how many examples a challenger has to stay better to be promoted automatically; None: never.
+    Changes nothing if the model is gone.
     """
     await _SET_PROMOTION(channel, (keys.meta,), keys.incarnation, "" if after is None else after)
 

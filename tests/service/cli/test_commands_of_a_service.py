@@ -278,7 +278,7 @@ def test_challengers_are_compared(ftrl: Ftrl, service: Service) -> None:
     assert ftrl("challengers", "champion").stdout == "no model follows champion\n"
     service.call("PUT", "/models/rival", {"follows": "champion", "hashing": {"bits": 20}})
     heading, line = ftrl("challengers", "champion").stdout.splitlines()
-    assert heading.split()[:4] == ["challenger", "is", "since", "pair"]
+    assert heading.split()[:4] == ["challenger", "verdict", "since", "pair"]
     assert " ".join(line.split()) == "rival undecided 0 0 0 - - - undecided hashing.bits: 20"
     (one,) = json.loads(ftrl("challengers", "champion", "--json").stdout)["challengers"]
     assert one["comparison"]["verdict"] == "undecided"
