@@ -58,10 +58,14 @@ class Checkpointer:
         self._through: Checkpoint | None = None  # it; None between two
 
     async def follow(self, behind: Behind) -> None:
-        """Find out what is behind, unless it is known. Raises ModelGone, and what Channel.call raises."""
+        """Find out what is behind, unless it is known, and show its age.
+
+        Raises ModelGone, and what Channel.call raises.
+        """
         if not behind.is_known:
             self._through = None
             await behind.read()
+        self._metrics.behind(self._mirror.model, behind.age_seconds)
 
     async def write_next(self, behind: Behind) -> None:
         """Write one chunk, if one is due. The mirror's arrays are those of its commit."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import bisect
 import logging
-import math
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,16 +18,12 @@ from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
 from model_core.examples.batch import ExampleBatch
-from service.example_log.lag import LogLag, behind_champion
 from service.example_log.stream import LogBlocked, after_left_out, examples_of, gap_before
-from service.models.challengers import report_follower
-from service.models.mirror import Mirror
-from service.models.promotions import Promotion, open_promotion
 from service.models.replica import COMMITS_A_READ, ModelGone, parsed, read_meta
 from service.runtime.tasks import cancel_all, for_ever
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff
-from service.storage.records import LOG_START, Commit, Follower, Follows, LogEntry, LogId, Meta, ModelKeys
+from service.storage.records import LOG_START, Commit, Follows, LogEntry, LogId, Meta, ModelKeys
 from service.storage.scripts.models import read_head
 from service.storage.streams import Streams, read_stream
 from service.storage.topology import Topology
@@ -39,9 +33,6 @@ log = logging.getLogger(__name__)
 MAX_EXAMPLES_HELD = 65_536
 """Decoded examples that are held for challengers; one that is further behind reads the log by itself."""
 ENTRIES_A_READ = 256
-COMMIT_EVERY_SECONDS = 1.0
-REPORT_EVERY_SECONDS = 1.0
-REPORT_IDLE_SECONDS = 60.0
 
 
 class StartAgain(Exception):
@@ -54,14 +45,6 @@ class StartAgain(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
-
-
-class WasPromoted(Exception):
-    """The challenger was promoted, and is to go on with what its champion was before."""
-
-    def __init__(self, promotion: Promotion) -> None:
-        super().__init__(promotion.challenger)
-        self.promotion = promotion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +116,7 @@ class FollowedLog:
             return
 
     async def after(self, applied: LogId, number: int, max_examples: int) -> list[FollowedEntry]:
-        """The next entries after one that the challenger has learned, which ends before example `number`.
+        """Return the next entries after one that the challenger has learned; it ends before example `number`.
 
         Raises StartAgain, LogBlocked, and what Channel.call raises.
         """
@@ -313,7 +296,7 @@ class FollowedLog:
 
 
 def _up_to(entries: Iterable[FollowedEntry], max_examples: int) -> Iterable[FollowedEntry]:
-    """The first of these entries, at least one, up to so many examples."""
+    """Yield the first of these entries, at least one, up to so many examples."""
     total = 0
     for one in entries:
         if total and total + len(one.batch) > max_examples:
@@ -346,102 +329,3 @@ class FollowedLogs:
     async def close(self) -> None:
         while self._logs:
             await self._logs.popitem()[1].close()
-
-
-class ChampionsLog:
-    """The log of a challenger's champion, as the challenger's learning loop reads it."""
-
-    max_examples = 16_384
-    learns_in_thread = True
-    idle_seconds = COMMIT_EVERY_SECONDS
-
-    def __init__(self, topology: Topology, mirror: Mirror, follows: Follows) -> None:
-        self._mirror = mirror
-        self._logs = topology.only(FollowedLogs)
-        self.followed = self._logs.open(follows)
-        self._verified = (0, 0)  # the epoch of the champion's log, and the load of the mirror
-        self._reported = (LOG_START, -math.inf)
-        self._due = 0.0
-        self._is_lamented = False
-
-    async def check(self, *, refused: bool) -> None:
-        """The champion's learner removes what its server ran of half an append."""
-
-    async def read(self, seconds: float) -> deque[FollowedEntry]:
-        """Wait until there is something to learn, at most so long. A challenger commits seldom, as no process
-        waits for it, so it also waits for more.
-
-        Raises StartAgain, WasPromoted, LogBlocked, and what Channel.call raises.
-        """
-        followed, replica, now = self.followed, self._mirror.replica, time.monotonic()
-        await self._report(now)
-        if now < self._due:
-            await asyncio.sleep(max(0.0, min(seconds, self._due - now)))
-        elif not followed.has_after(replica.applied):
-            await followed.changed(seconds)
-        self._show_deletion()
-        if not await self._is_verified() or time.monotonic() < self._due:
-            return deque()
-        if not followed.has_after(replica.applied):
-            return deque()
-        entries = await followed.after(replica.applied, replica.applied_number, self.max_examples)
-        if followed.epoch != self._verified[0]:
-            return deque()  # they may be of a server that has been replaced
-        if not entries or entries[-1].id >= followed.applied:
-            self._due = time.monotonic() + COMMIT_EVERY_SECONDS
-        return deque(entries)
-
-    async def _is_verified(self) -> bool:
-        """Return whether the champion's log, as it is followed now, holds what the replica has learned.
-
-        Raises StartAgain, WasPromoted, and what Channel.call raises.
-        """
-        followed, place = self.followed, (self.followed.epoch, self._mirror.loads)
-        if followed.is_deleted or not followed.epoch:
-            return False
-        if self._verified != place:
-            meta = await read_meta(self._mirror.channel, self._mirror.model)
-            if meta.token != self._mirror.replica.token:
-                return False  # the learner is about to notice
-            await followed.verify(meta)
-            if promotion := await open_promotion(self._mirror.channel, self._mirror.replica):
-                raise WasPromoted(promotion)
-            self._verified = place
-        return True
-
-    def decode(self, entry: LogEntry, number: int) -> ExampleBatch:
-        """Raises LogBlocked."""
-        assert isinstance(entry, FollowedEntry)
-        return self.followed.decode(entry, number)
-
-    def lag(self) -> LogLag:
-        """How far the challenger is behind what its champion has committed."""
-        replica, champion = self._mirror.replica, self.followed
-        return behind_champion(
-            replica.applied_number, replica.applied, champion.applied_number, champion.applied
-        )
-
-    async def close(self) -> None:
-        await self._logs.leave(self.followed)
-
-    async def _report(self, now: float) -> None:
-        """Tell the champion what it may trim."""
-        replica, (applied, reported) = self._mirror.replica, self._reported
-        pause = REPORT_EVERY_SECONDS if replica.applied != applied else REPORT_IDLE_SECONDS
-        if now < reported + pause or self.followed.is_deleted:
-            return
-        channel = self._mirror.channel
-        await report_follower(
-            channel,
-            self.followed.keys,
-            replica.keys.model,
-            Follower(replica.keys.incarnation, replica.applied, channel.clock.milliseconds()),
-        )
-        self._reported = (replica.applied, now)
-
-    def _show_deletion(self) -> None:
-        if self.followed.is_deleted and not self._is_lamented:
-            log.error(
-                "%s learns no more: its champion %s was deleted", self._mirror.model, self.followed.keys.model
-            )
-        self._is_lamented = self.followed.is_deleted

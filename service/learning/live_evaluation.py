@@ -222,6 +222,7 @@ class EvaluationPublisher:
         slices = self._slices
         parts = slices.parts if slices else {}
         self.newest = report = report_of(evaluations, replica.revision, replica.state.t, parts)
+        self._metrics.model_size(self._model, replica.state.t, replica.state.features_seen)
         for source, windows in report.sources.items():
             for figures in chain.from_iterable(windows):
                 self._metrics.evaluated(self._model, source, figures)

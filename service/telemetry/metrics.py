@@ -380,14 +380,13 @@ class Metrics(QualityMetrics):
     def written_behind(self, model: str, slots: int) -> None:
         self.checkpoint_slots.labels(model).inc(slots)
 
-    def committed(self, model: str, work: CommittedWork, seconds: float, rounds: int, features: int) -> None:
+    def committed(self, model: str, work: CommittedWork, seconds: float) -> None:
         self.learned.labels(model, "1").inc(work.positives)
         self.learned.labels(model, "0").inc(work.examples - work.positives)
         self.skipped.labels(model).inc(work.skipped_count)
         self.commit_seconds.labels(model).observe(seconds)
         self.commit_slots.labels(model).observe(work.changed_slots)
         self.commit_examples.labels(model).observe(work.examples)
-        self.model_size(model, rounds, features)
         if work.newest_event >= 0:
             age = time.time() - work.newest_event / 1000
             self._show(self.event_age_seconds, max(age, 0.0), model)  # another clock may be ahead
