@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from service.errors import ChallengerRefused, RestoreConflict, UnknownModel
-from service.learning.auto_promotion import LOOK_EVERY_SECONDS
+from service.learning.auto_promotion import CHECK_EVERY_SECONDS
 from service.models.aliases import Aliases
 from service.models.challengers import read_challengers
 from service.models.promotions import Promotion, read_promotions
@@ -196,5 +196,5 @@ async def test_one_that_is_better_for_long_enough_is_promoted_by_itself_if_asked
     former, now = await caught_up(system), await stored(system.topology)
     assert (former.config.hyper.l1, now.config.hyper.l1) == (CONFIG.hyper.l1, 1e6)
     assert (now.state.t, former.state.t) == (sent + 500, sent + 500)
-    await asyncio.sleep(2.5 * LOOK_EVERY_SECONDS)  # what was compared before says nothing of the two now
+    await asyncio.sleep(2.5 * CHECK_EVERY_SECONDS)  # what was compared before says nothing of the two now
     assert len(await noted(system)) == 1
