@@ -35,7 +35,7 @@ from service.models.promotions import Promotion
 from service.models.replica import ModelGone, Replica, load_replica
 from service.runtime.tasks import cancel_all, first_to_end
 from service.settings.groups import LearningSettings
-from service.snapshots.restore.challenge import start_again
+from service.snapshots.restore.beginning import start_again
 from service.snapshots.restore.promotion import exchange
 from service.snapshots.restore.shortcut import shortcut_of
 from service.snapshots.rollback.gate import RollbackGate

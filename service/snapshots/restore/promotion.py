@@ -24,7 +24,7 @@ from service.models.config.model import ModelConfig, checked_config, config_at_c
 from service.models.promotions import Promotion, newest_promotion
 from service.models.registry import Models
 from service.models.replica import ModelGone, Replica, gone_is_unknown, read_meta
-from service.snapshots.restore.challenge import begin_again, beginning_of, digest_at
+from service.snapshots.restore.beginning import begin_again, beginning_of, digest_at
 from service.snapshots.restore.restore import Restoration, RestorePlan, run, save, until_followed
 from service.snapshots.store.catalogue import Entry, SnapshotStore
 from service.snapshots.store.formats import config_of
