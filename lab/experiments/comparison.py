@@ -35,11 +35,11 @@ COMMITS = (100, 1_000)
 SPREAD = 0.9
 """Standard deviation of the true log-odds."""
 DEGREES_OF_FREEDOM = 5
-"""Of the errors, which have Student's distribution."""
+"""The errors have Student's distribution."""
 SHARED_FOR = 10_000
 """After so many impressions the errors that impressions share are drawn again."""
 FIRST_CLICKS = 50
-"""How many clicks the approximate intervals wait for."""
+"""The approximate intervals begin with this many clicks."""
 BEST_AFTER = 100_000
 """For how many examples the asymptotic sequence is the narrowest."""
 SEED = 1

@@ -96,7 +96,7 @@ class LogSource:
                 runner.run(stack.aclose())
 
     def facts(self) -> dict[str, Any]:
-        """What was learned: for a reader of the ranking."""
+        """Return the window that was learned, for programs: first and last example, times, and the start."""
         window = self._window
         return {
             "model": window.replica.keys.model,
@@ -110,7 +110,7 @@ class LogSource:
         }
 
     def remarks(self) -> Iterator[str]:
-        """The same in words."""
+        """Yield sentences that say the same."""
         facts = self.facts()
         yield (
             f"examples {facts['first_example']:,} to {facts['last_example']:,} of {self.name}, of"

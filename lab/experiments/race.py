@@ -63,7 +63,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     def check(self, config: ModelConfig) -> None:
         """Raise InvalidInput, with the field, if the examples are not those of this configuration."""
@@ -76,10 +76,10 @@ class Source(Protocol):
         """
 
     def facts(self) -> dict[str, Any]:
-        """What was read, for programs."""
+        """Return what was read, for programs, as JSON."""
 
     def remarks(self) -> Iterator[str]:
-        """The same for people."""
+        """Yield sentences about what was read, for the report."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ class Promotes(Reply):
 
 
 class Following(Reply):
-    """Of a challenger: the model whose log it learns."""
+    """The model whose log a challenger learns."""
 
     model: str = Field(description="Its champion.")
     start: str = Field(description="Where it began: `state`, `now`, `log`, or a snapshot of the champion.")

@@ -86,8 +86,8 @@ def tune(
     together at 95 %.
 
     Lists are separated by commas; every combination is tried, and the mixture of a new model, unless its rate
-    is given. The result is the body of a PUT
-    /models/{name} that creates the best one, or the present one if it is as good.
+    is given. The result is the body of a PUT /models/{name} that creates the best one, or the present one if
+    it is as good.
     """
     from lab.experiments.space import Space
     from lab.experiments.tuning import rank

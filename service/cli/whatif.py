@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from service.storage.channel import Channel
 
 NICENESS = 10
-"""Of a replay of a model's log: a service on the same machine comes first."""
+"""Replays of a model's log have a low priority: a service on the same machine comes first."""
 DEFAULT_MODEL = "default"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
@@ -173,7 +173,7 @@ def whatif(
 
 @dataclass(frozen=True)
 class Examples:
-    """What is learned: files, or the log of a model.
+    """The examples that are learned: those of files, or the log of a model.
 
     default: the configuration to compare with, as in the body of a PUT, unless another is given. contract:
     what the examples say of the hash contract: it comes before the default, and a given one before it.
@@ -220,7 +220,7 @@ class Examples:
 
 
 class Challenged(NamedTuple):
-    """What became of `--challenge`, in words; the name of the challenger, if there is one."""
+    """The outcome of `--challenge`: a sentence, the name of the challenger, if any, and the failure."""
 
     text: str
     name: str | None = None

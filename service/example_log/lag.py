@@ -45,7 +45,10 @@ NO_LAG = LogLag(0, 0, 0.0, 0.0, 0)
 
 
 async def lag_of(channel: Channel, keys: ModelKeys) -> LogLag:
-    """Of a model behind its log, or of a challenger behind its champion. Raises what Channel.call raises."""
+    """Read the lag of a model behind its log, or of a challenger behind its champion.
+
+    Raises what Channel.call raises.
+    """
     found = await read_lag(channel, keys)
     if found.follows is None:
         return LogLag.of(found)

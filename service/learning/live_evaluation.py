@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 REPORT_EVERY_SECONDS = 1.0
 CHALLENGER_REPORT_SECONDS = 3.0
-"""Of a challenger, which many may learn beside each other in one process."""
+"""The interval for challengers, of which one process may learn many."""
 SLICES_EVERY_SECONDS = 5.0
 CENSUS_EVERY_SECONDS = 5.0
 PAUSE_FACTOR = 20
@@ -103,7 +103,7 @@ class LiveEvaluation:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Of a challenger with its champion, so far; None of other models, and before the first entry."""
+        """The comparison of a challenger with its champion; None for others, and before the first entry."""
         return self._evaluations.comparison
 
     def take(self) -> EvaluationChanges:

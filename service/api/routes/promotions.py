@@ -41,7 +41,7 @@ class PromotionReply(Reply):
 
 
 class PromotedReply(Reply):
-    """What was promoted."""
+    """A promotion that has been made."""
 
     model: str = Field(description="The champion, which is what the challenger was.")
     promotion: PromotionReply = Field(description="The note of it.")

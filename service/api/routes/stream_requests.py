@@ -1,4 +1,4 @@
-"""What a streamed update asks for: the format of its lines, and its query string."""
+"""The format and the query string of a streamed update."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ON_ERROR = ("skip", "stop")
 
 
 class StreamQuery(NamedTuple):
-    """What the query string says."""
+    """The query string of a streamed update, parsed."""
 
     wait: bool
     each: bool

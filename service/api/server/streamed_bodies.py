@@ -16,7 +16,7 @@ from service.errors import SlowBody
 from service.runtime.tasks import cancel_all
 
 PIECE_BYTES = 1 << 21
-"""Of a body that is read ahead, and of a piece that is unpacked at a time."""
+"""Max size of what is read ahead of a body, and about that of what is unpacked at a time."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_STEP_BYTES = 1 << 14  # what follows a member is copied
 _LONGEST_MATCH = 1 << 10  # of deflate: 258 bytes

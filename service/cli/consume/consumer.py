@@ -55,7 +55,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class ConsumePlan:
-    """What is consumed, and how.
+    """Which topics are consumed into which model, and how.
 
     properties: of librdkafka, such as those of TLS and SASL. start: where a partition begins that the model
     has no position of. on_gap: where it goes on if the messages at its position are not there. on_error: what

@@ -22,7 +22,7 @@ GROUP_LINES = 2000
 THREAD_BYTES = 1 << 16
 """Lines of this size together are parsed in a thread, since that takes longer than changing to it."""
 SAMPLED_LINES = 5
-"""Of a group without JSON: their features are noted by name, for people."""
+"""Lines of a group without JSON whose features are noted by name."""
 
 OpenNow = Callable[[], Awaitable[OpenModel]]
 """Opens the model that the stream is for: an alias may mean another one from now on."""

@@ -29,7 +29,7 @@ DEFAULT_COUNT = 100.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """How much the weights of a file stand for, where it does not say.
+    """The evidence that the weights of a file stand for, where it does not say.
 
     click_rate: of the examples that they were learned from; None: that of the bias alone.
     count: of examples that each feature was in.
