@@ -24,6 +24,7 @@ from service.storage.topology import Topology
 log = logging.getLogger(__name__)
 
 CHECK_EVERY_SECONDS = 1.0
+RETRY_SECONDS = 60.0
 
 
 class AutoPromotion:
@@ -67,6 +68,7 @@ class AutoPromotion:
             if is_of_these and after is not None and figures.pairs - figures.since_pairs >= after:
                 await promote(self._channel, self._store, name, None, _reason(figures))
         except (ServiceError, ModelGone, *CONNECTION_FAILURES, ResponseError) as failure:
+            self._due = time.monotonic() + RETRY_SECONDS
             log.warning("challenger %s is not promoted yet: %s", name, failure)
 
 

@@ -152,6 +152,8 @@ class Behind:
         """
         replica, channel = self._mirror.replica, self._mirror.channel
         self.take()
+        if self._is_listed.size != replica.state.size + 1:  # of a challenger that was promoted
+            self._is_listed = np.zeros(replica.state.size + 1, np.bool_)
         self._was_read, self.oldest = False, None
         meta = await read_meta(channel, self._mirror.model)
         if meta.token != replica.token:

@@ -100,6 +100,7 @@ class Learner:
         self._committer: Committer | None = None  # while leading
         self._blocked: LogBlocked | None = None
         self._shown: tuple[bool, bool] | None = None  # leading and blocked, in the metrics
+        self._shown_generation = -1  # of the state that the metrics describe
 
     @property
     def replica(self) -> Replica:
@@ -197,6 +198,8 @@ class Learner:
 
     async def _lead(self, committer: Committer) -> None:
         if self._learning.settled:
+            if self._mirror.replica.generation != self._shown_generation:
+                self._show_model()
             await self._mirror.refresh()  # so that snapshots have the feedback settings in force
             await self._snapshots.poll(self._mirror.replica)
             if self._archiver.on:
@@ -261,10 +264,8 @@ class Learner:
         self._committer = await Committer.start(
             self._mirror, self._settings, self._health, self._evaluation, self._archiver
         )
+        self._show_model()
         replica = self._mirror.replica
-        hashing, family = replica.config.hashing, replica.config.hyper.family
-        self._metrics.leading(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
-        self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
         if self._champion:
             self._metrics.start_restart_counters(self.model, StartAgain.REASONS)
         self._snapshots.lead(replica)
@@ -272,6 +273,13 @@ class Learner:
         self._history.lead()
         self._learning.settled = True
         log.info("learning %s from log entry %s on", self.model, self._mirror.replica.applied)
+
+    def _show_model(self) -> None:
+        replica = self._mirror.replica
+        hashing, family = replica.config.hashing, replica.config.hyper.family
+        self._metrics.leading(self.model, fingerprint=hashing.fingerprint, family=family, bits=hashing.bits)
+        self._metrics.model_size(self.model, replica.state.t, replica.state.features_seen)
+        self._shown_generation = replica.generation
 
     async def _block(self, blocked: LogBlocked) -> None:
         """Stop learning, unless the server has moved: after losing data it may be behind this learner."""

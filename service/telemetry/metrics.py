@@ -372,6 +372,7 @@ class Metrics(QualityMetrics):
 
     def leading(self, model: str, *, fingerprint: str, family: str, bits: int) -> None:
         self._show(self.model_info, 1, model, fingerprint, family, str(bits))
+        self.model_info.retain({(model, fingerprint, family, str(bits))}, model)
         self.checkpoint_slots.labels(model)
 
     def behind(self, model: str, seconds: float) -> None:

@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from service.models.replica import Replica
 from service.storage.records import lease_key
 from tests.conftest import ServerFactory
 from tests.support.failovers import appended
-from tests.support.invariants import assert_learned_once, learned, topology_of
+from tests.support.invariants import assert_holds_once, assert_learned_once, learned, topology_of
 from tests.support.load import Load
 from tests.support.processes import Launch, ready
 from tests.support.proxy import Proxy
 from tests.support.servers import ServerProcess, free_port
-from tests.support.system import assert_state_is_a_pass_over, read_log, stored
+from tests.support.system import assert_state_is_a_pass_over, pass_over, read_log, stored
 from tests.support.waiting import until, until_in_thread
 
 pytestmark = pytest.mark.faults
@@ -128,3 +129,56 @@ async def test_after_a_failover_that_lost_the_end(server_factory: ServerFactory,
             await after.more(300)
         await assert_learned_once(replica, after.acknowledged, others=True)
         await assert_follows(replica)
+
+
+async def promote(url: str, number: int) -> None:
+    """Repeats the request until it is answered by the promotion."""
+    async with httpx.AsyncClient(timeout=30) as http:
+
+        async def is_promoted() -> bool:
+            reply = await http.post(f"{url}/models/b/promote", params={"number": number})
+            assert reply.status_code in (200, 409, 503), reply.text
+            return reply.is_success
+
+        await until(is_promoted, f"promotion {number} is answered")
+
+
+async def assert_exchanged(server: ServerProcess, bits: tuple[int, int], acknowledged: list[str]) -> None:
+    """Champion and challenger have tables of so many bits, and each is one pass over the champion's log."""
+    async with topology_of(server) as topology:
+
+        async def both() -> list[Replica] | None:
+            await learned(topology)
+            found = [await stored(topology, name) for name in ("default", "b")]
+            has_learned_all = found[0].applied_number == found[1].applied_number
+            is_exchanged = tuple(one.config.hashing.bits for one in found) == bits
+            return found if has_learned_all and is_exchanged else None
+
+        replicas = await until(both, f"the models have {bits} bits and are level")
+        entries = await read_log(topology, replicas[0])
+        assert_holds_once(entries, acknowledged)
+        for replica in replicas:
+            assert replica.state.digest() == pass_over(entries, replica.config).digest()
+
+
+@pytest.mark.slow
+async def test_promotions_while_the_learner_and_the_server_are_killed(
+    server_factory: ServerFactory, launch: Launch
+) -> None:
+    server = server_factory(appendfsync="always")
+    api, learner = launch("api", server.url), launch("learn", server.url)
+    await ready(api)
+    await challenged(api.url)
+    acknowledged: list[str] = []
+    for number, bits in ((1, (12, 16)), (2, (16, 12))):
+        async with Load([api.url], clients=3, first=1000 * number) as load:
+            await load.more(60)
+            promoting = asyncio.create_task(promote(api.url, number))
+            learner.kill9()
+            server.kill9()
+            await asyncio.to_thread(server.start)
+            learner = launch("learn", server.url)
+            await promoting
+            await load.more(30)
+        acknowledged += load.acknowledged
+        await assert_exchanged(server, bits, acknowledged)

@@ -16,7 +16,6 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from model_core.snapshot import Snapshot
 from service.errors import ChallengerRefused, RestoreConflict, ServiceError, UnknownModel
 from service.models.aliases import Aliases
 from service.models.bulk_load import check_memory
@@ -26,7 +25,7 @@ from service.models.registry import Models
 from service.models.replica import ModelGone, Replica, gone_is_unknown, read_meta
 from service.snapshots.restore.beginning import begin_again, beginning_of, digest_at
 from service.snapshots.restore.restore import Restoration, RestorePlan, run, save, until_followed
-from service.snapshots.store.catalogue import Entry, SnapshotStore
+from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.formats import config_of
 from service.snapshots.take.capture import Capture, capture_stored
 from service.storage.channel import Channel
@@ -112,13 +111,19 @@ async def _promote(
     number: int,
     reason: str,
 ) -> Promoted:
-    """`meta`: of the champion; `copied`: the challenger."""
+    """`meta`: of the champion; `copied`: the challenger. What would be in vain is refused before anything is
+    saved: retries would push other snapshots out of the store.
+    """
     started = time.monotonic()
-    entry, snapshot = await asyncio.to_thread(_write, store, champion.model, copied)
+    snapshot = await asyncio.to_thread(copied.snapshot, f"promotion of {copied.keys.model}")
+    await check_memory(channel, snapshot.header.slots, snapshot.header.experts)
+    entry = await asyncio.to_thread(store.of(champion.model).write, snapshot)
     archive = await asyncio.to_thread(store.log_archive, champion.model, champion.incarnation)
     plan = RestorePlan(champion.model, entry.id, replay_log=True, may_create=False)
     config = promoted_config(config_at_creation(champion.model, meta), copied.config)
+    restoration = Restoration(plan, entry, snapshot, meta, config)
     try:
+        await restoration.replay(channel, archive).check_reaches_back()
         before = await save(channel, store, champion.model, entry)
         promotion = Promotion(
             number,
@@ -131,10 +136,7 @@ async def _promote(
             reason,
             channel.clock.milliseconds(),
         )
-        restoration = Restoration(plan, entry, snapshot, meta, config, promotion.packed())
-        await restoration.replay(channel, archive).check_reaches_back()
-        await check_memory(channel, snapshot.header.slots, snapshot.header.experts)
-        replay = await run(channel, archive, restoration)
+        replay = await run(channel, archive, replace(restoration, promotion=promotion.packed()))
     except ModelGone:
         raise RestoreConflict(f"Model {champion.model!r} was deleted meanwhile.") from None
     seconds = time.monotonic() - started
@@ -203,8 +205,3 @@ async def _is_open(channel: Channel, last: Promotion) -> bool:
     except ModelGone:
         return False
     return (meta.incarnation, meta.generation) == (last.incarnation, last.generation)
-
-
-def _write(store: SnapshotStore, champion: str, copied: Capture) -> tuple[Entry, Snapshot]:
-    snapshot = copied.snapshot(f"promotion of {copied.keys.model}")
-    return store.of(champion).write(snapshot), snapshot

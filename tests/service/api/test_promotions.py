@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,21 @@ def test_a_promotion_says_what_it_did_and_can_be_repeated(
     problem(api.post(f"{model}/promote"), 409, "challenger_refused")
     problem(api.post("/models/nobody/promote"), 404, "unknown_model")
     problem(api.post(f"{challenger}/promote", params={"number": 0}), 422, "unprocessable")
+
+
+def test_the_metrics_describe_the_model_that_is_there_now(
+    api: httpx.Client, model: str, challenger: str
+) -> None:
+    def shown(path: str) -> list[str]:
+        lines = [
+            line for line in api.get("/metrics").text.splitlines() if line.startswith("ftrl_model_info{")
+        ]
+        of_model = [line for line in lines if f'model="{name_of(path)}"' in line]
+        return re.findall('bits="([0-9]+)"', "".join(of_model))
+
+    wait_until(lambda: (shown(model), shown(challenger)) == (["12"], ["14"]), "both are learned")
+    api.post(f"{challenger}/promote").raise_for_status()
+    wait_until(lambda: (shown(model), shown(challenger)) == (["14"], ["12"]), "they are exchanged")
 
 
 def test_labels_of_predictions_before_it_are_learned_after_it(

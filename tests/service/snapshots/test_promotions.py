@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from service.errors import ChallengerRefused, RestoreConflict, UnknownModel
+from service.errors import ChallengerRefused, RestoreConflict, ServerFull, UnknownModel
 from service.learning.auto_promotion import CHECK_EVERY_SECONDS
 from service.models.aliases import Aliases
 from service.models.challengers import read_challengers
@@ -20,7 +20,7 @@ from service.snapshots.restore.promotion import Promoted, promote, promote_model
 from service.snapshots.store.catalogue import SnapshotStore
 from service.storage.channel import open_channel
 from tests.service.snapshots.test_challengers import EMPTY, caught_up, challenged, learned_after, rebuilt
-from tests.support.snapshot_systems import CONFIG
+from tests.support.snapshot_systems import CONFIG, catalogue
 from tests.support.system import System, stored
 from tests.support.waiting import until
 
@@ -111,6 +111,16 @@ async def test_updates_during_promotions_are_learned_once_by_both(system: System
         assert replica.state.digest() == one_pass.digest()
 
 
+async def test_the_learner_of_a_champion_goes_on_with_a_larger_table(
+    system: System, model: OpenModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    await challenged(system, "now", hashing={"bits": CONFIG.hashing.bits + 2})
+    await promoted(system)
+    for start in (60, 90):
+        await system.update(model, 30, start=start)
+    assert "failed and is restarted" not in caplog.text
+
+
 async def test_a_request_that_comes_twice_promotes_once(system: System, model: OpenModel) -> None:
     await challenged(system, "now", **EMPTY)
     first = await promoted(system, number=1)
@@ -162,6 +172,22 @@ async def test_only_a_challenger_whose_champion_is_there_can_be_promoted(
     await system.models.delete("clicks")
     with pytest.raises(UnknownModel):
         await promoted(system)
+
+
+async def test_a_server_without_room_refuses_it_before_anything_is_saved(
+    system: System, model: OpenModel
+) -> None:
+    await challenged(system, "log", **EMPTY)
+    await caught_up(system)
+    saved = catalogue(system).entries()
+    used = (await system.client.info("memory"))["used_memory"]
+    await system.client.config_set("maxmemory", used + 10_000)
+    for _ in range(2):
+        with pytest.raises(ServerFull):
+            await promoted(system)
+    assert catalogue(system).entries() == saved
+    await system.client.config_set("maxmemory", 0)
+    await promoted(system)
 
 
 async def test_one_that_is_better_for_long_enough_is_promoted_by_itself_if_asked_for(system: System) -> None:
