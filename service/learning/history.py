@@ -37,6 +37,8 @@ class Seen(NamedTuple):
     snapshot: str = ""
     promoted: int = 0
     """The number of the last promotion of a challenger."""
+    promotion: str = ""
+    """The snapshot of the state that was promoted then."""
 
     @classmethod
     def parse(cls, stored: bytes) -> Seen:
@@ -106,24 +108,31 @@ class HistoryWriter:
         found = await channel.call("HMGET", replica.keys.meta, "base", "rolled_back", "promoted")
         base, rolled_back, promoted = ((value or b"") for value in found)
         promotion = Promotion.parse(promoted)
-        number = promotion.number if promotion else 0
-        return Seen(replica.generation, base.decode(), rolled_back.decode(), feedback, snapshot, number)
+        noted = (promotion.number, promotion.snapshot) if promotion else (0, "")
+        return Seen(replica.generation, base.decode(), rolled_back.decode(), feedback, snapshot, *noted)
 
     def _marks(self, before: Seen | None, now: Seen) -> Iterator[Mark]:
         if before is not None and now.generation != before.generation:
-            if now.base in ("", FROM_NOTHING):
-                yield Mark("load", "")
-            else:
-                by_itself = now.rolled_back and now.rolled_back != before.rolled_back
-                promoted = now.promoted > before.promoted
-                kind = "rollback" if by_itself else "promotion" if promoted else "restore"
-                yield Mark(kind, now.base)
+            yield from self._replacements(before, now)
         if before is not None and now.feedback != before.feedback:
             yield Mark("settings", now.feedback)
         if now.snapshot and (before is None or now.snapshot != before.snapshot):
             yield Mark("snapshot", now.snapshot)
         if self._starts:
             yield Mark("start", "")
+
+    def _replacements(self, before: Seen, now: Seen) -> Iterator[Mark]:
+        """How the state was replaced since, once for each way, as several may fall between two moments."""
+        marks = []
+        if now.rolled_back and now.rolled_back != before.rolled_back:
+            marks.append(Mark("rollback", now.rolled_back))
+        if now.promoted > before.promoted:
+            marks.append(Mark("promotion", now.promotion))
+        yield from marks
+        if now.base in ("", FROM_NOTHING):
+            yield Mark("load", "")
+        elif now.base not in [mark.detail for mark in marks]:
+            yield Mark("restore", now.base)
 
     def _moment(self, report: Report, census: Census | None, replica: Replica) -> Moment:
         windows = report.sources.get("served") or report.sources["progressive"]

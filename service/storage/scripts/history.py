@@ -21,8 +21,8 @@ _ADD = Script("add_history", after=("clock",))
 
 
 class Mark(NamedTuple):
-    """Something that happened to a model: `start`, `snapshot`, `restore`, `rollback`, `load`, `alias` or
-    `settings`.
+    """Something that happened to a model: `start`, `snapshot`, `restore`, `rollback`, `promotion`,
+    `load`, `alias` or `settings`.
     """
 
     kind: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -12,6 +13,7 @@ from service.learning.history import HistoryWriter
 from service.models.evaluation.report import Report
 from service.models.history import STEP_SECONDS, Moment, Past, past_as_json, read_past, thinned
 from service.models.mirror import Mirror
+from service.models.promotions import Promotion
 from service.storage.records import Meta, mapping_of
 from service.storage.scripts import history
 from service.storage.scripts.history import Mark, add_marks, read_entries
@@ -104,6 +106,17 @@ async def test_the_next_learner_marks_what_happened_while_none_led(mirror: Mirro
         *(Mark("snapshot", "s1"), Mark("start", "")),
         *(Mark("rollback", "s1"), Mark("start", "")),
     ]
+
+
+async def test_a_rollback_and_a_promotion_between_two_moments_are_both_marked(mirror: Mirror) -> None:
+    leading = Leading(mirror)
+    await leading.pass_time()
+    promotion = Promotion(1, "b", "", 0, "s2", "s3", 5, "asked for", 0)
+    fields = {"base": "s2", "rolled_back": "s1", "promoted": promotion.packed()}
+    await mirror.channel.call("HSET", mirror.replica.keys.meta, *chain.from_iterable(fields.items()))
+    mirror.replica.generation += 2
+    past = await leading.pass_time()
+    assert [mark for _, mark in past.marks][1:] == [Mark("rollback", "s1"), Mark("promotion", "s2")]
 
 
 async def test_a_clock_that_goes_back_leaves_the_order(mirror: Mirror) -> None:
