@@ -30,13 +30,14 @@ def challenger_config(champion: ModelConfig, body: Mapping[str, Any]) -> ModelCo
     """The configuration of a challenger: that of its champion, with the fields in `body`, as in a PUT. The
     champion's own feedback settings and automatic rollback are not taken over.
 
-    Raises InvalidInput with the path, ChallengerRefused for a contract under which the champion's log would
-    have other hashes.
+    Raises InvalidInput with the path, ChallengerRefused for what only the champion has, and for a contract
+    under which its log would have other hashes.
     """
     for section in ("feedback", "snapshots"):
         if section in body:
-            raise InvalidInput(
-                (section,), "of a challenger is that of its champion: leave it out", "unknown_field"
+            raise ChallengerRefused(
+                f"`{section}` of a challenger is that of its champion: leave it out.",
+                extra={"field": section},
             )
     own = champion.to_json()
     sections = {name: body.get(name, {}) for name in ("hyper", "hashing", "evaluation")}

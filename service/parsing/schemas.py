@@ -24,6 +24,7 @@ from model_core.errors import InvalidInput
 from model_core.json.fields import EXPLANATION, LAST_SECOND, MAX_ID_LENGTH
 from service.parsing.event_time import FIRST_SECOND
 from service.settings import Settings
+from service.storage.records import MODEL_NAME_PATTERN
 
 _LIMITS = "x-limits"  # in a schema: its bounds, by the names of `limits_of`
 
@@ -357,7 +358,13 @@ class AutoPromotion(TypedDict):
 
     when: Annotated[Literal["better"], Field(description="Once its log loss is lower by more than chance.")]
     for_examples: Annotated[
-        int, Field(ge=1, le=10**12, description="Examples for which that has to stay so, such as 100,000.")
+        float,  # as for JSON, 1e5 is a whole number
+        Field(
+            ge=1,
+            le=1e12,
+            multiple_of=1,
+            description="Examples for which that has to stay so, such as 100,000: a whole number.",
+        ),
     ]
 
 
@@ -368,7 +375,11 @@ class ModelSpecification(TypedDict, total=False):
     """
 
     follows: Annotated[
-        str, Field(description="Make it a challenger: it learns the log of this model, or alias of one.")
+        str,
+        Field(
+            description="Make it a challenger: it learns the log of this model, or alias of one.",
+            pattern=MODEL_NAME_PATTERN,
+        ),
     ]
     start: Annotated[
         str,

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Response
 from pydantic import TypeAdapter
 
-from model_core.errors import InvalidInput
 from model_core.learning.state import Mixture
 from service.api.openapi import (
     CHANGE_EXAMPLES,
@@ -24,7 +23,7 @@ from service.api.security.access import ADMIN, READ, READ_ALL
 from service.api.security.guard import require_admin
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
 from service.api.services import Services
-from service.errors import StateUnavailable
+from service.errors import ChallengerRefused, StateUnavailable
 from service.feedback.reconfigure import change_model
 from service.models.challengers import learned_by_champion, read_followers
 from service.models.config.model import ModelConfig
@@ -106,12 +105,12 @@ async def _created(services: Services, name: str, asked: ModelSpecification) -> 
     champion, start, promote = (body.pop(name, None) for name in ("follows", "start", "promote"))
     if champion is not None:
         models, aliases, store = services.models, services.aliases, services.snapshots
-        after = promote["for_examples"] if promote else None
+        after = int(promote["for_examples"]) if promote else None
         return await challenge(models, aliases, store, name, checked_name(champion), start, body, after)
     for field, given in (("start", start), ("promote", promote)):
         if given is not None:
-            text = "is of a challenger: name its champion in `follows`"
-            raise InvalidInput((field,), text, "unknown_field")
+            text = f"`{field}` is of a challenger: name its champion in `follows`, or leave it out."
+            raise ChallengerRefused(text, extra={"field": field})
     return await services.models.create(name, ModelConfig.from_json(body))
 
 

@@ -99,9 +99,9 @@ def test_who_cannot_be_a_champion(api: httpx.Client, model: str, challenger: str
     assert name_of(model) in refused["detail"]
     problem(api.put(f"{model}-c", json={"follows": f"{name_of(model)}-c"}), 404, "unknown_model")
     problem(api.put(f"{model}-c", json={"follows": "nobody"}), 404, "unknown_model")
-    problem(api.put(f"{model}-c", json={"start": "now"}), 422, "unprocessable")
+    problem(api.put(f"{model}-c", json={"start": "now"}), 409, "challenger_refused")
     asked = {"follows": name_of(model), "feedback": {"log": True}}
-    problem(api.put(f"{model}-c", json=asked), 422, "unprocessable")
+    problem(api.put(f"{model}-c", json=asked), 409, "challenger_refused")
 
 
 def test_an_alias_may_name_the_champion(api: httpx.Client, model: str) -> None:

@@ -118,4 +118,4 @@ def test_promotion_by_itself_is_asked_for_in_the_put(api: httpx.Client, model: s
     assert api.get(challenger).json()["follows"]["promote"] is None
     for wrong in ({"when": "worse", "for_examples": 5}, {"when": "better", "for_examples": 0}, {}, "soon"):
         problem(api.put(challenger, json=body | {"promote": wrong}), 422, "unprocessable")
-    problem(api.put(model, json={"promote": better}), 422, "unprocessable")
+    problem(api.put(model, json={"promote": better}), 409, "challenger_refused")
