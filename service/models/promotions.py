@@ -13,7 +13,7 @@ from service.storage.records import ModelKeys
 MAX_LISTED = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Promotion:
     """One promotion of a challenger. `number`: 1 for the first of its champion.
 

@@ -126,15 +126,15 @@ async def _promote(
         await restoration.replay(channel, archive).check_reaches_back()
         before = await save(channel, store, champion.model, entry)
         promotion = Promotion(
-            number,
-            copied.keys.model,
-            copied.keys.incarnation,
-            copied.generation,
-            entry.id,
-            before or "",
-            copied.t,
-            reason,
-            channel.clock.milliseconds(),
+            number=number,
+            challenger=copied.keys.model,
+            incarnation=copied.keys.incarnation,
+            generation=copied.generation,
+            snapshot=entry.id,
+            before=before or "",
+            t=copied.t,
+            reason=reason,
+            milliseconds=channel.clock.milliseconds(),
         )
         replay = await run(channel, archive, replace(restoration, promotion=promotion.packed()))
     except ModelGone:
