@@ -398,7 +398,7 @@ def _way(stored: ModelConfig, asked: ModelConfig) -> str:
     """Describes how to get from the one to the other."""
     rest = replace(stored, feedback=replace(asked.feedback, exposure=stored.feedback.exposure))
     patched = asked.canonical() == rest.canonical()
-    return "PATCH changes that in place" if patched else "delete it first"
+    return "PATCH changes that in place" if patched else "keep it as it is, or delete it with its log first"
 
 
 def new_meta(config: ModelConfig) -> dict[str, str | bytes | int]:
