@@ -14,6 +14,8 @@ from service.storage.records import deleted_key, lost_key, meta_key
 
 log = logging.getLogger(__name__)
 
+ACCEPTED_SECONDS = 60
+
 
 def way_back(name: str) -> str:
     """Advice for an operator whose Redis has lost the model."""
@@ -65,6 +67,15 @@ class LostModels:
         was_lost = await read_loss(channel, name) != ""
         await channel.call("DEL", lost_key(name))
         self.reports.pop(name, None)
+        return was_lost
+
+    async def accept(self, channel: Channel, name: str) -> bool:
+        """As `end`, for a client that accepts the loss: processes that notice it later do not report it
+        again.
+        """
+        was_lost = await self.end(channel, name)
+        if was_lost:
+            await channel.call("SET", lost_key(name), "", "EX", ACCEPTED_SECONDS)
         return was_lost
 
     async def refresh(self, channel: Channel) -> None:

@@ -231,7 +231,7 @@ class Models:
     async def delete(self, name: str) -> None:
         """Also of a model that Redis has lost: that is then no longer reported. Raises UnknownModel."""
         async with self.channel() as channel:
-            if await self.lost.end(channel, name):
+            if await self.lost.accept(channel, name):
                 return
             # From the index first: if another process re-creates the model meanwhile, its name stays.
             await channel.call("SREM", MODELS, name)

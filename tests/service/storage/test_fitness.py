@@ -17,6 +17,7 @@ from tests.support.shared_data import REPOSITORY
 
 PASSWORD = "only-for-this-test"
 OPTIONAL = {"+bgrewriteaof", "+info", "+memory|usage"}  # INFO is sent before, and the others are not needed
+OF_NAMES = re.compile(r"\+z")  # without sorted sets only the names of features are missing
 
 
 async def refused_by(server: ServerProcess, **settings: str) -> list[str]:
@@ -53,7 +54,7 @@ async def test_a_full_server_refuses_nothing(server_factory: ServerFactory) -> N
 
 async def test_each_right_that_a_user_lacks_is_named(fresh_valkey: ServerProcess) -> None:
     rights = documented_rights()
-    for right in {one for one in rights if one.startswith("+")} - OPTIONAL:
+    for right in {one for one in rights if one.startswith("+") and not OF_NAMES.match(one)} - OPTIONAL:
         with user_with(fresh_valkey, *rights, "-" + right[1:]) as user:
             refused = await refused_by(fresh_valkey, **user)
         name = right[1:].partition("|")[0].upper()
