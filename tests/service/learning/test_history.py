@@ -111,7 +111,17 @@ async def test_the_next_learner_marks_what_happened_while_none_led(mirror: Mirro
 async def test_a_rollback_and_a_promotion_between_two_moments_are_both_marked(mirror: Mirror) -> None:
     leading = Leading(mirror)
     await leading.pass_time()
-    promotion = Promotion(1, "b", "", 0, "s2", "s3", 5, "asked for", 0)
+    promotion = Promotion(
+        number=1,
+        challenger="b",
+        incarnation="",
+        generation=0,
+        snapshot="s2",
+        before="s3",
+        t=5,
+        reason="asked for",
+        milliseconds=0,
+    )
     fields = {"base": "s2", "rolled_back": "s1", "promoted": promotion.packed()}
     await mirror.channel.call("HSET", mirror.replica.keys.meta, *chain.from_iterable(fields.items()))
     mirror.replica.generation += 2
