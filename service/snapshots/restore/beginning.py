@@ -247,9 +247,9 @@ async def begin_again(channel: Channel, challenger: Replica, config: ModelConfig
     )
     try:
         await fill(server, filled, begins.state, slots)
-        reply = await server.run(switched)
     except BaseException:
         await server.discard(filled)
         raise
+    reply = await server.run(switched)  # if that fails, the filled state may be in use: it is not discarded
     if reply.status is not Switch.SWITCHED:
         await server.discard(filled)
