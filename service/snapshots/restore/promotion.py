@@ -10,32 +10,28 @@ If it dies in between, its successor finds the note; until then both are the sam
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from service.errors import ChallengerRefused, RestoreConflict, ServiceError, UnknownModel
+from service.errors import ChallengerRefused, RestoreConflict
 from service.models.aliases import Aliases
 from service.models.bulk_load import check_memory
 from service.models.config.model import ModelConfig, checked_config, config_at_creation
 from service.models.promotions import Promotion, newest_promotion
 from service.models.registry import Models
 from service.models.replica import ModelGone, Replica, gone_is_unknown, read_meta
-from service.snapshots.restore.beginning import begin_again, beginning_of, digest_at
-from service.snapshots.restore.restore import Restoration, RestorePlan, run, save, until_followed
+from service.snapshots.restore.beginning import begin_again, beginning_of, champion_meta, digest_at
+from service.snapshots.restore.restore import Restoration, RestorePlan, revision_followed, run, save
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.store.formats import config_of
 from service.snapshots.take.capture import Capture, capture_stored
 from service.storage.channel import Channel
-from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import Meta, ModelKeys
 from service.storage.scripts.models import LogPoint
 
 log = logging.getLogger(__name__)
-
-FOLLOW_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,7 @@ async def promote_model(
     await aliases.refuse(challenger)
     async with models.channel() as channel:
         promoted = await promote(channel, store, challenger, number, reason)
-        with contextlib.suppress(ServiceError, ModelGone, *CONNECTION_FAILURES):  # it is promoted in any case
-            meta = await read_meta(channel, promoted.model)
-            promoted = replace(promoted, revision=meta.revision)
-            async with asyncio.timeout(FOLLOW_SECONDS):
-                await until_followed(models, promoted.model, meta)
-    return promoted
+        return replace(promoted, revision=await revision_followed(models, channel, promoted.model))
 
 
 async def promote(
@@ -83,11 +74,13 @@ async def promote(
     Raises ChallengerRefused, UnknownModel, and what `restore` raises; the champion is then unchanged.
     """
     with gone_is_unknown():
-        copied = await capture_stored(channel, challenger)
-        own = await read_meta(channel, challenger)
-    meta = await _champion_of(channel, challenger, own)
-    await _check_position(channel, own, copied)
-    champion = own.log_keys(challenger)
+        follows = (await read_meta(channel, challenger)).follows
+    if follows is None:
+        raise ChallengerRefused(
+            f"Model {challenger!r} is no challenger: only one that follows another model can take its place."
+        )
+    champion = follows.keys
+    meta = await champion_meta(channel, champion)
     last = await newest_promotion(channel, champion)
     if last and (number, challenger) == (last.number, last.challenger):
         return Promoted(champion.model, last, 0, 0.0)
@@ -99,6 +92,9 @@ async def promote(
             f"Challenger {last.challenger!r} has not yet got the state of the former champion: its learner"
             " does that within a second. Try again."
         )
+    with gone_is_unknown():
+        copied = await capture_stored(channel, challenger)
+        await _check_position(channel, champion, copied)
     return await _promote(channel, store, champion, meta, copied, following, reason)
 
 
@@ -171,29 +167,13 @@ async def exchange(channel: Channel, store: SnapshotStore, challenger: Replica, 
     log.info("challenger %s goes on as what %s was before", challenger.keys.model, champion.model)
 
 
-async def _champion_of(channel: Channel, challenger: str, own: Meta) -> Meta:
-    """Raises ChallengerRefused, UnknownModel."""
-    if own.follows is None:
-        raise ChallengerRefused(
-            f"Model {challenger!r} is no challenger: only one that follows another model can take its place."
-        )
-    try:
-        meta = await read_meta(channel, own.follows.model)
-    except ModelGone:
-        meta = None
-    if meta is None or meta.incarnation != own.follows.incarnation:
-        raise UnknownModel(own.follows.model)
-    return meta
-
-
-async def _check_position(channel: Channel, own: Meta, copied: Capture) -> None:
+async def _check_position(channel: Channel, champion: ModelKeys, copied: Capture) -> None:
     """Check that the champion's log still has what the challenger learned: its server may have lost the end.
 
-    Raises RestoreConflict.
+    Raises RestoreConflict, ModelGone.
     """
-    held = await digest_at(
-        channel, own.log_keys(copied.keys.model), LogPoint(own.applied, own.applied_number)
-    )
+    own = await read_meta(channel, copied.keys.model)
+    held = await digest_at(channel, champion, LogPoint(own.applied, own.applied_number))
     if own.generation != copied.generation or (held and own.learned_digest not in ("", held)):
         raise RestoreConflict(f"Challenger {copied.keys.model!r} starts again. Try again later.")
 

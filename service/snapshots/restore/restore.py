@@ -100,15 +100,23 @@ async def restore_model(
     await aliases.refuse(plan.model)
     async with models.channel() as channel:
         restored = await restore(channel, store, plan)
-        with contextlib.suppress(ServiceError, ModelGone, *CONNECTION_FAILURES):  # it is restored in any case
-            meta = await read_meta(channel, plan.model)
-            restored = replace(restored, revision=meta.revision)
-            async with asyncio.timeout(FOLLOW_SECONDS):
-                await until_followed(models, plan.model, meta)
-    return restored
+        return replace(restored, revision=await revision_followed(models, channel, plan.model))
 
 
-async def until_followed(models: Models, name: str, meta: Meta) -> None:
+async def revision_followed(models: Models, channel: Channel, name: str) -> str:
+    """The revision after a switch, once this process predicts from it, or after FOLLOW_SECONDS; empty if it
+    cannot be read. The switch has happened in any case, so no failure is raised.
+    """
+    revision = ""
+    with contextlib.suppress(ServiceError, ModelGone, *CONNECTION_FAILURES):
+        meta = await read_meta(channel, name)
+        revision = meta.revision
+        async with asyncio.timeout(FOLLOW_SECONDS):
+            await _until_followed(models, name, meta)
+    return revision
+
+
+async def _until_followed(models: Models, name: str, meta: Meta) -> None:
     """Wait until the mirror has the generation of `meta` or a later one. Raises what Models.get raises."""
     while True:
         replica = (await models.get(name)).mirror.replica
