@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 NICENESS = 10
 """Replays of a model's log have a low priority: a service on the same machine comes first."""
-DEFAULT_MODEL = "default"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
 
@@ -244,6 +243,7 @@ def _logged(settings: Settings, flags: FileFlags, log: LogFlags) -> Examples:
     from lab.experiments.log_window import find_window
     from lab.experiments.model_log import LogSource
     from service.models.alias_store import read_aliases
+    from service.models.config.model import DEFAULT_MODEL
     from service.snapshots.store.catalogue import SnapshotStore
 
     if flags != FileFlags():

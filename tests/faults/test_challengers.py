@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
 from service.models.replica import Replica
-from service.storage.records import lease_key
 from tests.conftest import ServerFactory
 from tests.support.failovers import appended
 from tests.support.invariants import assert_holds_once, assert_learned_once, learned, topology_of
+from tests.support.leases import without_a_lease
 from tests.support.load import Load
 from tests.support.processes import Launch, ready
 from tests.support.proxy import Proxy
@@ -79,27 +77,11 @@ async def test_with_two_learners_at_once(server_factory: ServerFactory, launch: 
     learners = [launch("learn", server.url) for _ in range(2)]
     await ready(api)
     await challenged(api.url)
-    async with Load([api.url]) as load, without_leases(server):
+    async with Load([api.url]) as load, without_a_lease(server, "b"):
         while not any(learner.logged(REFUSED) for learner in learners):
             await load.more(100)
     await assert_learned_once(server, load.acknowledged)
     await assert_follows(server)
-
-
-@contextlib.asynccontextmanager
-async def without_leases(server: ServerProcess) -> AsyncIterator[None]:
-    async def delete() -> None:
-        with server.client() as client:
-            while True:
-                client.delete(lease_key("b"))
-                await asyncio.sleep(0.005)
-
-    task = asyncio.create_task(delete())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_after_a_failover_that_lost_the_end(server_factory: ServerFactory, launch: Launch) -> None:

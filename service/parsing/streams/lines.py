@@ -75,7 +75,22 @@ class LineReader(Protocol):
     async def read(self, lines: Lines) -> Group: ...
 
 
-async def read_lines(
+class LineFormat(NamedTuple):
+    """A StreamFormat of lines. `reader_of` makes what reads them for one model."""
+
+    media_types: tuple[str, ...]
+    reader_of: Callable[[OpenModel, StreamOptions], LineReader]
+
+    def check(self) -> None:
+        """Needs nothing that is not always installed."""
+
+    def read(
+        self, pieces: AsyncIterator[bytes], open_now: OpenNow, options: StreamOptions
+    ) -> AsyncIterator[Group]:
+        return _read_lines(pieces, open_now, options, self.reader_of)
+
+
+async def _read_lines(
     pieces: AsyncIterator[bytes],
     open_now: OpenNow,
     options: StreamOptions,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,12 +28,11 @@ from service.parsing.streams.groups import (
     THREAD_BYTES,
     BadLine,
     Group,
-    OpenNow,
     StreamOptions,
     bad_line,
     joined,
 )
-from service.parsing.streams.lines import Lines, read_lines
+from service.parsing.streams.lines import LineFormat, Lines
 
 _PARTS = 8
 _LINES_PER_TURN = 25  # read by FeatureEncoder, before other requests are answered
@@ -43,21 +41,6 @@ _COLUMN = re.compile(r" at line 1 column (\d+)")
 _REQUEST: TypeAdapter[UpdateFields] = TypeAdapter(UpdateFields)
 
 Numbered = Sequence[tuple[int, bytes]]
-
-
-class _Ndjson(NamedTuple):
-    media_types: tuple[str, ...] = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-
-    def check(self) -> None:
-        """Needs nothing that is not always installed."""
-
-    def read(
-        self, pieces: AsyncIterator[bytes], open_now: OpenNow, options: StreamOptions
-    ) -> AsyncIterator[Group]:
-        return read_lines(pieces, open_now, options, _Reader)
-
-
-NDJSON = _Ndjson()
 
 
 @dataclass
@@ -156,3 +139,6 @@ def _described(line: int, invalid: ValidationError) -> BadLine:
         return BadLine(line, first)
     first["detail"] = _COLUMN.sub("", first["detail"])
     return BadLine(line, first, int(place[1]))
+
+
+NDJSON = LineFormat(("application/x-ndjson", "application/ndjson", "application/jsonl"), _Reader)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from model_core.errors import InputCode, InvalidInput
 from model_core.text import problems
@@ -20,12 +19,11 @@ from service.parsing.streams.groups import (
     THREAD_BYTES,
     BadLine,
     Group,
-    OpenNow,
     StreamOptions,
     bad_line,
     json_of_features,
 )
-from service.parsing.streams.lines import Lines, read_lines
+from service.parsing.streams.lines import LineFormat, Lines
 
 _BLANKS = b" \t\r"
 _CODES: dict[int, InputCode] = {
@@ -38,21 +36,6 @@ _CODES: dict[int, InputCode] = {
     problems.TOO_MANY_FEATURES: "too_many",
 }
 """Codes of problems; those of others are `invalid_value`."""
-
-
-class _VowpalWabbit(NamedTuple):
-    media_types: tuple[str, ...] = ("text/x-vw",)
-
-    def check(self) -> None:
-        """Needs nothing that is not always installed."""
-
-    def read(
-        self, pieces: AsyncIterator[bytes], open_now: OpenNow, options: StreamOptions
-    ) -> AsyncIterator[Group]:
-        return read_lines(pieces, open_now, options, _Reader)
-
-
-VOWPAL_WABBIT = _VowpalWabbit()
 
 
 class _Reader:
@@ -105,3 +88,6 @@ class _Reader:
         return json_of_features(
             features_of(row.pairs, self._model.config.hashing) for row in rows if row is not None
         )
+
+
+VOWPAL_WABBIT = LineFormat(("text/x-vw",), _Reader)
