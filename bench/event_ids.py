@@ -57,13 +57,13 @@ async def _milliseconds(url: str, retention_seconds: float) -> float:
     meta: dict[str, str | bytes | int] = {"incarnation": KEYS.incarnation, "appended": 0, "applied_number": 0}
     await create_model(channel, KEYS.model, meta)
     log = ExampleLog(topology, KEYS, settings)
-    (record,) = ExampleBatch.from_encoded([(list(range(20)), None)], [1]).to_records()
+    example = ExampleBatch.from_encoded([(list(range(20)), None)], [1])
     waits = []
     for _ in range(APPENDS):
         batch = MicroBatch()
-        batch.extend([secrets.token_hex(8)])
+        batch.extend(example, [secrets.token_hex(8)])
         started = time.perf_counter()
-        await log.append(batch, [record], time.monotonic() + 60)
+        await log.append(batch, time.monotonic() + 60)
         waits.append(time.perf_counter() - started)
     await log.close()
     await channel.close()

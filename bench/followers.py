@@ -118,15 +118,15 @@ def _seconds_to_learn(examples: list[NewExample]) -> float:
     batches = []
     while chunk := list(islice(source, BATCH)):
         encoded, labels = [one.encoded for one in chunk], [one.label for one in chunk]
-        batches.append(ExampleBatch.from_encoded(encoded, labels).to_records())
+        batches.append(ExampleBatch.from_encoded(encoded, labels).to_bytes())
     for records in batches[: len(batches) // 2]:
-        CONFIG.learn(state, ExampleBatch.from_records(records))
+        CONFIG.learn(state, ExampleBatch.from_bytes(records))
     before = process_time()
     for records in batches[len(batches) // 2 :]:
-        CONFIG.learn(state, ExampleBatch.from_records(records))
+        CONFIG.learn(state, ExampleBatch.from_bytes(records))
     return process_time() - before
 
 
 def _record_bytes(examples: list[NewExample]) -> float:
     batch = ExampleBatch.from_encoded([one.encoded for one in examples], [one.label for one in examples])
-    return sum(map(len, batch.to_records())) / len(examples)
+    return len(batch.to_bytes()) / len(examples)

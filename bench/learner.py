@@ -101,9 +101,9 @@ def _stages(examples: list[NewExample]) -> tuple[float, float]:
     decoding = learning = 0.0
     source = iter(examples)
     while chunk := list(islice(source, BATCH)):
-        records = ExampleBatch.from_encoded([e.encoded for e in chunk], [e.label for e in chunk]).to_records()
+        records = ExampleBatch.from_encoded([e.encoded for e in chunk], [e.label for e in chunk]).to_bytes()
         started = perf_counter()
-        batch = ExampleBatch.from_records(records)
+        batch = ExampleBatch.from_bytes(records)
         decoded = perf_counter()
         CONFIG.learn(state, batch)
         learning += perf_counter() - decoded

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,35 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 NO_FLOATS: NDArray[np.float64] = np.empty(0, np.float64)
 NO_INTEGERS: NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class Ids(Sequence[bytes]):
+    """Ids of 16 bytes, b"" for none: `rows` uint8[r, 16], and `present` bool[r]."""
+
+    __slots__ = ("present", "rows")
+
+    def __init__(self, rows: NDArray[np.uint8], present: NDArray[np.bool_] | None = None) -> None:
+        self.rows = rows
+        self.present = np.ones(len(rows), np.bool_) if present is None else present
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Ids": ...
+    def __getitem__(self, index: int | slice) -> "bytes | Ids":
+        if isinstance(index, slice):
+            return Ids(self.rows[index], self.present[index])
+        return bytes(self.rows[index].tobytes()) if self.present[index] else b""
+
+
+class Packed(NamedTuple):
+    """r records one after another, and where each begins, int64[r+1] with the end of the last."""
+
+    data: bytes
+    starts: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +98,8 @@ class ExampleBatch:
         )
 
     @classmethod
-    def from_records(cls, records: Sequence[bytes]) -> "ExampleBatch":
-        """The batch that to_records made these of.  FormatError names the first bad record and why."""
-        buffer = np.frombuffer(b"".join(records), np.uint8)
-        starts = np.fromiter(accumulate(map(len, records), initial=0), np.int64, len(records) + 1)
-        bad, problem = example_records.check_records(buffer, starts)
-        if problem:
-            raise FormatError(f"record {bad} {example_records.explain(problem, records[bad])}")
-        return cls._from_columns(example_records.unpack(buffer, starts))
-
-    @classmethod
     def from_bytes(cls, data: bytes) -> "ExampleBatch":
-        """The batch of records that stand one after another in `data`.  FormatError as in from_records."""
+        """The batch of the records in `data`, one after another.  FormatError names the first bad one."""
         buffer = np.frombuffer(data, np.uint8)
         starts, problem = example_records.find_records(buffer)
         if problem:
@@ -88,15 +107,19 @@ class ExampleBatch:
             raise FormatError(f"record {starts.size - 1}, at byte {starts[-1]}, {explanation}")
         return cls._from_columns(example_records.unpack(buffer, starts))
 
-    def to_records(self) -> list[bytes]:
-        """One self-delimiting record of bytes per example (the layout: example_records)."""
+    def packed(self) -> Packed:
+        """One self-delimiting record per example (the layout: example_records)."""
         buffer, starts = example_records.pack(self._columns())
-        data, bounds = buffer.tobytes(), starts.tolist()
-        return [data[start:stop] for start, stop in pairwise(bounds)]
+        return Packed(buffer.tobytes(), starts)
+
+    def to_records(self) -> list[bytes]:
+        """The records of `packed` by themselves."""
+        data, starts = self.packed()
+        return [data[start:stop] for start, stop in pairwise(starts.tolist())]
 
     def to_bytes(self) -> bytes:
-        """The records of to_records, one after another."""
-        return bytes(example_records.pack(self._columns())[0].tobytes())
+        """The records of `packed`, one after another."""
+        return self.packed().data
 
     def dated(self, log_time: int) -> "ExampleBatch":
         """The same examples, those without an event time at `log_time`, in milliseconds since the epoch."""
@@ -157,8 +180,8 @@ class ExampleBatch:
     def _from_columns(cls, columns: Columns) -> "ExampleBatch":
         return cls(
             *columns[:6],
-            _ids(columns.event_ids, columns.has_event_id),
-            _ids(columns.prediction_ids, columns.is_served),
+            Ids(columns.event_ids, columns.has_event_id) if columns.has_event_id.size else None,
+            Ids(columns.prediction_ids, columns.is_served) if columns.is_served.size else None,
             columns.served_margins,
         )
 
@@ -167,19 +190,14 @@ def _id_columns(ids: Sequence[bytes] | None, kind: str) -> tuple[NDArray[np.uint
     """uint8[r, 16] and whether there is one bool[r]; both empty where no example has one."""
     if ids is None:
         return np.empty((0, ID_BYTES), np.uint8), np.empty(0, np.bool_)
+    if isinstance(ids, Ids):
+        return ids.rows, ids.present
     if any(len(i) not in (0, ID_BYTES) for i in ids):
         raise ValueError(f"{kind} ids take {ID_BYTES} bytes")
     flat = bytearray(b"".join(i or bytes(ID_BYTES) for i in ids))
     return np.frombuffer(flat, np.uint8).reshape(-1, ID_BYTES), np.fromiter(
         map(bool, ids), np.bool_, len(ids)
     )
-
-
-def _ids(ids: NDArray[np.uint8], has_id: NDArray[np.bool_]) -> list[bytes] | None:
-    if not has_id.size:
-        return None
-    flat = ids.tobytes()
-    return [flat[ID_BYTES * i : ID_BYTES * (i + 1)] if has else b"" for i, has in enumerate(has_id.tolist())]
 
 
 def _joined_hashes(encoded: Sequence[tuple[list[int], list[float] | None]]) -> NDArray[np.uint32]:

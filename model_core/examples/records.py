@@ -27,7 +27,7 @@ HEADER_BYTES = 6
 ID_BYTES = 16
 NO_TIME = -1
 
-_TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _TRAILING, _BAD_LABEL = -1, -2, -3, -4, -5
+_TRUNCATED, _WRONG_VERSION, _UNKNOWN_FLAGS, _BAD_LABEL = -1, -2, -3, -4
 
 
 class Columns(NamedTuple):
@@ -95,21 +95,8 @@ def find_records(buffer: NDArray[np.uint8]) -> tuple[NDArray[np.int64], int]:
     return starts, problem
 
 
-@njit(nogil=True, cache=True)
-def check_records(buffer: NDArray[np.uint8], starts: NDArray[np.int64]) -> tuple[int, int]:
-    """The first record that does not end where the next one starts, and its problem; (-1, 0) if none."""
-    for i in range(starts.size - 1):
-        given = starts[i + 1] - starts[i]
-        size = _measure(buffer[: starts[i + 1]], starts[i])
-        if size < 0:
-            return i, size
-        if size != given:
-            return i, _TRAILING
-    return -1, 0
-
-
 def explain(problem: int, record: bytes) -> str:
-    """Describe the problem with `record`, for a code of find_records or check_records."""
+    """Describe the problem with `record`, for a code of find_records."""
     if problem == _WRONG_VERSION:
         return f"has version {record[0]}, this code reads version {VERSION}"
     if problem == _UNKNOWN_FLAGS:
@@ -120,8 +107,6 @@ def explain(problem: int, record: bytes) -> str:
     if problem == _BAD_LABEL:
         (label,) = struct.unpack_from("<d", record, HEADER_BYTES)
         return f"has the flags {record[1]:#04x} and the label {label}, which is not between 0 and 1"
-    if problem == _TRAILING:
-        return f"is followed by {len(record) - size} foreign bytes"
     return f"is truncated: its header announces {size} bytes, {len(record)} are there"
 
 

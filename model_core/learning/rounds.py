@@ -159,7 +159,7 @@ def warm_up_mixture() -> None:
 
 
 def _warm_up(hyper: Hyperparameters) -> None:
-    batch = ExampleBatch.from_records(ExampleBatch.from_encoded([([1], None)], [1]).to_records())
+    batch = ExampleBatch.from_encoded([([1], None)], [1])
     batch = ExampleBatch.from_bytes(batch.to_bytes()).slice(0, 1)
     state = ModelState.empty(1, len(hyper.experts))
     margins = learn_batch(state, hyper, True, 0.0, batch).margins

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
@@ -108,7 +107,7 @@ async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], by
     )
     if not passed and model.mirror.source == placed.source:
         return True
-    logged = list(logged_examples(placed.places, [digest(text) for text in placed.event_ids]))
+    logged = list(logged_examples(placed.places, lambda index: digest(placed.event_ids[index])))
     if not logged:
         return True
     try:
@@ -188,20 +187,18 @@ class Appender:
         """Each request fails at its own deadline only, whichever requests share its append."""
         while requests:
             try:
-                micro_batch, records = await _packed(requests)
+                micro_batch = await _packed(requests)
             except asyncio.CancelledError:
                 for asked in requests:
                     asked.refuse(UpdateUnavailable("not_appended", [], STOPPING))
                 raise
             try:
-                requests = await self._append(requests, micro_batch, records)
+                requests = await self._append(requests, micro_batch)
             except asyncio.CancelledError:  # the service stops while the server may be appending
                 _refuse(requests, micro_batch, "unknown", why=STOPPING)
                 raise
 
-    async def _append(
-        self, requests: list[_Asked], micro_batch: MicroBatch, records: list[bytes]
-    ) -> list[_Asked]:
+    async def _append(self, requests: list[_Asked], micro_batch: MicroBatch) -> list[_Asked]:
         """Returns the requests that are certainly not in the log and still have time. If that is unknown, the
         same micro-batch is tried again.
         """
@@ -209,14 +206,14 @@ class Appender:
         while pending := [asked for asked in requests if asked.waits]:
             deadline = pending[0].request.deadline
             try:
-                places = await self._log.append(micro_batch, records, deadline)
+                places = await self._log.append(micro_batch, deadline)
             except UpdateUnavailable as failure:
                 latest = deadline + CLOSE_DEADLINES_SECONDS
                 _refuse(requests, micro_batch, failure.outcome, latest, failure.why)
                 if failure.outcome == "not_appended":
                     return [asked for asked in pending if asked.waits]
             else:
-                self._metrics.appended_examples(self._model, len(records), time.monotonic() - started)
+                self._metrics.appended_examples(self._model, len(micro_batch), time.monotonic() - started)
                 _answer(requests, places, micro_batch)
                 break
         return []
@@ -230,9 +227,9 @@ class Appender:
         await self._log.close()
 
 
-async def _packed(requests: list[_Asked]) -> tuple[MicroBatch, list[bytes]]:
-    """Makes one micro-batch of the examples of the requests, and their records. Other tasks run after each
-    EXAMPLES_PER_TURN of them.
+async def _packed(requests: list[_Asked]) -> MicroBatch:
+    """Makes one micro-batch of the examples of the requests. Other tasks run after each EXAMPLES_PER_TURN of
+    them.
     """
     micro_batch = MicroBatch()
     event_ids: list[str | None] = []
@@ -240,15 +237,12 @@ async def _packed(requests: list[_Asked]) -> tuple[MicroBatch, list[bytes]]:
         event_ids += examples.event_ids or [None] * size
         micro_batch.slice_names.update(examples.slice_names)
     batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
-    records: list[bytes] = []
     for start in range(0, len(batch), EXAMPLES_PER_TURN):
         if start:
             await asyncio.sleep(0)
         stop = min(start + EXAMPLES_PER_TURN, len(batch))
-        micro_batch.extend(event_ids[start:stop])
-        part = replace(batch.slice(start, stop), event_ids=micro_batch.digests[start:])
-        records += part.to_records()
-    return micro_batch, records
+        micro_batch.extend(batch.slice(start, stop), event_ids[start:stop])
+    return micro_batch
 
 
 def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:

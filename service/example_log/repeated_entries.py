@@ -6,8 +6,7 @@ import contextlib
 import logging
 
 from model_core.errors import FormatError
-from model_core.examples.batch import ExampleBatch
-from service.example_log.stream import BATCH_ID_BYTES
+from service.example_log.stream import BATCH_ID_BYTES, examples_of
 from service.storage.channel import Channel
 from service.storage.records import LogEntry, LogId, ModelKeys
 from service.storage.scripts.log import drop_entry, find_repeated
@@ -35,7 +34,7 @@ async def drop_repeated(channel: Channel, keys: ModelKeys, after: LogId | None =
                     " append that was never acknowledged (docs/redis.md)",
                     entry.id,
                     keys.model,
-                    len(entry.records),
+                    entry.examples,
                 )
         if not position:
             return
@@ -44,6 +43,6 @@ async def drop_repeated(channel: Channel, keys: ModelKeys, after: LogId | None =
 def _claimed(entry: LogEntry) -> set[bytes]:
     """The ids that its examples may have claimed: of their events, and of the batches that made these."""
     with contextlib.suppress(FormatError):
-        ids = [one for one in ExampleBatch.from_records(entry.records).event_ids or [] if one]
+        ids = [one for one in examples_of(entry).event_ids or [] if one]
         return {*ids, *(one[:BATCH_ID_BYTES] for one in ids)}
     return set()

@@ -8,14 +8,19 @@ import hashlib
 import logging
 import re
 import secrets
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from model_core.errors import FormatError
-from model_core.examples.batch import ExampleBatch
+from model_core.examples.batch import ExampleBatch, Ids
 from service.errors import AppendOutcome, LogFull, UpdateUnavailable
 from service.models.evaluation.slices import MAX_VALUES_PER_FEATURE, SliceName, pack_names
 from service.models.replica import ModelGone
@@ -26,6 +31,7 @@ from service.storage.records import LogEntry, LogId, ModelKeys
 from service.storage.scripts.log import (
     Append,
     AppendReply,
+    EntryToAppend,
     Found,
     LoggedExample,
     Move,
@@ -42,6 +48,7 @@ REMEMBERED_ENTRIES = 20_000
 ENTRIES_PER_CHECK = 256
 BATCH_ID_BYTES = 12
 _MADE = re.compile("ftrl-([0-9a-f]{32})")
+_CLAIM = struct.Struct("<III16s12s")  # see append.lua
 
 
 def new_batch_id() -> bytes:
@@ -49,14 +56,18 @@ def new_batch_id() -> bytes:
     return secrets.token_bytes(BATCH_ID_BYTES)
 
 
-def made_digest(batch_id: bytes, index: int) -> bytes:
-    """The 16 bytes of the id of an example of a micro-batch for which the caller sent none."""
-    return batch_id + index.to_bytes(4, "big")
+def made_digests(batch_id: bytes, first: int, count: int) -> npt.NDArray[np.uint8]:
+    """The ids, uint8[count, 16], that are made for the examples of a micro-batch from index `first` on."""
+    digests = np.empty((count, BATCH_ID_BYTES + 4), np.uint8)
+    digests[:, :BATCH_ID_BYTES] = np.frombuffer(batch_id, np.uint8)
+    digests[:, BATCH_ID_BYTES:] = np.arange(first, first + count, dtype=">u4").view(np.uint8).reshape(-1, 4)
+    return digests
 
 
-def made_text(digest: bytes) -> str:
-    """The text of a made id, which the caller may send in a retry."""
-    return "ftrl-" + digest.hex()
+def made_texts(batch_id: bytes, first: int, count: int) -> list[str]:
+    """The texts of made ids, which the caller may send in a retry."""
+    start = "ftrl-" + batch_id.hex()
+    return [f"{start}{index:08x}" for index in range(first, first + count)]
 
 
 def event_digest(event_id: str) -> bytes:
@@ -70,7 +81,7 @@ def batch_of(event_id: str) -> bytes:
 
 
 def _spelled(event_id: str) -> bytes:
-    """Parses exactly the texts that `made_text` makes: no two texts may have the same bytes."""
+    """Parses exactly the texts that `made_texts` makes: no two texts may have the same bytes."""
     made = _MADE.fullmatch(event_id)
     return b"" if made is None else bytes.fromhex(made[1])
 
@@ -108,7 +119,10 @@ def examples_of(entry: LogEntry) -> ExampleBatch:
     """Raises FormatError."""
     if entry.first_number is None:
         raise FormatError("not written by this service")
-    return ExampleBatch.from_records(entry.records)
+    batch = ExampleBatch.from_bytes(entry.records)
+    if len(batch) != entry.examples:
+        raise FormatError(f"has {len(batch)} records, not {entry.examples}")
+    return batch
 
 
 def decode(entry: LogEntry, number: int) -> ExampleBatch:
@@ -193,10 +207,9 @@ class Place(NamedTuple):
 class MicroBatch:
     """The examples of one append; all attempts carry the id of the batch, so they append it once.
 
-    event_ids: for callers, one per example. digests: the same ids as in the records of the log, 16 bytes
-    each.
-    claims: for each example whose id was not made here (the claim of the batch covers those): its index, its
-    digest, and the id of an earlier micro-batch that it may repeat.
+    event_ids: for callers, one per example. entries: those of the log that it makes.
+    claims: of the examples whose ids were not made here (the claim of the batch covers those), as append.lua
+    has them.
     slice_names: values of sliced features that the examples have and that are not in the log yet.
     moves: positions that move with it (see append.lua); none for a request.
     attempts: the attempts to append it so far.
@@ -205,26 +218,50 @@ class MicroBatch:
     def __init__(self) -> None:
         self.batch_id = new_batch_id()
         self.event_ids: list[str] = []
-        self.digests: list[bytes] = []
-        self.claims: list[int | bytes] = []
+        self.entries: list[EntryToAppend] = []
+        self.claims = b""
         self.slice_names: dict[int, SliceName] = {}
         self.moves: Sequence[Move] = ()
         self.attempts = Attempts()
 
-    def extend(self, event_ids: Sequence[str | None]) -> None:
-        """Adds the event ids of callers; for None, makes one that a retry can send."""
-        start = len(self.digests)
-        self.digests += [
-            made_digest(self.batch_id, index) if event_id is None else event_digest(event_id)
-            for index, event_id in enumerate(event_ids, start)
-        ]
-        self.event_ids += [
-            made_text(digest) if event_id is None else event_id
-            for event_id, digest in zip(event_ids, self.digests[start:], strict=True)
-        ]
-        for index, event_id in enumerate(event_ids, start):
-            if event_id is not None:
-                self.claims += (index, self.digests[index], batch_of(event_id))
+    def __len__(self) -> int:
+        return len(self.event_ids)
+
+    def extend(self, batch: ExampleBatch, event_ids: Sequence[str | None] | None) -> None:
+        """Adds examples with the event ids of callers; for None, makes one that a retry can send."""
+        first, count = len(self), len(batch)
+        given = [(i, text) for i, text in enumerate(event_ids or ()) if text is not None]
+        texts = made_texts(self.batch_id, first, count)
+        digests = made_digests(self.batch_id, first, count)
+        for index, text in given:
+            texts[index] = text
+            digests[index] = np.frombuffer(event_digest(text), np.uint8)
+        self.event_ids += texts
+        data, starts = replace(batch, event_ids=Ids(digests)).packed()
+        begins = np.empty(count, np.int64)  # where the entry of each example begins
+        for start, stop in _entry_bounds(starts):
+            begins[start:stop] = starts[start]
+            self.entries.append(EntryToAppend(stop - start, data[starts[start] : starts[stop]]))
+        self.claims += b"".join(
+            _CLAIM.pack(
+                first + index,
+                starts[index] - begins[index],
+                starts[index + 1] - starts[index],
+                digests[index].tobytes(),
+                batch_of(text),
+            )
+            for index, text in given
+        )
+
+
+def _entry_bounds(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """The first example of each entry, and the one after its last. `starts` int64[r+1]: of their records."""
+    start, end = 0, starts.size - 1
+    while start < end:
+        fitting = int(np.searchsorted(starts, starts[start] + MAX_ENTRY_BYTES, "right")) - 1
+        stop = max(start + 1, min(fitting, start + MAX_ENTRY_EXAMPLES))
+        yield start, stop
+        start = stop
 
 
 class ExampleLog:
@@ -244,23 +281,26 @@ class ExampleLog:
         self._asked_connection = 0  # the number of the connection that was asked for it
         self._acknowledged = AcknowledgedEntries(keys, on_lost)
 
-    async def append(self, batch: MicroBatch, records: list[bytes], deadline: float) -> list[Place]:
+    async def append(self, batch: MicroBatch, deadline: float) -> list[Place]:
         """Tries until time.monotonic() is `deadline`, which must be later than in earlier tries of the batch.
-        Returns the places of all records, in order.
+        Returns the places of all examples, in order.
 
         Raises LogFull, ModelGone, PositionMoved, and UpdateUnavailable, whose outcome is "not_appended" only
         if that is certain.
         """
         try:
-            reply = await batch.attempts.until_answered(
-                lambda: self._attempt(batch, records, deadline), deadline
-            )
+            reply = await batch.attempts.until_answered(lambda: self._attempt(batch, deadline), deadline)
         except Unanswered:
             outcome: AppendOutcome = "unknown" if batch.attempts.may_have_happened else "not_appended"
             raise UpdateUnavailable(outcome, batch.event_ids, batch.attempts.why) from None
-        return self._remembered(self._places(reply, len(records)), batch.digests)
+        places = self._places(reply, len(batch))
+        logged = logged_examples(places, lambda index: event_digest(batch.event_ids[index]))
+        self._acknowledged.add(
+            Appended(example, place.examples) for place, example in logged if not place.duplicate
+        )
+        return places
 
-    async def _attempt(self, batch: MicroBatch, records: list[bytes], deadline: float) -> AppendReply:
+    async def _attempt(self, batch: MicroBatch, deadline: float) -> AppendReply:
         offset = await self._offset_ms()
         settings = self._settings
         reply = await append_examples(
@@ -271,11 +311,9 @@ class ExampleLog:
             max_backlog_bytes=int(settings.backlog_limit_bytes),
             retention_seconds=round(settings.event_id_retention_seconds),
             batch_id=batch.batch_id,
-            max_entry_bytes=MAX_ENTRY_BYTES,
-            max_entry_examples=MAX_ENTRY_EXAMPLES,
             slice_names=pack_names(batch.slice_names) if batch.slice_names else b"",
             max_slice_values=MAX_VALUES_PER_FEATURE,
-            records=records,
+            entries=batch.entries,
             claims=batch.claims,
             moves=batch.moves,
         )
@@ -308,14 +346,6 @@ class ExampleLog:
         if reply.status is Append.MOVED:
             raise PositionMoved
         raise LogFull(full_backlog(*reply.backlog, self._settings))  # the status is FULL
-
-    def _remembered(self, places: list[Place], digests: Sequence[bytes]) -> list[Place]:
-        self._acknowledged.add(
-            Appended(example, place.examples)
-            for place, example in logged_examples(places, digests)
-            if not place.duplicate
-        )
-        return places
 
     async def close(self) -> None:
         await self._channel.close()
@@ -362,13 +392,13 @@ def share_out(places: Sequence[Place], sizes: Iterable[int]) -> Iterator[list[Pl
 
 
 def logged_examples(
-    places: Iterable[Place], identities: Sequence[bytes]
+    places: Iterable[Place], identity_of: Callable[[int], bytes]
 ) -> Iterator[tuple[Place, LoggedExample]]:
-    """The places that are known, each with its first example. `identities`: of all examples, in order."""
+    """The places that are known, each with its first example. `identity_of`: an example by its index."""
     first = 0
     for place in places:
         if place.entry is not None:
-            yield place, LoggedExample(place.entry, place.offset, identities[first])
+            yield place, LoggedExample(place.entry, identity_of(first))
         first += place.examples
 
 

@@ -81,7 +81,7 @@ class ModelFeedback:
         with contextlib.suppress(*CONNECTION_FAILURES, ResponseError):  # then after the next labels
             await self._acknowledged.check(self._labelling)
         new = [
-            LoggedExample(*answer.place, label.key)
+            LoggedExample(answer.place[0], label.key)
             for label, answer in zip(labels, answers, strict=True)
             if answer.place and answer.outcome in _NEW
         ]

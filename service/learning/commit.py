@@ -76,7 +76,7 @@ class Work:
         self.positives += float(batch.labels.sum())
         self.skipped_count += int(learned.skipped.sum())
         self.newest_event = max(self.newest_event, int(batch.event_times.max(initial=-1)))
-        self.log_bytes.append(sum(map(len, entry.records)))
+        self.log_bytes.append(len(entry.records))
 
 
 class Prepared(NamedTuple):

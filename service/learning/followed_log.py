@@ -73,7 +73,7 @@ class FollowedEntry(LogEntry):
             batch = examples_of(entry)
         except FormatError as wrong:
             raise LogBlocked(entry.id, str(wrong)) from wrong
-        return cls(entry.id, entry.first_number, entry.records, entry.slices, batch=batch)
+        return cls(entry.id, entry.first_number, entry.examples, entry.records, entry.slices, batch=batch)
 
 
 class FollowedLog:

@@ -251,6 +251,6 @@ class LearningLoop:
         if not work.examples:
             return False
         slots = replica.state.changes
-        with_it = slots + slots / work.examples * len(following.records)
+        with_it = slots + slots / work.examples * following.examples
         settings = self._settings
         return work.examples >= self._log.max_examples or with_it > settings.commit_slots

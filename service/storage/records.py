@@ -195,9 +195,11 @@ class ModelKeys:
         return f"ftrl:{{{self.model}}}:{self.incarnation}:{part}"
 
 
-FORMAT_VERSION = 2
-READABLE_FORMATS = (1, FORMAT_VERSION)
-"""In format 1 each commit wrote the state, so that there was no ``checkpoint``; the rest is the same."""
+FORMAT_VERSION = 3
+READABLE_FORMATS = (1, 2, FORMAT_VERSION)
+"""In format 1 each commit wrote the state, so that there was no ``checkpoint``. Up to format 2 an entry of
+the log had a field for each example.
+"""
 
 _SLOT_TAG = 0xA4  # MessagePack's string of 4 bytes
 _SHORT_TAG, _LONG_TAG, _LONGEST_SHORT = 0xA0, 0xD9, 31  # of up to 31 bytes, and of more, whose length follows
@@ -440,27 +442,39 @@ def mark_of(token: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of the example log. ``first_number`` is the dense number of its first record, None where the
-    entry is none that this service wrote. ``slices``: how long the hash of that name was, where it has grown
-    since the entry before, else 0.
+    """One entry of the example log. ``first_number`` is the dense number of its first example, None where the
+    entry is none that this service wrote. ``examples``: how many; ``records``: theirs, one after another.
+    ``slices``: how long the hash of that name was, where it has grown since the entry before, else 0.
     """
 
     id: LogId
     first_number: int | None
-    records: list[bytes]
+    examples: int
+    records: bytes
     slices: int = 0
 
     @property
     def digest(self) -> str:
         """Identifies what it holds: a server that has lost it may have another one under its id."""
-        return hashlib.sha1(b"".join(self.records), usedforsecurity=False).hexdigest()
+        return hashlib.sha1(self.records, usedforsecurity=False).hexdigest()
 
     @classmethod
     def parse(cls, entry_id: bytes, fields: list[bytes]) -> LogEntry:
-        first_number = int(fields[1]) if fields[0] == b"n" and fields[1].isdigit() else None
-        if fields[2:3] == [b"s"] and fields[3].isdigit():
-            return cls(LogId.parse(entry_id), first_number, fields[5::2], int(fields[3]))
-        return cls(LogId.parse(entry_id), first_number, fields[3::2])
+        """``fields`` as in log_writer.lua; versions before had an ``e`` for each example, and no ``c``."""
+        records: list[bytes] = []
+        numbers: dict[bytes, int] = {}
+        for name, value in zip(fields[::2], fields[1::2], strict=True):
+            if name == b"e":
+                records.append(value)
+            elif value.isdigit():
+                numbers[name] = int(value)
+        return cls(
+            LogId.parse(entry_id),
+            numbers.get(b"n"),
+            numbers.get(b"c", len(records)),
+            b"".join(records),
+            numbers.get(b"s", 0),
+        )
 
 
 class LearnedEntry(NamedTuple):

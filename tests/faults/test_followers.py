@@ -95,8 +95,7 @@ async def test_a_large_model_is_loaded_while_it_is_written(
         replica = await stored(topology, "large")
         entries = await read_log(topology, replica)
     assert_holds_once(entries, load.acknowledged)
-    records = [record for entry in entries for record in entry.records]
-    replica.config.learn(began_with, ExampleBatch.from_records(records))
+    replica.config.learn(began_with, ExampleBatch.from_bytes(b"".join(entry.records for entry in entries)))
     assert replica.state.digest() == began_with.digest()
     await assert_mirror_equals(late.url, replica)
     await assert_mirror_equals(api.url, replica)

@@ -85,7 +85,7 @@ def difference(replica: Replica, entries: list[LogEntry], numbers: Iterable[int]
     """How many of the messages are not in the log, and how many examples too many are."""
     encoder = FeatureEncoder(replica.config.hashing)
     expected = Counter(tuple(sorted(encoder.encode(message(n)["features"]).hashes)) for n in numbers)
-    batch = ExampleBatch.from_records([record for entry in entries for record in entry.records])
+    batch = ExampleBatch.from_bytes(b"".join(entry.records for entry in entries))
     bounds = batch.row_ptr.tolist()
     hashes = batch.hashes.tolist()
     logged = Counter(tuple(sorted(hashes[start:stop])) for start, stop in pairwise(bounds))

@@ -36,7 +36,7 @@ class LogTap(Watcher):
         for entry in self.entries:
             if entry.first_number != following:
                 found.append(f"entry {entry.id} begins with example {entry.first_number}, not {following}")
-            following = (entry.first_number or 0) + len(entry.records)
+            following = (entry.first_number or 0) + entry.examples
         return found
 
     def watch(self) -> None:

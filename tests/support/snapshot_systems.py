@@ -43,5 +43,5 @@ async def learned_from(
     entries = await read_log(system.topology, await stored(system.topology))
     for entry in entries:
         if entry.id > after:
-            config.learn(start, ExampleBatch.from_records(entry.records), entry.id.milliseconds)
+            config.learn(start, ExampleBatch.from_bytes(entry.records), entry.id.milliseconds)
     return start

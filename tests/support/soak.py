@@ -81,7 +81,7 @@ def _by_id(
     events: defaultdict[bytes, list[Logged]] = defaultdict(list)
     count = 0
     for entry in entries:
-        batch = ExampleBatch.from_records(entry.records)
+        batch = ExampleBatch.from_bytes(entry.records)
         count += len(batch)
         for ids, by_id in ((batch.prediction_ids, predictions), (batch.event_ids, events)):
             for identifier, label in zip(ids or (), batch.labels.tolist(), strict=False):

@@ -187,7 +187,7 @@ def evaluation_of_a_pass(entries: Sequence[LogEntry], like: Evaluations, config:
     state, evaluations = config.empty_state(), Evaluations(config.evaluation)
     evaluations.know(like.names)
     for entry in entries:
-        batch = ExampleBatch.from_records(entry.records)
+        batch = ExampleBatch.from_bytes(entry.records)
         learned = config.learn(state, batch, entry.id.milliseconds)
         margins = np.where(learned.skipped, np.nan, learned.margins)
         evaluations.add(margins, batch, entry.id.milliseconds)
@@ -201,7 +201,7 @@ def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
 def pass_over(entries: Sequence[LogEntry], config: ModelConfig) -> ModelState:
     """A single-threaded pass of the numeric core over the log, in one batch."""
     state = config.empty_state()
-    batches = [ExampleBatch.from_records(entry.records).dated(entry.id.milliseconds) for entry in entries]
+    batches = [ExampleBatch.from_bytes(entry.records).dated(entry.id.milliseconds) for entry in entries]
     config.learn(state, ExampleBatch.concatenate(batches))
     return state
 

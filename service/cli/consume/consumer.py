@@ -222,7 +222,9 @@ class Consumer:
         except ModelGone:
             await self._model_gone(target)
             return None
-        self._metrics.appended_examples(self._plan.model, len(prepared.records), time.monotonic() - started)
+        self._metrics.appended_examples(
+            self._plan.model, len(prepared.micro_batch), time.monotonic() - started
+        )
         self._positions.update(
             {
                 of: max(self._positions[of], offset)
@@ -238,7 +240,7 @@ class Consumer:
         Raises PositionMoved, ModelGone, Stopped.
         """
         while True:
-            if self._health.shedding and prepared.records:
+            if self._health.shedding and len(prepared.micro_batch):
                 await self._wait("Redis has reached its share of memory (FTRL_MEMORY_SHARE_LIMIT)")
                 continue
             deadline = time.monotonic() + self._settings.update_timeout_seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from model_core.hashing.encoder import FeatureEncoder
@@ -35,10 +35,9 @@ class Reading:
 
 
 class Prepared(NamedTuple):
-    """A micro-batch and its records; both stay the same however often it is sent."""
+    """A micro-batch, which stays the same however often it is sent, and what it was made of."""
 
     micro_batch: MicroBatch
-    records: list[bytes]
     examples: NewExamples
 
 
@@ -106,18 +105,17 @@ class Target:
         has to be unknown to the model.
         """
         micro_batch = MicroBatch()
-        micro_batch.extend(examples.event_ids or [None] * len(examples.batch))
+        micro_batch.extend(examples.batch, examples.event_ids)
         micro_batch.slice_names = dict(examples.slice_names)
         micro_batch.moves = [
             Move(self._field(of), str(expected[of]) if of in expected else "", str(position))
             for of, position in next_positions.items()
         ]
-        records = replace(examples.batch, event_ids=micro_batch.digests).to_records()
-        return Prepared(micro_batch, records, examples)
+        return Prepared(micro_batch, examples)
 
     async def append(self, prepared: Prepared, deadline: float) -> list[Place]:
         """Raises what ExampleLog.append raises."""
-        places = await self.log.append(prepared.micro_batch, prepared.records, deadline)
+        places = await self.log.append(prepared.micro_batch, deadline)
         if self._slices is not None:
             self._slices.mark_logged(prepared.examples.slice_names)
         return places

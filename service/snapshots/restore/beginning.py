@@ -199,7 +199,7 @@ async def digest_at(channel: Channel, champion: ModelKeys, at: LogPoint) -> str:
     if not found:
         return ""
     entry = LogEntry.parse(*found[0])
-    ends = (entry.first_number or 0) + len(entry.records)
+    ends = (entry.first_number or 0) + entry.examples
     return entry.digest if ends == at.number else ""
 
 

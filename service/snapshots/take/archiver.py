@@ -139,8 +139,8 @@ class LogArchiver:
                     return entries, numbers
                 numbers = numbers or [entry.first_number]
                 entries.append(RawEntry(entry.id, fields))
-                numbers.append(numbers[-1] + len(entry.records))
-                size += sum(map(len, entry.records))
+                numbers.append(numbers[-1] + entry.examples)
+                size += len(entry.records)
                 after = entry.id
             if len(found) < ENTRIES_A_READ:
                 break

@@ -4,12 +4,12 @@
 -- KEYS: 1 meta, 2 log, 3 slices
 -- ARGV: 1 incarnation, 2 deadline (ms of the server's clock), 3 max examples in the backlog,
 --       4 prefix of the event buckets, 5 how long an event id is remembered (s), 6 id of the micro-batch (12 bytes),
---       7 max bytes and 8 max examples in one log entry,
---       9 values of sliced features (evaluation/slice_names.py: pack_names), 10 max of them per feature,
---       11 bytes of the backlog from which on nothing is appended, 12 moves of positions (see positions.lua), or empty,
---       13 how many examples, then their records, then for each to which the caller gave an event id:
---       its index from 0, the event id (16 bytes), and the id of an earlier micro-batch whose append it may
---       repeat (12 bytes, or empty)
+--       7 values of sliced features (evaluation/slice_names.py: pack_names), 8 max of them per feature,
+--       9 bytes of the backlog from which on nothing is appended, 10 moves of positions (see positions.lua), or empty,
+--       11 the examples to which the caller gave an event id, in order, 40 bytes each: index from 0 (u32), where its
+--       record begins in its entry (u32) and the bytes that it takes (u32), the event id (16 bytes), and the id of an
+--       earlier micro-batch whose append it may repeat (12 bytes, or zeros),
+--       then for each entry: how many examples, and their records, one after another
 -- RETURNS: {'APPENDED', receipt} also where this micro-batch had been appended before,
 --          {'GONE'} there is no such incarnation, {'LATE'} past the deadline and never appended,
 --          {'MOVED'} a position is another than the caller expects (nothing appended),
@@ -20,17 +20,12 @@
 -- `events` of meta lists them, the newest last, so that an append looks into those only that there are: about eight.
 local incarnation, deadline, max_backlog = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
-local max_bytes, max_examples = tonumber(ARGV[7]), tonumber(ARGV[8])
-local slice_names, max_slice_names = ARGV[9], tonumber(ARGV[10])
-local max_backlog_bytes = tonumber(ARGV[11])
-local moves = moves_of(ARGV[12])
-local count, first_record, CHUNK = tonumber(ARGV[13]), 14, 3000
-local first_event = first_record + count
-local event_of, repeats_of = {}, {} -- by index; nil for most
-for argument = first_event, #ARGV, 3 do
-  local i = tonumber(ARGV[argument])
-  event_of[i], repeats_of[i] = ARGV[argument + 1], ARGV[argument + 2]
-end
+local slice_names, max_slice_names = ARGV[7], tonumber(ARGV[8])
+local max_backlog_bytes = tonumber(ARGV[9])
+local moves = moves_of(ARGV[10])
+local claimed, CLAIM, NONE, CHUNK = ARGV[11], '<I4I4I4c16c12', string.rep('\0', 12), 3000
+local first_entry, count = 12, 0
+for k = first_entry, #ARGV, 2 do count = count + tonumber(ARGV[k]) end
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'appended', 'applied_number', 'slices', 'clock',
   'clock_seen', 'events', 'backlog_bytes')
@@ -94,19 +89,19 @@ if count > 0 and (backlog + count > max_backlog or backlog_bytes >= max_backlog_
   return {'FULL', backlog, backlog_bytes}
 end
 
-local ids, asked = {}, {}
-for i, event in pairs(event_of) do
-  ids[#ids + 1] = event
-  asked[#asked + 1] = i
-  if repeats_of[i] ~= '' then
-    ids[#ids + 1] = repeats_of[i]
-    asked[#asked + 1] = i
+local events, ids, asked = {}, {}, {}
+for position = 1, #claimed, 40 do
+  local index, start, size, id, repeats = struct.unpack(CLAIM, claimed, position)
+  local event = {index = index, start = start, size = size, id = id}
+  events[#events + 1] = event
+  ids[#ids + 1], asked[#asked + 1] = id, event
+  if repeats ~= NONE then
+    ids[#ids + 1], asked[#asked + 1] = repeats, event
   end
 end
-local position_of = {} -- index of a duplicate -> position of the first
 for k, claim in pairs(claims(ids)) do
-  if claim then
-    position_of[asked[k]] = #ids[k] == 16 and claim or ''
+  if claim then -- of a duplicate: the position of the first, which a micro-batch does not tell
+    asked[k].first = asked[k].first or #ids[k] == 16 and claim or ''
   end
 end
 
@@ -115,26 +110,38 @@ local slices = redis.call('HLEN', KEYS[3])
 -- The learner of the next entry has to know those noted since the entry before.
 local has_new_slices = slices > tonumber(meta[4] or 0)
 
-local duplicates, new_claims, unplaced, own = {}, {}, {}, {}
-local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time, max_bytes, max_examples, function(event,
-  position)
-  new_claims[#new_claims + 1] = event
-  new_claims[#new_claims + 1] = position
-  own[event], unplaced[event] = position, nil
-end)
-if has_new_slices then writer.leading = {'s', slices} end
-for i = 0, count - 1 do
-  local event, record = event_of[i], ARGV[first_record + i]
-  if event and unplaced[event] then writer.flush() end -- so that its position is known
-  local position = event and (position_of[i] or own[event])
-  if position then
-    duplicates[#duplicates + 1] = i .. '=' .. position
-  else
-    if event then unplaced[event] = true end
-    writer.add(record, event)
+local duplicates, new_claims = {}, {}
+local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time)
+if has_new_slices then writer.slices = slices end
+local own = {} -- event id -> its position, of those appended here
+local index, next_event = 0, 1
+for k = first_entry, #ARGV, 2 do
+  local stop, records, kept, repeated = index + tonumber(ARGV[k]), ARGV[k + 1], {}, {}
+  local offset_of, left_out, rest = {}, 0, 1 -- where the records begin of which it is not known whether they are kept
+  while events[next_event] and events[next_event].index < stop do
+    local event = events[next_event]
+    next_event = next_event + 1
+    if event.first or own[event.id] or offset_of[event.id] then
+      repeated[#repeated + 1] = event
+      kept[#kept + 1] = string.sub(records, rest, event.start)
+      rest, left_out = event.start + event.size + 1, left_out + 1
+    else
+      offset_of[event.id] = event.index - index - left_out
+    end
   end
+  if left_out > 0 then records = table.concat(kept) .. string.sub(records, rest) end
+  if left_out < stop - index then
+    local id = writer.write(stop - index - left_out, records)
+    for event, offset in pairs(offset_of) do
+      own[event] = id .. ':' .. offset
+      new_claims[#new_claims + 1], new_claims[#new_claims + 2] = event, own[event]
+    end
+  end
+  for _, event in ipairs(repeated) do
+    duplicates[#duplicates + 1] = event.index .. '=' .. (event.first or own[event.id])
+  end
+  index = stop
 end
-writer.flush()
 
 receipt = table.concat(writer.entries, ',') .. '|' .. table.concat(duplicates, ',')
 new_claims[#new_claims + 1] = batch_id

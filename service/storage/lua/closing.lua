@@ -61,15 +61,15 @@ local function closed_as(value)
 end
 
 local tombstones = {} -- id -> what to remember
-local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time, tonumber(ARGV[12]), tonumber(ARGV[13]), function(id,
-  position)
+local writer = log_writer(KEYS[2], tonumber(meta[2]), clock.time)
+local collector = log_collector(writer, tonumber(ARGV[12]), tonumber(ARGV[13]), function(id, position)
   local what = tombstones[id]
   put(id, closed_now(string.sub(what, 1, 1) == 'n' and what or what .. position))
   tombstones[id] = {position = position}
 end)
 -- The learner of the next entry has to know the values of sliced features noted since the entry before.
 local slices = redis.call('HLEN', KEYS[4])
-if slices > tonumber(meta[4] or 0) then writer.leading = {'s', slices} end
+if slices > tonumber(meta[4] or 0) then writer.slices = slices end
 local backlog, backlog_bytes = writer.appended - tonumber(meta[3]), bytes_of_backlog(meta[8], meta[2], meta[3])
 local room = max_backlog - backlog -- examples that the log may still take
 if backlog_bytes >= tonumber(ARGV[14]) then room = math.min(room, 0) end
@@ -86,10 +86,10 @@ local function close(id, value, label, weight, what)
     weight = struct.pack('<d', struct.unpack('<d', weight) / negative_rate)
   end
   room = room - 1
-  writer.add(record_of(id, value, label, weight), id)
+  collector.add(record_of(id, value, label, weight), id)
 end
 local function finish()
-  writer.flush()
+  collector.flush()
   if writer.appended > tonumber(meta[2]) then
     redis.call('HSET', KEYS[1], 'appended', writer.appended, 'slices', slices,
       'backlog_bytes', backlog_bytes + writer.bytes, clock_fields(clock))

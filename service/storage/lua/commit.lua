@@ -1,7 +1,7 @@
 -- Commits what the learner learned, if the model is still what the learner started from. The changed slots go into the
 -- commits stream only; checkpoint.lua writes them into the state, behind the commits.
 --
--- After: clock, backlog, log_ids
+-- After: clock, backlog, log_ids, log_entry
 -- KEYS: 1 meta, 2 commits, 3 log, 4 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (changed_type in records.py), 11 learned entries,
@@ -34,12 +34,11 @@ local function holds_what_was_learned()
   local found = redis.call('XRANGE', KEYS[3], applied, '+', 'COUNT', 2)
   local last, following = found[1], found[2]
   if not last or last[1] ~= applied then return false end
-  local fields, records = last[2], {}
-  for k = fields[3] == 's' and 6 or 4, #fields, 2 do records[#records + 1] = fields[k] end
+  local first, count, records = examples_of(last[2])
   local after = tonumber(applied_number)
-  if redis.sha1hex(table.concat(records)) ~= digest or tonumber(fields[2]) + #records ~= after then return false end
+  if not first or redis.sha1hex(records) ~= digest or first + count ~= after then return false end
   if not following then return tonumber(meta[4]) >= after end
-  return following[2][1] ~= 'n' or (tonumber(following[2][2]) or after) > tonumber(fields[2])
+  return (examples_of(following[2]) or after) > first
 end
 if #entries > 0 and not follows and not holds_what_was_learned() then
   return {'LOST'}

@@ -1,9 +1,9 @@
--- Finds examples in the log by where they were appended, each by what its record must contain there: after a failover
--- another entry may have the same id.
+-- Finds examples in the log by where they were appended, each by what its entry must contain: after a failover another
+-- one may have the same id.
 --
--- After: log_ids
+-- After: log_ids, log_entry
 -- KEYS: 1 meta, 2 log
--- ARGV: 1 incarnation, then for each example: id of its entry, offset in that, part of its record
+-- ARGV: 1 incarnation, then for each example: id of its entry, part of its record
 -- RETURNS: {} there is no such incarnation; else a letter for each: F found, T not there, but the log may have been
 --          trimmed past it, L lost
 local incarnation, FIRST = ARGV[1], 2
@@ -13,16 +13,13 @@ if meta[1] ~= incarnation then
 end
 
 local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
-local read, fields -- the entry that was read last: examples that stand together come together
-local function is_in_log(id, offset, part)
+local read, records -- the entry that was read last: examples that stand together come together
+local function is_in_log(id, part)
   if id ~= read then
     local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
-    read, fields = id, entry and entry[2]
+    read, records = id, entry and select(3, examples_of(entry[2]))
   end
-  if not fields then return false end
-  local before_records = fields[3] == 's' and 4 or 2
-  local record = fields[before_records + 2 * offset + 2]
-  return record and string.find(record, part, 1, true)
+  return records and string.find(records, part, 1, true)
 end
 -- Only what is applied is trimmed, and only from the front.
 local function may_be_trimmed(id)
@@ -30,10 +27,10 @@ local function may_be_trimmed(id)
 end
 
 local answers = {}
-for i = FIRST, #ARGV, 3 do
+for i = FIRST, #ARGV, 2 do
   local id = ARGV[i]
   local answer = 'L'
-  if is_in_log(id, tonumber(ARGV[i + 1]), ARGV[i + 2]) then
+  if is_in_log(id, ARGV[i + 1]) then
     answer = 'F'
   elseif may_be_trimmed(id) then
     answer = 'T'

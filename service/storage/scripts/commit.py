@@ -21,7 +21,7 @@ from service.storage.records import (
 
 FOREVER_MS = 2**52
 
-_COMMIT = Script("commit", after=("clock", "backlog", "log_ids"))
+_COMMIT = Script("commit", after=("clock", "backlog", "log_ids", "log_entry"))
 _CHECKPOINT = Script("checkpoint", after=("set_slots", "drop_slots"))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")

@@ -12,7 +12,7 @@ from service.storage.records import Follower, Follows, LogEntry, LogId, ModelKey
 
 _APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names", "positions"))
 _LAG = Script("log_lag", after=("clock", "backlog"))
-_FIND = Script("find_examples", after=("log_ids",))
+_FIND = Script("find_examples", after=("log_ids", "log_entry"))
 _TRY_WRITE = Script("try_write")
 _REPEATED = Script("repeated_entries")
 _DROP = Script("drop_entry")
@@ -53,13 +53,19 @@ class Move(NamedTuple):
 
 
 class LoggedExample(NamedTuple):
-    """An example by the entry and the offset at which the log acknowledged it, and what identifies it there:
-    its event id or prediction id as bytes, or the end of that.
+    """An example by the entry in which the log acknowledged it, and what identifies it there: its event id or
+    prediction id as bytes, or the end of that.
     """
 
     entry: LogId
-    offset: int
     identity: bytes
+
+
+class EntryToAppend(NamedTuple):
+    """So many examples, and their records one after another."""
+
+    examples: int
+    records: bytes
 
 
 class Found(Enum):
@@ -101,29 +107,26 @@ async def append_examples(
     max_backlog_bytes: int,
     retention_seconds: int,
     batch_id: bytes,
-    max_entry_bytes: int,
-    max_entry_examples: int,
     slice_names: bytes,
     max_slice_values: int,
-    records: Sequence[bytes],
-    claims: Sequence[int | bytes],
+    entries: Sequence[EntryToAppend],
+    claims: bytes,
     moves: Sequence[Move] = (),
 ) -> AppendReply:
     """Appends a micro-batch once, however often it is sent.
 
-    `deadline_ms` is of the server's clock. `claims`: index, digest of the event id and the earlier batch id
-    (or empty), for each example to which the caller gave an event id. `moves`: positions that move with the
-    append, which is refused if one is not where it is expected.
+    `deadline_ms` is of the server's clock. `claims`: of the examples to which the caller gave an event id, as
+    append.lua has them; those that are in the log already are left out of the entries. `moves`: positions
+    that move with the append, which is refused if one is not where it is expected.
     """
     status, *rest = await _APPEND(
         channel,
         (keys.meta, keys.log, keys.slices),
         *(keys.incarnation, deadline_ms, max_backlog, keys.events_prefix, retention_seconds, batch_id),
-        *(max_entry_bytes, max_entry_examples, slice_names, max_slice_values, max_backlog_bytes),
+        *(slice_names, max_slice_values, max_backlog_bytes),
         json.dumps([part for move in moves for part in move]) if moves else b"",
-        len(records),
-        *records,
-        *claims,
+        claims,
+        *(part for entry in entries for part in entry),
     )
     outcome = Append(status)
     receipt = rest[0] if outcome is Append.APPENDED else b""
@@ -146,7 +149,7 @@ async def read_lag(channel: Channel, keys: ModelKeys) -> Lag:
 
 async def find_examples(channel: Channel, keys: ModelKeys, examples: Iterable[LoggedExample]) -> list[Found]:
     """Finds acknowledged examples in the log. Returns nothing if the model is gone."""
-    arguments = (part for entry, offset, identity in examples for part in (str(entry), offset, identity))
+    arguments = (part for entry, identity in examples for part in (str(entry), identity))
     answers = await _FIND(channel, (keys.meta, keys.log), keys.incarnation, *arguments)
     return [Found(answer) for answer in answers]
 

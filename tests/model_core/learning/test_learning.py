@@ -356,7 +356,7 @@ def test_after_the_warm_up_nothing_is_compiled():
     examples = [([(1, 0.5)], 1, 2.0)]
     model, _ = learn(examples, Hyperparameters("aogd", schedule=Custom((1.0,)), box=1.0))
     batch = ExampleBatch.concatenate(
-        [batch_of(examples), ExampleBatch.from_records(batch_of(examples).to_records())]
+        [batch_of(examples), ExampleBatch.from_bytes(batch_of(examples).to_bytes())]
     )
     predict_batch(model, Hyperparameters(), True, -1.0, batch)
     model.weights(model.seen_slots(), Hyperparameters())

@@ -28,13 +28,14 @@ def log(*examples: tuple[str, int]) -> list[LogEntry]:
         LogEntry(
             LogId(number + 1, 0),
             number,
+            1,
             ExampleBatch(
                 np.array([0, 1]),
                 np.array([7], np.uint32),
                 np.ones(0),
                 np.array([label], np.float64),
                 prediction_ids=[packed_id(text)],
-            ).to_records(),
+            ).to_bytes(),
         )
         for number, (text, label) in enumerate(examples)
     ]

@@ -71,8 +71,9 @@ def learned(server: ServerProcess) -> list[tuple[bytes, int, float]]:
         client.set_response_callback("XRANGE", lambda reply, **_: reply)
         incarnation = client.hget(meta_key("clicks"), "incarnation").decode()
         found = client.execute_command("XRANGE", ModelKeys("clicks", incarnation).log, "-", "+")
-    records = [record for entry, fields in found for record in LogEntry.parse(entry, fields).records]
-    batch = ExampleBatch.from_records(records)
+    batch = ExampleBatch.from_bytes(
+        b"".join(LogEntry.parse(entry, fields).records for entry, fields in found)
+    )
     weights = batch.weights.tolist() or [1.0] * len(batch)
     rows = zip(batch.prediction_ids or (), batch.labels.tolist(), weights, strict=True)
     return sorted(row for row in rows if row[0])

@@ -84,7 +84,7 @@ async def until_blocked(system: System) -> None:
 def pass_over(model: OpenModel, entries: list[LogEntry]) -> ModelState:
     state = model.config.empty_state()
     for entry in entries:
-        model.config.learn(state, ExampleBatch.from_records(entry.records))
+        model.config.learn(state, ExampleBatch.from_bytes(entry.records))
     return state
 
 
@@ -97,7 +97,7 @@ async def assert_dense(
     assert replica.state.digest() == pass_over(model, entries).digest()
     assert (meta.backlog, meta.applied_number) == (0, meta.appended)
     assert meta.appended == replica.state.t + lost
-    assert entries[-1].first_number == meta.appended - len(entries[-1].records)
+    assert entries[-1].first_number == meta.appended - entries[-1].examples
 
 
 async def test_the_waiting_entries_are_shown_with_their_numbers(

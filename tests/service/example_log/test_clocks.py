@@ -15,7 +15,7 @@ from service.storage.scripts.log import read_lag
 from service.storage.scripts.models import create_model, delete_model
 from service.storage.topology import Topology, connect
 from tests.conftest import PATIENT, ServerFactory, SettingsFactory
-from tests.service.example_log.test_example_log import KEYS, META, batch_of, records, soon
+from tests.service.example_log.test_example_log import KEYS, META, batch_of, soon
 from tests.support.server_clock import CallerClock, ServerClock
 
 HOUR = 3600
@@ -36,7 +36,7 @@ class Log:
         self._log = self._make(seconds)
 
     async def is_new(self, event_id: str) -> bool:
-        (place,) = await self._log.append(batch_of(event_id), records(1), soon())
+        (place,) = await self._log.append(batch_of(event_id), soon())
         return not place.duplicate
 
     async def jump(self, seconds: int) -> None:

@@ -16,6 +16,7 @@ from service.example_log.stream import (
     ExampleLog,
     MicroBatch,
     Place,
+    examples_of,
     parse_receipt,
     share_out,
 )
@@ -64,16 +65,11 @@ async def logs(valkey: ServerProcess, make_settings: SettingsFactory) -> AsyncIt
     await topology.close()
 
 
-def batch_of(*event_ids: str | None) -> MicroBatch:
+def batch_of(*event_ids: str | None, features: int = 2) -> MicroBatch:
     batch = MicroBatch()
-    batch.extend(event_ids)
+    encoded = [(list(range(i, i + features)), None) for i in range(len(event_ids))]
+    batch.extend(ExampleBatch.from_encoded(encoded, [i % 2 for i in range(len(event_ids))]), event_ids)
     return batch
-
-
-def records(count: int, features: int = 2) -> list[bytes]:
-    return ExampleBatch.from_encoded(
-        [(list(range(i, i + features)), None) for i in range(count)], [i % 2 for i in range(count)]
-    ).to_records()
 
 
 def soon() -> float:
@@ -82,11 +78,13 @@ def soon() -> float:
 
 async def test_examples_are_appended_in_order_with_dense_numbers(logs: LogUnderTest) -> None:
     log = logs.make()
-    first = await log.append(batch_of(None, None, None), records(3), soon())
-    second = await log.append(batch_of(None, None), records(2), soon())
+    three, two = batch_of(None, None, None), batch_of(None, None)
+    first = await log.append(three, soon())
+    second = await log.append(two, soon())
     entries = await logs.entries()
     assert [entry.first_number for entry in entries] == [0, 3]
-    assert [record for entry in entries for record in entry.records] == records(3) + records(2)
+    assert [(entry.examples, entry.records) for entry in entries] == [*three.entries, *two.entries]
+    assert [len(examples_of(entry)) for entry in entries] == [3, 2]
     assert first == [Place(entries[0].id, 0, duplicate=False, examples=3)]
     assert second == [Place(entries[1].id, 0, duplicate=False, examples=2)]
 
@@ -95,22 +93,24 @@ async def test_a_repeated_micro_batch_returns_its_places(
     logs: LogUnderTest,
 ) -> None:
     batch = batch_of("a", None, "a", "b")
-    places = await logs.make().append(batch, records(4), soon())
-    assert await logs.make().append(batch, records(4), soon()) == places
-    assert [len(entry.records) for entry in await logs.entries()] == [2, 1]
+    places = await logs.make().append(batch, soon())
+    assert await logs.make().append(batch, soon()) == places
+    (entry,) = await logs.entries()
+    assert [place.offset for place in places] == [0, 0, 2]
+    assert examples_of(entry).hashes.reshape(-1, 2)[:, 0].tolist() == [0, 1, 3], "the second a is left out"
 
 
 async def test_a_repeated_event_id_is_left_out_and_placed_at_the_first(logs: LogUnderTest) -> None:
     log = logs.make()
-    (first,) = await log.append(batch_of("click-1"), records(1), soon())
-    again, other = await log.append(batch_of("click-1", "click-2"), records(2), soon())
+    (first,) = await log.append(batch_of("click-1"), soon())
+    again, other = await log.append(batch_of("click-1", "click-2"), soon())
     assert again == Place(first.entry, 0, duplicate=True)
     assert not other.duplicate
-    assert sum(len(entry.records) for entry in await logs.entries()) == 2
+    assert sum(entry.examples for entry in await logs.entries()) == 2
 
 
 async def test_a_repetition_inside_one_micro_batch_is_a_duplicate_too(logs: LogUnderTest) -> None:
-    places = await logs.make().append(batch_of("x", "y", "x"), records(3), soon())
+    places = await logs.make().append(batch_of("x", "y", "x"), soon())
     assert [(place.examples, place.duplicate) for place in places] == [(2, False), (1, True)]
     assert places[1] == Place(places[0].entry, 0, duplicate=True)
 
@@ -118,16 +118,16 @@ async def test_a_repetition_inside_one_micro_batch_is_a_duplicate_too(logs: LogU
 async def test_a_generated_id_finds_the_example_of_its_micro_batch(logs: LogUnderTest) -> None:
     batch = batch_of(None, None)
     log = logs.make()
-    await log.append(batch, records(2), soon())
-    (retried,) = await log.append(batch_of(batch.event_ids[1]), records(1), soon())
+    await log.append(batch, soon())
+    (retried,) = await log.append(batch_of(batch.event_ids[1]), soon())
     assert retried == Place(None, 0, duplicate=True)
 
 
 async def test_a_generated_id_appends_if_its_micro_batch_never_arrived(logs: LogUnderTest) -> None:
     lost = batch_of(None)
     log = logs.make()
-    (first,) = await log.append(batch_of(lost.event_ids[0]), records(1), soon())
-    (second,) = await log.append(batch_of(lost.event_ids[0]), records(1), soon())
+    (first,) = await log.append(batch_of(lost.event_ids[0]), soon())
+    (second,) = await log.append(batch_of(lost.event_ids[0]), soon())
     assert not first.duplicate
     assert second == Place(first.entry, 0, duplicate=True)
 
@@ -135,55 +135,55 @@ async def test_a_generated_id_appends_if_its_micro_batch_never_arrived(logs: Log
 async def test_only_the_very_text_that_was_made_here_names_its_example(logs: LogUnderTest) -> None:
     batch = batch_of(None)
     log = logs.make()
-    await log.append(batch, records(1), soon())
+    await log.append(batch, soon())
     (made,) = batch.event_ids
     others = [made.upper(), "ftrl-" + made[5:].upper(), made + " ", made[:-2] + "  "]
-    (new,) = await log.append(batch_of(*others), records(4), soon())
+    (new,) = await log.append(batch_of(*others), soon())
     assert (new.examples, new.duplicate) == (4, False)
-    again = await log.append(batch_of(*others), records(4), soon())
+    again = await log.append(batch_of(*others), soon())
     assert again == [Place(new.entry, offset, duplicate=True) for offset in range(4)]
 
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["the hour before", "the clock was set back"])
 async def test_claims_are_found_in_the_bucket_of_another_hour(logs: LogUnderTest, hours: int) -> None:
     log = logs.make()
-    (first,) = await log.append(batch_of("late"), records(1), soon())
+    (first,) = await log.append(batch_of("late"), soon())
     (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
     assert isinstance(bucket, bytes)
     hour = int(bucket.rsplit(b":", 1)[1])
     await logs.client.rename(bucket, f"{KEYS.events_prefix}{hour + hours}")
     await logs.client.hdel(KEYS.meta, "events")  # as a version left it that had a bucket for each hour
-    (again,) = await log.append(batch_of("late"), records(1), soon())
+    (again,) = await log.append(batch_of("late"), soon())
     assert again == Place(first.entry, 0, duplicate=True)
 
 
 async def test_buckets_of_event_ids_expire_a_week_after_their_retention(logs: LogUnderTest) -> None:
-    await logs.make(event_id_retention_seconds=7200).append(batch_of("a"), records(1), soon())
+    await logs.make(event_id_retention_seconds=7200).append(batch_of("a"), soon())
     (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
     assert 7200 + WEEK < await logs.client.ttl(bucket) <= 7200 + 3600 + WEEK
 
 
 async def test_many_bytes_are_spread_over_entries_of_bounded_size(logs: LogUnderTest) -> None:
-    places = await logs.make().append(batch_of(*[None] * 900), records(900, features=39), soon())
+    places = await logs.make().append(batch_of(*[None] * 900, features=39), soon())
     entries = await logs.entries()
     assert len(entries) > 1
-    assert max(sum(map(len, entry.records)) for entry in entries) <= MAX_ENTRY_BYTES
-    assert [entry.first_number for entry in entries][1] == len(entries[0].records)
+    assert max(len(entry.records) for entry in entries) <= MAX_ENTRY_BYTES
+    assert [entry.first_number for entry in entries][1] == entries[0].examples
     assert [(place.entry, place.examples) for place in places] == [
-        (entry.id, len(entry.records)) for entry in entries
+        (entry.id, entry.examples) for entry in entries
     ]
 
 
 async def test_ten_thousand_examples_without_features_fit_one_append(logs: LogUnderTest) -> None:
     names = [f"e{i}" for i in range(10_000)]
-    await logs.make().append(batch_of(*names), records(10_000, features=0), soon())
-    assert sum(len(entry.records) for entry in await logs.entries()) == 10_000
+    await logs.make().append(batch_of(*names, features=0), soon())
+    assert sum(entry.examples for entry in await logs.entries()) == 10_000
 
 
 async def test_another_incarnation_is_refused_and_nothing_is_written(logs: LogUnderTest) -> None:
     await logs.client.hset(KEYS.meta, "incarnation", "another")
     with pytest.raises(ModelGone):
-        await logs.make().append(batch_of("a"), records(1), soon())
+        await logs.make().append(batch_of("a"), soon())
     assert await logs.client.keys("*") == [KEYS.meta.encode()]
 
 
@@ -191,34 +191,35 @@ async def test_an_append_past_the_servers_deadline_provably_did_nothing(
     logs: LogUnderTest,
 ) -> None:
     log = logs.make()
-    await log.append(batch_of(None), records(1), soon())
+    await log.append(batch_of(None), soon())
     with pytest.raises(UpdateUnavailable) as refused:
-        await log.append(batch_of("late"), records(1), time.monotonic() - 1.0)
+        await log.append(batch_of("late"), time.monotonic() - 1.0)
     assert refused.value.outcome == "not_appended"
     assert len(await logs.entries()) == 1
 
 
 async def test_a_backlog_over_its_limit_refuses_whole_micro_batches(logs: LogUnderTest) -> None:
     log = logs.make(backlog_limit_examples=3)
-    await log.append(batch_of(None, None), records(2), soon())
+    await log.append(batch_of(None, None), soon())
     with pytest.raises(LogFull):
-        await log.append(batch_of("a", "b"), records(2), soon())
-    assert sum(len(entry.records) for entry in await logs.entries()) == 2
-    await log.append(batch_of("a"), records(1), soon())
+        await log.append(batch_of("a", "b"), soon())
+    assert sum(entry.examples for entry in await logs.entries()) == 2
+    await log.append(batch_of("a"), soon())
 
 
 async def test_a_backlog_over_its_bytes_refuses_until_it_is_learned(logs: LogUnderTest) -> None:
-    log, long, short = logs.make(backlog_limit_bytes=10_000), records(1, 2000), records(1)
-    await log.append(batch_of(None), long, soon())
-    await log.append(batch_of(None), long, soon())
-    size = 2 * len(long[0])
+    log = logs.make(backlog_limit_bytes=10_000)
+    await log.append(batch_of(None, features=2000), soon())
+    await log.append(batch_of(None, features=2000), soon())
+    size = sum(len(entry.records) for entry in await logs.entries())
     assert 10_000 < size == int(await logs.client.hget(KEYS.meta, "backlog_bytes") or -1)
     with pytest.raises(LogFull, match=f"2 examples of {size} bytes .*FTRL_BACKLOG_LIMIT_BYTES"):
-        await log.append(batch_of("a"), short, soon())
-    assert sum(len(entry.records) for entry in await logs.entries()) == 2
+        await log.append(batch_of("a"), soon())
+    assert sum(entry.examples for entry in await logs.entries()) == 2
     await logs.client.hset(KEYS.meta, "applied_number", 2)
-    await log.append(batch_of("a"), short, soon())
-    assert int(await logs.client.hget(KEYS.meta, "backlog_bytes") or -1) == len(short[0])
+    short = batch_of("a")
+    await log.append(short, soon())
+    assert int(await logs.client.hget(KEYS.meta, "backlog_bytes") or -1) == len(short.entries[0].records)
 
 
 async def test_a_server_that_is_not_there_certainly_appended_nothing(
@@ -228,7 +229,7 @@ async def test_a_server_that_is_not_there_certainly_appended_nothing(
     topology = connect(make_settings(fresh_valkey), fresh_valkey.url)
     log = ExampleLog(topology, KEYS, make_settings(fresh_valkey))
     with pytest.raises(UpdateUnavailable) as refused:
-        await log.append(batch_of("a"), records(1), time.monotonic() + 0.3)
+        await log.append(batch_of("a"), time.monotonic() + 0.3)
     assert refused.value.outcome == "not_appended"
     assert refused.value.event_ids == ["a"]
     await topology.close()
@@ -241,13 +242,13 @@ async def test_after_a_hang_the_outcome_is_unknown_and_a_retry_appends_once(
     topology, own = connect(settings, fresh_valkey.url), fresh_valkey.async_client()
     await own.hset(KEYS.meta, mapping=dict(META.items()))
     log = ExampleLog(topology, KEYS, settings)
-    await log.append(batch_of(None), records(1), soon())
+    await log.append(batch_of(None), soon())
     fresh_valkey.pause()
     with pytest.raises(UpdateUnavailable) as refused:
-        await log.append(batch_of("a"), records(1), time.monotonic() + 1.0)
+        await log.append(batch_of("a"), time.monotonic() + 1.0)
     assert refused.value.outcome == "unknown"
     fresh_valkey.resume()
-    await log.append(batch_of("a"), records(1), soon())
+    await log.append(batch_of("a"), soon())
     assert await own.hget(KEYS.meta, "appended") == b"2"
     await log.close()
     await topology.close()

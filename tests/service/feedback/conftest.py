@@ -97,10 +97,10 @@ class Bench:
         found = await self.channel.call("XRANGE", KEYS.log, "-", "+")
         entries = [LogEntry.parse(entry, fields) for entry, fields in found]
         numbers = [entry.first_number for entry in entries]
-        counts = [len(entry.records) for entry in entries]
+        counts = [entry.examples for entry in entries]
         assert numbers == [sum(counts[:k]) for k in range(len(counts))], "the numbers are dense"
         assert int(await self.channel.call("HGET", KEYS.meta, "appended")) == sum(counts)
-        return ExampleBatch.from_records([record for entry in entries for record in entry.records])
+        return ExampleBatch.from_bytes(b"".join(entry.records for entry in entries))
 
     async def lists(self) -> list[str]:
         """Kinds and times of the lists of what waits."""

@@ -68,7 +68,7 @@ async def test_requests_that_arrive_together_share_an_append(system: System) -> 
     model = await system.model()
     await asyncio.gather(*(system.update(model, 1, i, wait=False) for i in range(64)))
     entries = await read_log(system.topology, model.mirror.replica)
-    assert sum(len(entry.records) for entry in entries) == 64
+    assert sum(entry.examples for entry in entries) == 64
     assert len(entries) <= 3
 
 

@@ -131,8 +131,8 @@ async def test_examples_that_wait_in_the_log_are_learned_on_top(system: System, 
     await load(system.settings, base)
     system.learn()
     await until(lambda: model.mirror.replica.state.t == 300 + 70)
-    waited = [record for entry in await read_log(system.topology, base) for record in entry.records]
-    base.config.learn(base.state, ExampleBatch.from_records(waited))
+    waited = b"".join(entry.records for entry in await read_log(system.topology, base))
+    base.config.learn(base.state, ExampleBatch.from_bytes(waited))
     assert (await stored(system.topology)).state.digest() == base.state.digest()
 
 

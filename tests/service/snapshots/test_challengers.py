@@ -58,7 +58,7 @@ async def learned_after(system: System, start: ModelState, number: int, replica:
     """What one pass with the challenger's configuration makes of a state and the champion's log."""
     for entry in await read_log(system.topology, await stored(system.topology)):
         if number <= (entry.first_number or 0) and entry.id <= replica.applied:
-            batch = ExampleBatch.from_records(entry.records)
+            batch = ExampleBatch.from_bytes(entry.records)
             replica.config.learn(start, batch, entry.id.milliseconds)
     return start
 
@@ -252,7 +252,7 @@ async def test_it_is_compared_with_its_champion_on_what_both_predicted_before_th
     first = 230 - found.paired.figures().pairs
     for entry in await read_log(system.topology, champion):
         batch, number, time = (
-            ExampleBatch.from_records(entry.records),
+            ExampleBatch.from_bytes(entry.records),
             entry.first_number or 0,
             entry.id.milliseconds,
         )

@@ -127,7 +127,7 @@ async def test_a_model_that_was_restored_while_it_was_compared_stays(
     gate = RollbackGate(system.topology, "clicks", store, system.metrics)
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
-    gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
+    gate.add(compared, LogEntry(LogId(1, 0), 2000, 0, b""), batch, wrong)
     gate.judge(compared)
     await until(lambda: "while it was compared" in caplog.text)
     await gate.close()
@@ -167,7 +167,7 @@ async def judged_bad(system: System, stream: Stream) -> RollbackGate:
     batch = stream.examples(2000)
     wrong = Learned(np.where(batch.labels == 1, -9.0, 9.0), np.zeros(2000, np.uint8))
     gate.judge(compared)  # of another generation than none: what was added before would be forgotten
-    gate.add(compared, LogEntry(LogId(1, 0), 2000, []), batch, wrong)
+    gate.add(compared, LogEntry(LogId(1, 0), 2000, 0, b""), batch, wrong)
     gate.judge(compared)
     return gate
 

@@ -143,10 +143,24 @@ def test_meta_is_read_as_redis_gives_it(
     assert meta.revision == f"{meta.incarnation[:8]}-{meta.generation}-{meta.commit}-{meta.token[:4].hex()}"
 
 
-@given(LOG_IDS, COUNTS, st.lists(st.binary()))
-def test_a_log_entry_is_read_as_the_append_wrote_it(log_id: LogId, number: int, records: list[bytes]) -> None:
-    fields = [b"n", b"%d" % number, *(part for record in records for part in (b"e", record))]
-    assert LogEntry.parse(str(log_id).encode(), fields) == LogEntry(log_id, number, records)
+@given(LOG_IDS, COUNTS, COUNTS, st.binary(), st.none() | COUNTS)
+def test_a_log_entry_is_read_as_the_append_wrote_it(
+    log_id: LogId, number: int, examples: int, records: bytes, slices: int | None
+) -> None:
+    noted = [] if slices is None else [b"s", b"%d" % slices]
+    fields = [b"n", b"%d" % number, b"c", b"%d" % examples, *noted, b"e", records]
+    expected = LogEntry(log_id, number, examples, records, slices or 0)
+    assert LogEntry.parse(str(log_id).encode(), fields) == expected
+
+
+@given(LOG_IDS, COUNTS, st.lists(st.binary()), st.none() | COUNTS)
+def test_a_log_entry_of_a_version_with_a_field_for_each_example_is_read(
+    log_id: LogId, number: int, records: list[bytes], slices: int | None
+) -> None:
+    noted = [] if slices is None else [b"s", b"%d" % slices]
+    fields = [b"n", b"%d" % number, *noted, *(part for record in records for part in (b"e", record))]
+    expected = LogEntry(log_id, number, len(records), b"".join(records), slices or 0)
+    assert LogEntry.parse(str(log_id).encode(), fields) == expected
 
 
 @pytest.mark.parametrize("fields", [[b"foo", b"bar"], [b"n", b"x"], [b"n", b""], [b"n", b"-1"], [b"e", b"5"]])
