@@ -8,7 +8,7 @@
 --       12 margins, 13 skipped flags, 14 id before which commits go, 15 id before which the log may go,
 --       16 how long the log is kept (ms), 17 SHA-1 of the records of the entry that was learned last, as hex,
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
---       20 format of a model whose state is behind its commits, 21 slots that were dropped (4 bytes each),
+--       20 format of a model that this version has learned, 21 slots that were dropped (4 bytes each),
 --       22 '1' if the log is that of another model, whose slot this may not be: the learner has checked it,
 --       23 how many fields of the evaluation go, then their names,
 --       then the fields of the evaluation that are written: name, value, ...
@@ -23,7 +23,7 @@ local format, dropped, follows, deleted = ARGV[20], ARGV[21], ARGV[22] == '1', t
 local first_argument, CHUNK = 24, 3000
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
-  'backlog_bytes', 'checkpoint', 'applied_number', 'left_out')
+  'backlog_bytes', 'checkpoint', 'applied_number', 'left_out', 'format')
 if meta[1] ~= incarnation or meta[2] ~= generation or meta[3] ~= previous then
   return {'CONFLICT', meta[3] or ''}
 end
@@ -77,7 +77,7 @@ local id = redis.call('XADD', KEYS[2], '*', 'previous', previous, 'token', token
 -- Meta comes last: a server that runs only half of this at a restart (torn_tail.py) then has a commit that no other
 -- follows, which readers pass over, and not a token that no commit has.
 if not is_behind then
-  redis.call('HSET', KEYS[1], 'checkpoint', checkpoint, 'checkpoint_token', previous, 'format', format)
+  redis.call('HSET', KEYS[1], 'checkpoint', checkpoint, 'checkpoint_token', previous)
 end
 local backlog_bytes = math.max(0, bytes_of_backlog(meta[7], meta[4], applied_number) - learned_bytes)
 local fields = {'token', token, 'applied', applied, 'applied_number', applied_number, 't', t, 'commit', number,
@@ -85,6 +85,7 @@ local fields = {'token', token, 'applied', applied, 'applied_number', applied_nu
 local function set(name, value)
   fields[#fields + 1], fields[#fields + 2] = name, value
 end
+if meta[11] ~= format then set('format', format) end
 if discount ~= '' then set('discount', discount) end
 if follows and digest ~= '' then set('learned_digest', digest) end
 if #entries == 0 and not follows and applied_number ~= meta[9] then -- an operator had these skipped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -161,6 +162,48 @@ async def test_buckets_of_event_ids_expire_a_week_after_their_retention(logs: Lo
     await logs.make(event_id_retention_seconds=7200).append(batch_of("a"), soon())
     (bucket,) = await logs.client.keys(f"{KEYS.events_prefix}*")
     assert 7200 + WEEK < await logs.client.ttl(bucket) <= 7200 + 3600 + WEEK
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whichever_ids_are_repeated_each_event_is_in_the_log_once(
+    logs: LogUnderTest, seed: int
+) -> None:
+    """Over entries of many sizes, with duplicates at their ends and between, and of the same micro-batch."""
+    random, log = Random(seed), logs.make()
+    first_of: dict[str, tuple[int, int]] = {}  # event id -> its first hash, and how many features it had
+    expected: list[tuple[int, int]] = []
+    placed: list[tuple[str, Place]] = []
+    for _ in range(12):
+        ids = [
+            random.choice([None, f"e{random.randrange(120)}"]) for _ in range(random.choice([1, 3, 60, 700]))
+        ]
+        features = random.choice([1, 30])
+        places = await log.append(batch_of(*ids, features=features), soon())
+        assert sum(place.examples for place in places) == len(ids)
+        each = [
+            Place(place.entry, place.offset + k, place.duplicate)
+            for place in places
+            for k in range(place.examples)
+        ]
+        for index, (event_id, place) in enumerate(zip(ids, each, strict=True)):
+            assert place.duplicate == (event_id in first_of)
+            if event_id not in first_of:
+                expected.append((index, features))
+            if event_id is not None:
+                first_of.setdefault(event_id, (index, features))
+                placed.append((event_id, place))
+    described: dict[tuple[LogId | None, int], tuple[int, int]] = {}
+    for entry in await logs.entries():
+        batch = examples_of(entry)
+        described |= {(entry.id, k): _described(batch, k) for k in range(len(batch))}
+    assert list(described.values()) == expected
+    assert all(described[place.entry, place.offset] == first_of[event_id] for event_id, place in placed)
+
+
+def _described(batch: ExampleBatch, k: int) -> tuple[int, int]:
+    """The first hash of an example, and how many features it has."""
+    start, stop = batch.row_ptr[k : k + 2]
+    return int(batch.hashes[start]), int(stop - start)
 
 
 async def test_many_bytes_are_spread_over_entries_of_bounded_size(logs: LogUnderTest) -> None:

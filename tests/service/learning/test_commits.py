@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.example_log.stream import decode
+from service.example_log.stream import decode, examples_of
 from service.learning.commit import Committer, Work
 from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
@@ -10,7 +10,8 @@ from service.models.mirror import Mirror
 from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import LogArchiver
 from service.storage.channel import Channel
-from service.storage.records import LogEntry, LogId
+from service.storage.records import FORMAT_VERSION, LogEntry, LogId
+from service.storage.scripts.log import Found, LoggedExample, find_examples
 from tests.conftest import SettingsFactory
 from tests.support.invariants import learned as learned_all
 from tests.support.servers import ServerProcess
@@ -85,4 +86,34 @@ async def test_the_bytes_of_the_backlog_are_those_that_no_commit_has(
         await until(is_learned)
         await system.update(model, 10, start=1000)
         assert await is_learned()
+        await channel.close()
+
+
+async def test_a_log_with_a_field_for_each_example_is_learned_and_found(
+    valkey: ServerProcess, make_settings: SettingsFactory
+) -> None:
+    """As a version before wrote it."""
+    async with System(make_settings(valkey)) as system:
+        model, channel = await system.model(), Channel(system.topology)
+        keys = model.mirror.replica.keys
+        await system.update(model, 30, wait=False)
+        (entry,) = await read_log(system.topology, model.mirror.replica)
+        records = examples_of(entry).to_records()
+        await channel.call("DEL", keys.log)
+        await channel.call(
+            "XADD", keys.log, str(entry.id), "n", 0, *(part for one in records for part in ("e", one))
+        )
+        ids = examples_of(entry).event_ids or ()
+        logged = [
+            LoggedExample(entry.id, ids[0]),
+            LoggedExample(entry.id, bytes(16)),
+            LoggedExample(entry.id, ids[29]),
+        ]
+        assert await find_examples(channel, keys, logged) == [Found.IN_LOG, Found.LOST, Found.IN_LOG]
+        system.learn()
+        await learned_all(system.topology, "clicks")
+        await system.update(model, 5, start=30)
+        state = await assert_state_is_a_pass_over_the_log(system.topology)
+        assert state.state.t == 35
+        assert await channel.call("HGET", keys.meta, "format") == b"%d" % FORMAT_VERSION
         await channel.close()
