@@ -39,7 +39,7 @@ def serve(settings: Settings) -> None:
     with stoppable(), listeners_of(settings) as listeners:
         announce = _announcing(settings, listeners.service, settings.workers)
         with with_redis_url(settings) as found:
-            if found.workers == 1:
+            if found.workers == 1 and not found.separate_learner:
                 _serve_api(found, listeners, announce, run_learner=True)
             else:
                 _supervise(found, listeners, announce)

@@ -63,6 +63,11 @@ class ListeningSettings(SettingsGroup):
         le=256,
         description="API processes; 1 runs API and learner in one process, more add one learner.",
     )
+    separate_learner: bool = Field(
+        False,
+        description="`ftrl serve` runs the learner in a process of its own also with one API process: updates"
+        " are faster where there are two processors, and its metrics are on `metrics_port`.",
+    )
     max_live_streams: Count = Field(100, description="Max dashboards connected to one process.")
     max_update_streams: Count = Field(64, description="Max updates of one process whose bodies are streamed.")
     stream_idle_seconds: Seconds = Field(

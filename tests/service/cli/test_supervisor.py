@@ -105,10 +105,10 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         await asyncio.wait_for(asyncio.shield(task), 30)
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServingProcess]:
+@pytest.fixture(params=[("--workers", "2"), ("--separate-learner",)], ids=lambda flags: flags[0][2:])
+def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServingProcess]:
     quick = {"FTRL_LEASE_SECONDS": "2", "FTRL_REDIS_TIMEOUT_SECONDS": "0.9"}
-    process = NewServingProcess("serve", "--workers", "2", directory=tmp_path, **quick)
+    process = NewServingProcess("serve", *request.param, directory=tmp_path, **quick)
     yield process
     process.remove()
     with EmbeddedServer(Settings(data_dir=tmp_path / "data")):
