@@ -19,6 +19,7 @@ from model_core.kernels.numerics import log_losses, sigmoids
 from service.errors import NO_ANSWER, AppendOutcome, LogFull, StateUnavailable, UpdateUnavailable
 from service.example_log.incoming import NewExamples
 from service.example_log.stream import (
+    MAX_ENTRY_EXAMPLES,
     ExampleLog,
     MicroBatch,
     Place,
@@ -40,7 +41,7 @@ from service.telemetry.metrics import Metrics
 
 MAX_EXAMPLES_PER_APPEND = 4096
 EXAMPLES_PER_TURN = 500
-"""More examples, and their results, are packed in parts, between which other requests are answered."""
+"""The results of more examples are packed in parts, between which other requests are answered."""
 CLOSE_DEADLINES_SECONDS = 0.1
 """Requests whose deadlines are this close fail together, a little early; then the batch is built again."""
 
@@ -228,19 +229,17 @@ class Appender:
 
 
 async def _packed(requests: list[_Asked]) -> MicroBatch:
-    """Makes one micro-batch of the examples of the requests. Other tasks run after each EXAMPLES_PER_TURN of
-    them.
-    """
+    """Makes one micro-batch of the examples of the requests. Other tasks run after MAX_ENTRY_EXAMPLES each."""
     micro_batch = MicroBatch()
     event_ids: list[str | None] = []
     for examples, size in ((asked.request.examples, asked.size) for asked in requests):
         event_ids += examples.event_ids or [None] * size
         micro_batch.slice_names.update(examples.slice_names)
     batch = ExampleBatch.concatenate([asked.request.examples.batch for asked in requests])
-    for start in range(0, len(batch), EXAMPLES_PER_TURN):
+    for start in range(0, len(batch), MAX_ENTRY_EXAMPLES):
         if start:
             await asyncio.sleep(0)
-        stop = min(start + EXAMPLES_PER_TURN, len(batch))
+        stop = min(start + MAX_ENTRY_EXAMPLES, len(batch))
         micro_batch.extend(batch.slice(start, stop), event_ids[start:stop])
     return micro_batch
 
