@@ -229,7 +229,7 @@ class Appender:
 
 
 async def _packed(requests: list[_Asked]) -> MicroBatch:
-    """Makes one micro-batch of the examples of the requests. Other tasks run after MAX_ENTRY_EXAMPLES each."""
+    """Makes one micro-batch of the requests. Other tasks run after MAX_ENTRY_EXAMPLES each."""
     micro_batch = MicroBatch()
     event_ids: list[str | None] = []
     for examples, size in ((asked.request.examples, asked.size) for asked in requests):
