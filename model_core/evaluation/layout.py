@@ -5,6 +5,8 @@
     u16 row | u16 blocks      the bucket's start, i64, and its 10 sums, f64
     "clock"                   u8 version | u32 bins | u32 rows | 4 x i64 clock
 
+take_changes gives names and values as the strings of MessagePack, which the server's Lua takes apart in C.
+
 The columns of a block are the weights of non-clicks, those of clicks, and the counts of both where they are
 kept.  `widths` has four bits for each, the lowest for the first: how many bytes a number takes (0: all of
 them are 0; 1, 2, 4: unsigned integers; 8: float64), or 15 for counts that are not kept.  A block of zeros is
@@ -39,33 +41,56 @@ CLOCK_FIELD = b"clock"
 _NAME_BYTES = 4
 _CLOCK = struct.Struct("<BII4q")
 _HEAD_BYTES, _COLUMNS = 2, 4
-_LARGEST_FIELD = _HEAD_BYTES + _COLUMNS * BINS_A_BLOCK * 8
+_LARGEST_VALUE = _HEAD_BYTES + _COLUMNS * BINS_A_BLOCK * 8
+
+# MessagePack: a name of up to 31 bytes, and its prefix; a value, whose length is two bytes.
+_NAME_TAG, _VALUE_TAG = 0xA0 | 1 + _NAME_BYTES, 0xDA
+_VALUE_HEAD_BYTES = 3
+_NAME_AT = 2
+_PACKED_NAME_BYTES = _NAME_AT + _NAME_BYTES
+_VALUE_AT = _PACKED_NAME_BYTES + _VALUE_HEAD_BYTES
+_LARGEST_FIELD = _VALUE_AT + _LARGEST_VALUE
+_ANY_STRING = struct.Struct(">BI")
+_ANY_TAG = 0xDB
 
 _NOT_KEPT = 15
 
 
 class Changes(NamedTuple):
-    """The fields to write, and the fields to delete."""
+    """Strings of MessagePack, one after the other: of the fields to write, name, value, name, ...; of those
+    to delete, the names.
+    """
 
-    written: dict[bytes, bytes]
-    deleted: list[bytes]
+    written: bytes
+    deleted: bytes
 
 
-def take_changes(b: Buckets, rows: int | None = None) -> Changes:
+def packed_strings(*strings: bytes) -> bytes:
+    """As Changes has them."""
+    return b"".join([_ANY_STRING.pack(_ANY_TAG, len(string)) + string for string in strings])
+
+
+def take_changes(b: Buckets, prefix: bytes, rows: int | None = None) -> Changes:
     """Take the changes since the last call; from then on they count as stored.
 
+    prefix: one byte, which comes before each name.
     rows: the number of rows that the clock names, if there are further ones (also below).
     """
-    to_write, to_delete, data, bounds = _take_changed_fields(*b)
-    written = _fields(to_write, data, bounds)
-    if written:
-        written[CLOCK_FIELD] = _pack_clock(b, rows)
-    return Changes(written, _names(to_delete))
+    written, deleted = _take_changed_fields(*b, prefix[0])
+    clock = packed_strings(prefix + CLOCK_FIELD, _pack_clock(b, rows)) if written.size else b""
+    return Changes(written.tobytes() + clock, deleted.tobytes())
 
 
 def all_fields(b: Buckets, rows: int | None = None) -> dict[bytes, bytes]:
     """Everything there is, as fields; changes nothing."""
-    return {CLOCK_FIELD: _pack_clock(b, rows), **_pack(b, np.argwhere(b.marks & PRESENT).astype(np.uint16))}
+    places = np.argwhere(b.marks & PRESENT).astype(np.uint16)
+    out, bounds = np.empty(len(places) * _LARGEST_FIELD, np.uint8), np.zeros(len(places) + 1, np.int64)
+    _pack_fields(b, places, 0, out, bounds)
+    data = out[: bounds[-1]].tobytes()
+    fields = {CLOCK_FIELD: _pack_clock(b, rows)}
+    for start, stop in pairwise(bounds.tolist()):
+        fields[data[start + _NAME_AT : start + _PACKED_NAME_BYTES]] = data[start + _VALUE_AT : stop]
+    return fields
 
 
 def restore(b: Buckets, fields: Mapping[bytes, bytes], rows: int | None = None) -> None:
@@ -90,27 +115,6 @@ def restore(b: Buckets, fields: Mapping[bytes, bytes], rows: int | None = None) 
         )
 
 
-def _names(places: NDArray[np.uint16]) -> list[bytes]:
-    joined = places.astype("<u2").tobytes()
-    return [joined[i : i + _NAME_BYTES] for i in range(0, len(joined), _NAME_BYTES)]
-
-
-def _pack(b: Buckets, places: NDArray[np.uint16]) -> dict[bytes, bytes]:
-    out, starts = np.empty(len(places) * _LARGEST_FIELD, np.uint8), np.zeros(len(places) + 1, np.int64)
-    _pack_fields(b, places, out, starts)
-    return _fields(places, out, starts)
-
-
-def _fields(
-    places: NDArray[np.uint16], packed: NDArray[np.uint8], starts: NDArray[np.int64]
-) -> dict[bytes, bytes]:
-    bounds = starts.tolist()
-    data = packed[: bounds[-1]].tobytes()
-    return {
-        name: data[start:stop] for name, (start, stop) in zip(_names(places), pairwise(bounds), strict=True)
-    }
-
-
 def _pack_clock(b: Buckets, rows: int | None) -> bytes:
     return _CLOCK.pack(VERSION, b.weights.shape[1], rows or b.weights.shape[0], *b.clock.tolist())
 
@@ -133,17 +137,17 @@ def _take_changed_fields(
     starts: NDArray[np.int64],
     marks: NDArray[np.uint8],
     clock: NDArray[np.int64],
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint8], NDArray[np.int64]]:
-    """Return places uint16[k, 2] to write, places to delete, the k fields and their bounds int64[k + 1].
-
-    Takes the fields of Buckets one by one.
-    """
+    prefix: int,
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return what Changes has, without the clock.  Takes the fields of Buckets one by one."""
     b = Buckets(bins, counts, sums, starts, marks, clock)
     to_write, to_delete = _take_changed_places(b)
-    out = np.empty(to_write.shape[0] * _LARGEST_FIELD, np.uint8)
-    bounds = np.zeros(to_write.shape[0] + 1, np.int64)
-    _pack_fields(b, to_write, out, bounds)
-    return to_write, to_delete, out, bounds
+    written = np.empty(to_write.shape[0] * _LARGEST_FIELD, np.uint8)
+    end = _pack_fields(b, to_write, prefix, written, np.empty(to_write.shape[0] + 1, np.int64))
+    deleted = np.empty(to_delete.shape[0] * _PACKED_NAME_BYTES, np.uint8)
+    for i in range(to_delete.shape[0]):
+        _pack_name(int(to_delete[i, 0]), int(to_delete[i, 1]), prefix, deleted, i * _PACKED_NAME_BYTES)
+    return written[:end], deleted
 
 
 @njit(nogil=True, cache=True)
@@ -176,27 +180,37 @@ def _take_changed_places(b: Buckets) -> tuple[NDArray[np.uint16], NDArray[np.uin
 
 @kernel
 def _pack_fields(
-    b: Buckets, places: NDArray[np.uint16], out: NDArray[np.uint8], starts: NDArray[np.int64]
-) -> None:
-    """Write the fields of places uint16[k, 2] to out uint8[k * _LARGEST_FIELD].
+    b: Buckets, places: NDArray[np.uint16], prefix: int, out: NDArray[np.uint8], bounds: NDArray[np.int64]
+) -> int:
+    """Write the fields of places uint16[k, 2] as packed strings to out uint8[k * _LARGEST_FIELD].
 
-    starts int64[k + 1]: their bounds, filled here.
+    bounds int64[k + 1]: where they begin and end, filled here.  Returns the end of the last.
     """
-    end = 0
+    bounds[0] = end = 0
     for i in range(places.shape[0]):
         row, block = int(places[i, 0]), int(places[i, 1])
+        at = _pack_name(row, block, prefix, out, end)
         if block == b.marks.shape[1] - 1:
-            end = _pack_sums(b, row, out, end)
+            end = _pack_sums(b, row, out, at + _VALUE_HEAD_BYTES)
         else:
-            end = _pack_block(b, row, block, out, end)
-        starts[i + 1] = end
+            end = _pack_block(b, row, block, out, at + _VALUE_HEAD_BYTES)
+        size = end - at - _VALUE_HEAD_BYTES
+        out[at], out[at + 1], out[at + 2] = _VALUE_TAG, size >> 8, size & 255
+        bounds[i + 1] = end
+    return end
+
+
+@inlined_kernel
+def _pack_name(row: int, block: int, prefix: int, out: NDArray[np.uint8], at: int) -> int:
+    out[at], out[at + 1] = _NAME_TAG, prefix
+    return _write_bytes(block, 2, out, _write_bytes(row, 2, out, at + 2))
 
 
 @kernel
 def _unpack_fields(
     b: Buckets, places: NDArray[np.uint16], data: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> int:
-    """Read what _pack_fields wrote into empty buckets.  The number of the first damaged field, or -1."""
+    """Read the values of places, of these bounds, into empty buckets.  The first damaged one, or -1."""
     for i in range(places.shape[0]):
         row, block, at, end = int(places[i, 0]), int(places[i, 1]), starts[i], starts[i + 1]
         if row >= b.marks.shape[0] or block >= b.marks.shape[1]:

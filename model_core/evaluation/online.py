@@ -56,9 +56,9 @@ class OnlineEvaluation:
             *self._buckets, margins, examples.labels, examples.weights, examples.event_times, log_time
         )
 
-    def take_changes(self) -> layout.Changes:
-        """The fields to write and to delete since the last call."""
-        return layout.take_changes(self._buckets)
+    def take_changes(self, prefix: bytes) -> layout.Changes:
+        """The fields to write and to delete since the last call; prefix: one byte before each name."""
+        return layout.take_changes(self._buckets, prefix)
 
     def all_fields(self) -> dict[bytes, bytes]:
         """The whole state."""
@@ -102,4 +102,5 @@ def warm_up() -> None:
     """Compile every kernel of an evaluation on one example, or load it from the cache."""
     evaluation = OnlineEvaluation()
     evaluation.add(np.zeros(1), ExampleBatch.from_encoded([([1], None)], [1]), 0)
-    OnlineEvaluation.from_fields(evaluation.take_changes().written).figures("15m")
+    evaluation.take_changes(b"-")
+    OnlineEvaluation.from_fields(evaluation.all_fields()).figures("15m")

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from redis.exceptions import ResponseError
 
+from model_core.evaluation import layout
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.rounds import Learned
 from model_core.learning.state import NO_SLOTS
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.challengers import read_followers
-from service.models.evaluation.state import EvaluationChanges
 from service.models.mirror import Mirror
 from service.models.replica import FellBehind, Replica, commits_since, read_commits, read_meta
 from service.settings.groups import LearnerSettings
@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
 
     work: Work
     commit: Commit
-    evaluation: EvaluationChanges
+    evaluation: layout.Changes
     trims: Trims
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from redis.exceptions import ResponseError
 
 from model_core.errors import FormatError
+from model_core.evaluation import layout
 from model_core.examples.batch import ExampleBatch
 from model_core.learning.census import Census, CensusTaker
 from model_core.learning.rounds import Learned
@@ -23,7 +24,7 @@ from service.models.evaluation.comparison import Compared, Comparison
 from service.models.evaluation.report import Report, report_of
 from service.models.evaluation.slice_report import SliceReport, slices_in_pieces
 from service.models.evaluation.slices import unpack_names
-from service.models.evaluation.state import EvaluationChanges, Evaluations
+from service.models.evaluation.state import Evaluations
 from service.models.mirror import Mirror
 from service.models.replica import Replica
 from service.storage.records import (
@@ -106,11 +107,11 @@ class LiveEvaluation:
         """The comparison of a challenger with its champion; None for others, and before the first entry."""
         return self._evaluations.comparison
 
-    def take(self) -> EvaluationChanges:
+    def take(self) -> layout.Changes:
         """Return the changes since the last call, to be sent with one commit until its outcome is known."""
         written, deleted = self._evaluations.take()
-        deleted, self._unreadable = self._unreadable + deleted, []
-        return EvaluationChanges(written, deleted)
+        deleted, self._unreadable = layout.packed_strings(*self._unreadable) + deleted, []
+        return layout.Changes(written, deleted)
 
     def moved_to(self, token: bytes | None) -> None:
         """Record the commit of all that was taken; None if it was refused, or another learner may lead."""

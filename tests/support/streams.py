@@ -9,6 +9,33 @@ from model_core.evaluation.online import OnlineEvaluation
 from model_core.examples.batch import ExampleBatch
 
 MINUTE = 60_000
+PREFIX = b"p"
+
+
+class Store(dict):
+    """What a hash of the server holds after every commit, without the prefix of the names."""
+
+    def take(self, evaluation):
+        """Apply the changes of an evaluation: what is deleted was written before."""
+        written, deleted = map(strings_of, evaluation.take_changes(PREFIX))
+        assert all(name[:1] == PREFIX for name in written[::2] + deleted)
+        self.update(zip((name[1:] for name in written[::2]), written[1::2], strict=True))
+        for name in deleted:
+            del self[name[1:]]
+
+
+def strings_of(packed):
+    """The strings of MessagePack that follow each other."""
+    strings, at = [], 0
+    while at < len(packed):
+        tag = packed[at]
+        length_bytes = 0 if tag >> 5 == 0b101 else {0xD9: 1, 0xDA: 2, 0xDB: 4}[tag]
+        start = at + 1 + length_bytes
+        length = int.from_bytes(packed[at + 1 : start], "big") if length_bytes else tag & 31
+        at = start + length
+        assert at <= len(packed)
+        strings.append(packed[start:at])
+    return strings
 
 
 class Stream(NamedTuple):

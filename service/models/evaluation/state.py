@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_core.errors import FormatError
+from model_core.evaluation import layout
 from model_core.evaluation.online import OnlineEvaluation
 from model_core.evaluation.slices import SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
@@ -16,13 +16,6 @@ from service.models.config.sections import EvaluationConfig
 from service.models.evaluation.comparison import Compared, Comparison
 from service.models.evaluation.slices import SliceName
 from service.storage.records import COMPARISON, FIGURES, FIGURES_OF_SLICES, PROGRESSIVE, SERVED, SLICES
-
-
-class EvaluationChanges(NamedTuple):
-    """Fields of the hash `evaluation` to write and to delete."""
-
-    written: dict[bytes, bytes]
-    deleted: list[bytes]
 
 
 class Evaluations:
@@ -96,18 +89,12 @@ class Evaluations:
         if self.served is not None:
             self.served.add(margins, batch, log_ms)
 
-    def take(self) -> EvaluationChanges:
+    def take(self) -> layout.Changes:
         """The changes since the last call."""
-        written: dict[bytes, bytes] = {}
-        deleted: list[bytes] = []
-        for prefix, part in self._parts():
-            changes = part.take_changes()
-            for name, value in changes.written.items():
-                written[prefix + name] = value
-            deleted += [prefix + name for name in changes.deleted]
+        changes = [part.take_changes(prefix) for prefix, part in self._parts()]
         if self.comparison is not None and (stored := self.comparison.take()) is not None:
-            written[COMPARISON] = stored
-        return EvaluationChanges(written, deleted)
+            changes.append(layout.Changes(layout.packed_strings(COMPARISON, stored), b""))
+        return layout.Changes(*map(b"".join, zip(*changes, strict=True)))
 
     def fields(self) -> dict[bytes, bytes]:
         """All fields."""

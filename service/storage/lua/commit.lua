@@ -1,7 +1,7 @@
 -- Commits what the learner learned, if the model is still what the learner started from. The changed slots go into the
 -- commits stream only; checkpoint.lua writes them into the state, behind the commits.
 --
--- After: clock, backlog, log_ids, log_entry
+-- After: clock, backlog, log_ids, log_entry, hash_fields
 -- KEYS: 1 meta, 2 commits, 3 log, 4 evaluation
 -- ARGV: 1 incarnation, 2 generation, 3 previous token, 4 new token, 5 applied log id, 6 applied number, 7 t,
 --       8 commit number, 9 examples skipped so far, 10 changed slots (changed_type in records.py), 11 learned entries,
@@ -10,8 +10,8 @@
 --       18 discount, or '' where nothing was ever forgotten, 19 bytes of the records that were learned,
 --       20 format of a model that this version has learned, 21 slots that were dropped (4 bytes each),
 --       22 '1' if the log is that of another model, whose slot this may not be: the learner has checked it,
---       23 how many fields of the evaluation go, then their names,
---       then the fields of the evaluation that are written: name, value, ...
+--       23 names of fields of the evaluation that go, 24 fields of it that are written: name, value, ...;
+--       both as change_fields takes them
 -- RETURNS: {'COMMITTED', id in commits}, {'CONFLICT', current token or ''},
 --          {'LOST'} what was learned is not what the log holds
 local incarnation, generation, previous, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -19,8 +19,8 @@ local applied, applied_number, t, number, skipped = ARGV[5], ARGV[6], ARGV[7], A
 local changed, entries, margins, skipped_flags = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 local commits_from, log_from, log_milliseconds = ARGV[14], ARGV[15], tonumber(ARGV[16])
 local digest, discount, learned_bytes = ARGV[17], ARGV[18], tonumber(ARGV[19])
-local format, dropped, follows, deleted = ARGV[20], ARGV[21], ARGV[22] == '1', tonumber(ARGV[23])
-local first_argument, CHUNK = 24, 3000
+local format, dropped, follows, deleted = ARGV[20], ARGV[21], ARGV[22] == '1', ARGV[23]
+local written = ARGV[24]
 
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'generation', 'token', 'appended', 'clock', 'clock_seen',
   'backlog_bytes', 'checkpoint', 'applied_number', 'left_out', 'format')
@@ -58,13 +58,8 @@ if before(checkpoint, commits_from) then commits_from = checkpoint end
 redis.call('XTRIM', KEYS[2], 'MINID', '~', commits_from)
 redis.call('XTRIM', KEYS[3], 'MINID', '~', log_from)
 
-for start = first_argument, first_argument + deleted - 1, CHUNK do
-  local stop = math.min(start + CHUNK, first_argument + deleted) - 1
-  redis.call('HDEL', KEYS[4], unpack(ARGV, start, stop))
-end
-for start = first_argument + deleted, #ARGV, CHUNK do
-  redis.call('HSET', KEYS[4], unpack(ARGV, start, math.min(start + CHUNK - 1, #ARGV)))
-end
+change_fields('HDEL', KEYS[4], deleted)
+change_fields('HSET', KEYS[4], written)
 local optional = {}
 if discount ~= '' then optional = {'discount', discount} end
 if dropped ~= '' then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from itertools import chain
 from typing import NamedTuple
@@ -21,8 +21,8 @@ from service.storage.records import (
 
 FOREVER_MS = 2**52
 
-_COMMIT = Script("commit", after=("clock", "backlog", "log_ids", "log_entry"))
-_CHECKPOINT = Script("checkpoint", after=("set_slots", "drop_slots"))
+_COMMIT = Script("commit", after=("clock", "backlog", "log_ids", "log_entry", "hash_fields"))
+_CHECKPOINT = Script("checkpoint", after=("hash_fields", "drop_slots"))
 _EVALUATION = Script("evaluation")
 _FIGURES = Script("figures")
 
@@ -67,16 +67,16 @@ async def commit_learned(
     commit: Commit,
     trims: Trims = Trims(),  # noqa: B008  immutable
     digest: str = "",
-    written: Mapping[bytes, bytes] | None = None,
-    deleted: Sequence[bytes] = (),
+    written: bytes = b"",
+    deleted: bytes = b"",
     learned_bytes: int = 0,
     follows: bool = False,
 ) -> CommitReply:
     """Commits if the model is still at `commit.previous_token`, so that a commit may be sent again.
 
     `digest`: that of the entry that was learned last, if any was. `written`, `deleted`: fields of
-    ``evaluation``. `learned_bytes`: of the records that were learned. `follows`: they are in the log of
-    another model; the caller has made sure that it holds them.
+    ``evaluation``, as layout.Changes has them. `learned_bytes`: of the records that were learned. `follows`:
+    they are in the log of another model; the caller has made sure that it holds them.
     """
     status, *rest = await _COMMIT(
         channel,
@@ -87,9 +87,7 @@ async def commit_learned(
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
         *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION),
-        *(commit.dropped.astype("<u4").tobytes(), int(follows), len(deleted)),
-        *deleted,
-        *chain.from_iterable((written or {}).items()),
+        *(commit.dropped.astype("<u4").tobytes(), int(follows), deleted, written),
     )
     outcome = CommitStatus(status)
     if outcome is CommitStatus.COMMITTED:

@@ -5,21 +5,10 @@ from hypothesis import strategies as st
 
 from model_core.errors import FormatError
 from model_core.evaluation.online import OnlineEvaluation
-from tests.support.streams import MINUTE, Stream, evaluated, random_stream
+from tests.support.streams import MINUTE, PREFIX, Store, Stream, evaluated, random_stream, strings_of
 
 seeds = st.integers(0, 2**32)
 BINS = 512  # of evaluations that are made by the hundred
-
-
-class Store(dict):
-    """What a hash of the server holds after every commit."""
-
-    def take(self, evaluation):
-        written, deleted = evaluation.take_changes()
-        self.update(written)
-        for name in deleted:
-            del self[name]  # what was never written is never deleted
-        return evaluation
 
 
 @given(
@@ -62,7 +51,7 @@ def test_what_is_restored_has_the_same_figures(seed):
         evaluation.late,
         evaluation.ahead,
     )
-    assert restored.take_changes() == ({}, [])
+    assert restored.take_changes(PREFIX) == (b"", b"")
 
 
 @pytest.mark.parametrize("weight", [255.0, 256.0, 65_536.0, 2.0**32, 0.1, 1e12, 0.0])
@@ -86,14 +75,23 @@ def one_example(evaluation, log_time):
 
 def test_a_commit_of_one_example_writes_two_blocks():
     evaluation = evaluated(random_stream(1))
-    evaluation.take_changes()
+    evaluation.take_changes(PREFIX)
     one_example(evaluation, 4000 * MINUTE)
-    evaluation.take_changes()
+    evaluation.take_changes(PREFIX)
     one_example(evaluation, 4000 * MINUTE)
-    written, deleted = evaluation.take_changes()
-    assert len(written) == 5  # a block and the sums of the stream and of the minute, and the clock
-    assert sum(map(len, written.values())) < 1000
+    written, deleted = evaluation.take_changes(PREFIX)
+    names = strings_of(written)[::2]
+    assert len(set(names)) == 5  # a block and the sums of the stream and of the minute, and the clock
+    assert len(written) < 1000
     assert not deleted
+
+
+def test_a_change_is_a_name_with_its_prefix_and_a_value_in_messagepack():
+    evaluation = OnlineEvaluation()
+    one_example(evaluation, 4000 * MINUTE)
+    written, _ = evaluation.take_changes(PREFIX)
+    assert written[:9] == b"\xa5p" + bytes.fromhex("0000" + "0002" + "da" + "0012")
+    assert written[9:27] == evaluation.all_fields()[bytes.fromhex("00000002")]
 
 
 def test_the_blocks_of_a_past_bucket_are_deleted():

@@ -9,7 +9,7 @@ from model_core.errors import FormatError
 from model_core.evaluation.measures import summarize
 from model_core.evaluation.slices import Slice, SlicedEvaluation
 from model_core.examples.batch import ExampleBatch
-from tests.support.streams import MINUTE
+from tests.support.streams import MINUTE, Store
 
 FEATURES, MOST, SPARE = 2, 3, 1
 # Ten values of feature 0, six of feature 1; the hashes from 100 on are no values of theirs.
@@ -161,13 +161,10 @@ def test_every_slice_has_the_figures_of_its_examples(seed):
 @given(st.integers(0, 2**32), st.lists(st.tuples(st.integers(1, 599), st.booleans()), max_size=8))
 def test_commits_and_restarts_leave_the_same_bytes(seed, cuts):
     stream = example_stream(seed)
-    store, evaluation, start = {}, new(), 0
+    store, evaluation, start = Store(), new(), 0
     for stop, restarts in [*sorted(cuts), (600, False)]:
         add(evaluation, stream, start, stop)
-        written, deleted = evaluation.take_changes()
-        store.update(written)
-        for name in deleted:
-            del store[name]
+        store.take(evaluation)
         if restarts:
             evaluation = SlicedEvaluation.from_fields(store, FEATURES, MOST)
             evaluation.know(VALUES)
