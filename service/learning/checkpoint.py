@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
     `complete`: after the last chunk of a checkpoint. `size`: how many slots.
     """
 
-    slots: bytes
+    slots: npt.NDArray[np.void]
     dropped: bytes
     complete: Checkpoint | None
     size: int
@@ -127,7 +127,7 @@ class Checkpointer:
                 self._through = None
             state = self._mirror.replica.state
             slots, rows, dropped = state.changes_at(taken)
-            written = changed_records(slots, rows, state.discount).tobytes()
+            written = changed_records(slots, rows, state.discount)
             yield Chunk(written, dropped.astype("<u4").tobytes(), complete, taken.size)
 
     def seconds_until_due(self, behind: Behind) -> float:

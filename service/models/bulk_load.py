@@ -96,7 +96,7 @@ async def fill(server: PatientChannel, filled: str, state: ModelState, slots: np
             fill_state,
             filled=filled,
             expires_seconds=UNFINISHED_EXPIRES_SECONDS,
-            changed=changed_records(there, rows, state.discount).tobytes(),
+            changed=changed_records(there, rows, state.discount),
             dropped=dropped.astype("<u4").tobytes(),
         )
         held = await server.run(put)

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
@@ -39,7 +39,10 @@ from service.settings.groups import RedisSettings
 from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.topology import Clock, Node, Topology, connect, redirection_target
 
-Packed = Sequence[bytes]
+Argument = str | bytes | memoryview | int | float
+"""Of a command. The bytes of a memoryview are sent without copying them, and must stay until the reply."""
+
+Packed = Sequence[bytes | memoryview]
 """A command in the protocol of Redis, in parts."""
 
 _MORE = object()  # the reply is incomplete so far
@@ -256,16 +259,34 @@ async def open_channel(settings: RedisSettings) -> AsyncIterator[Channel]:
 _ARGUMENTS_PER_PART = 1000
 
 
-async def _packed(command: tuple[str | bytes | int | float, ...]) -> Packed:
+async def _packed(command: tuple[Argument, ...]) -> Packed:
     """Packs a command. While one of many arguments, as of a large append, is packed, other tasks run."""
-    if len(command) <= _ARGUMENTS_PER_PART:
+    if len(command) <= _ARGUMENTS_PER_PART and memoryview not in map(type, command):
         return [hiredis.pack_command(command)]  # type: ignore[arg-type]  # its stub wants a tuple of one
-    parts = [b"*%d\r\n" % len(command)]
+    parts: list[bytes | memoryview] = [b"*%d\r\n" % len(command)]
     for start in range(0, len(command), _ARGUMENTS_PER_PART):
-        part = hiredis.pack_command(command[start : start + _ARGUMENTS_PER_PART])  # type: ignore[arg-type]
-        parts.append(part[part.index(b"\n") + 1 :])  # without the number of arguments of this part
-        await asyncio.sleep(0)
+        parts += filter(len, _parts(command[start : start + _ARGUMENTS_PER_PART]))
+        if len(command) > _ARGUMENTS_PER_PART:
+            await asyncio.sleep(0)
     return parts
+
+
+def _parts(arguments: tuple[Argument, ...]) -> Iterator[bytes | memoryview]:
+    start = 0
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, memoryview):
+            yield _packed_arguments(arguments[start:place])
+            yield b"$%d\r\n" % argument.nbytes
+            yield argument
+            yield b"\r\n"
+            start = place + 1
+    yield _packed_arguments(arguments[start:])
+
+
+def _packed_arguments(arguments: tuple[Argument, ...]) -> bytes:
+    """Without their number."""
+    packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]
+    return packed[packed.index(b"\n") + 1 :]
 
 
 _ASKING = [hiredis.pack_command(("ASKING",))]
@@ -328,7 +349,7 @@ class Channel:
         lines = bytes(await self.call("INFO", *sections)).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
-    async def call(self, *command: str | bytes | int | float) -> Any:
+    async def call(self, *command: Argument) -> Any:
         """Raises NotSent, any of CONNECTION_FAILURES once it may have been sent, ResponseError for an error
         reply.
         """
@@ -411,9 +432,7 @@ class Script:
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._needs_time = "clock" in after
 
-    async def __call__(
-        self, channel: Channel, keys: Sequence[str | bytes], *arguments: str | bytes | int | float
-    ) -> Any:
+    async def __call__(self, channel: Channel, keys: Sequence[str | bytes], *arguments: Argument) -> Any:
         """Raises what Channel.call raises."""
         if self._needs_time:
             arguments = (*arguments, channel.clock.milliseconds())

@@ -557,6 +557,11 @@ def changed_records(
     return changed
 
 
+def bytes_of(changed: npt.NDArray[np.void]) -> memoryview:
+    """Of records of changed_type, not copied."""
+    return changed.view(np.uint8).data
+
+
 def stored_rows(values: Sequence[bytes], discount: Evidence = NOTHING_FORGOTTEN) -> npt.NDArray[np.float64]:
     """float64[k, 2 K] of values of ``state``, as they are after the folds of `discount`. One that was written
     later, while the state is read, is left as it is: the commit that wrote it is still to be applied.

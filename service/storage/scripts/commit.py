@@ -7,6 +7,9 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from service.storage.channel import Channel, Script
 from service.storage.records import (
     FORMAT_VERSION,
@@ -15,6 +18,7 @@ from service.storage.records import (
     Commit,
     LogId,
     ModelKeys,
+    bytes_of,
     mapping_of,
     pack_entries,
 )
@@ -83,11 +87,11 @@ async def commit_learned(
         (keys.meta, keys.commits, keys.log, keys.evaluation),
         *(keys.incarnation, generation, commit.previous_token, commit.token),
         *(str(commit.applied), commit.applied_number, commit.t, commit.number, commit.skipped_total),
-        *(commit.changed.tobytes(), pack_entries(commit.entries)),
+        *(bytes_of(commit.changed), pack_entries(commit.entries)),
         *(commit.margins.tobytes(), commit.skipped.tobytes()),
         *(str(trims.commits_from), str(trims.log_from), trims.log_milliseconds),
         *(digest, commit.discount.text(), learned_bytes, FORMAT_VERSION),
-        *(commit.dropped.astype("<u4").tobytes(), int(follows), deleted, written),
+        *(commit.dropped.astype("<u4").tobytes(), int(follows), deleted, memoryview(written)),
     )
     outcome = CommitStatus(status)
     if outcome is CommitStatus.COMMITTED:
@@ -100,7 +104,7 @@ async def write_behind(
     keys: ModelKeys,
     generation: int,
     token: bytes,
-    slots: bytes,
+    slots: npt.NDArray[np.void],
     dropped: bytes,
     complete: Checkpoint | None,
     *,
@@ -116,7 +120,8 @@ async def write_behind(
         await _CHECKPOINT(
             channel,
             (keys.meta, keys.state(generation)),
-            *(keys.incarnation, generation, token, slots, dropped, position, through, previous, name),
+            *(keys.incarnation, generation, token, bytes_of(slots), dropped),
+            *(position, through, previous, name),
         )
     )
 

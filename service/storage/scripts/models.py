@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from service.storage.channel import Channel, Script
 from service.storage.records import (
     DELETION_REMEMBERED_SECONDS,
     LogId,
     ModelKeys,
     alias_key,
+    bytes_of,
     deleted_key,
     mapping_of,
     meta_key,
@@ -136,12 +140,12 @@ async def new_generation(channel: Channel, keys: ModelKeys, token: bytes = b"") 
 
 
 async def fill_state(
-    channel: Channel, filled: str, expires_seconds: int, changed: bytes, dropped: bytes = b""
+    channel: Channel, filled: str, expires_seconds: int, changed: npt.NDArray[np.void], dropped: bytes = b""
 ) -> int:
     """Puts slots (changed_type) into a key that no process reads yet, and removes others (uint32) from it;
     returns how many it holds.
     """
-    return int(await _FILL(channel, (filled,), expires_seconds, changed, dropped))
+    return int(await _FILL(channel, (filled,), expires_seconds, bytes_of(changed), dropped))
 
 
 async def switch_generation(

@@ -173,7 +173,7 @@ async def test_a_checkpoint_that_stopped_halfway_brings_no_dropped_feature_back(
         assert await stored_slots(system, replica) == before
         half = np.arange(0, replica.state.size, 2, dtype=np.uint32)
         slots, rows, dropped = replica.state.changes_at(half)
-        written = changed_records(slots, rows, replica.state.discount).tobytes()
+        written = changed_records(slots, rows, replica.state.discount)
         last = await channel.call("HGET", replica.keys.meta, "written")
         chunk = (written, dropped.tobytes(), None)
         assert await write_behind(

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.settings import Settings
-from service.storage.channel import Channel, Wire
+from service.storage.channel import Argument, Channel, Wire
 from service.storage.topology import connect
 from tests.support.waiting import until
 
@@ -192,6 +192,36 @@ async def test_other_tasks_run_while_a_command_of_many_arguments_is_packed(tmp_p
         await channel.close()
     assert got == packed
     assert turns > 9
+
+
+VIEW, LARGE = memoryview(b"a\r\n"), memoryview(bytes(range(256)) * 4096)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ECHO", VIEW),
+        ("EVALSHA", "a", 1, LARGE, VIEW, b"b", 2.5, memoryview(b""), LARGE),
+        ("ECHO", *[b"x"] * 2500, VIEW, *[7] * 1500, VIEW),
+    ],
+)
+async def test_a_view_is_sent_as_the_bytes_that_it_shows(
+    tmp_path: Path, command: tuple[Argument, ...]
+) -> None:
+    copied = tuple(bytes(one) if isinstance(one, memoryview) else one for one in command)
+    packed, got = hiredis.pack_command(copied), b""  # type: ignore[arg-type]  # as in Channel.call
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        got = await reader.readexactly(len(packed))
+        writer.write(b"+OK\r\n")
+        got += await reader.read()
+
+    async with server_that(tmp_path, answer) as url:
+        channel = Channel(connect(PATIENT, url))
+        assert await channel.call(*command) == b"OK"
+        await channel.close()
+    assert got == packed
 
 
 async def test_what_was_given_up_is_not_sent_later(tmp_path: Path) -> None:
