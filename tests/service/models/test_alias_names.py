@@ -18,7 +18,7 @@ from service.models.config.model import ModelConfig
 from service.models.registry import Models, OpenModel
 from service.snapshots.restore.create import clone, create_filled
 from service.snapshots.store.catalogue import SnapshotStore
-from service.storage.channel import Channel
+from service.storage.channel import Argument, Channel
 from service.storage.records import ALIASES, alias_key, meta_key
 from service.storage.scripts.aliases import claim_alias
 from service.storage.scripts.models import Creation, create_model
@@ -147,7 +147,7 @@ class Interrupted(Channel):
         super().__init__(system.topology)
         self._meanwhile = [meanwhile]
 
-    async def call(self, *command: str | bytes | int | float) -> Any:
+    async def call(self, *command: Argument) -> Any:
         reply = await super().call(*command)
         while self._meanwhile:
             await self._meanwhile.pop()()
