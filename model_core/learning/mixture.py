@@ -76,8 +76,20 @@ class Room(NamedTuple):
 @njit(nogil=True, cache=True, error_model="numpy")
 def predict_mixture(
     rows: NDArray[np.float64],
-    m: MixtureTerms,
-    prior: Prior,
+    experts: int,
+    table: NDArray[np.float64],
+    l2: float,
+    psi_l2: float,
+    box: float,
+    bias: bool,
+    offset: float,
+    forgets: int,
+    drop_below: float,
+    share: float,
+    clicks: float,
+    others: float,
+    clicked: float,
+    learned: int,
     scales: NDArray[np.float64],
     weights_of_experts: NDArray[np.float64],
     log_weights: NDArray[np.float64],
@@ -87,16 +99,19 @@ def predict_mixture(
     as_probability: bool,
 ) -> NDArray[np.float64]:
     """float64[r]: margins, or their sigmoids."""
+    m = MixtureTerms(experts, table, l2, psi_l2, box, bias, offset, forgets, drop_below, share)
+    prior = Prior(clicks, others, clicked, learned)
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
     room = _room(s, rows.shape[1] // 2)
     _set_units(room.units, scales)
-    offset = offset_from(prior)
+    log_offset = offset_from(prior)
     out = np.empty(row_ptr.size - 1)
+    _prefetch_example(features, 0, rows)
     for i in range(out.size):
         _prefetch_example(features, i + 1, rows)
-        k = gather(features, i, rows.shape[0] - 1, m.first, s)
-        _read_margins(rows, m, offset, s, room, k)
+        k = gather(features, i, rows.shape[0] - 1, m, s)
+        _read_margins(rows, m, log_offset, s, room, k)
         margin = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
         out[i] = sigmoid(margin) if as_probability else margin
     return out
@@ -109,7 +124,16 @@ def learn_mixture(
     changed: NDArray[np.uint32],
     changes: int,
     features_seen: int,
-    m: MixtureTerms,
+    experts: int,
+    table: NDArray[np.float64],
+    l2: float,
+    psi_l2: float,
+    box: float,
+    bias: bool,
+    offset: float,
+    forgets: int,
+    drop_below: float,
+    share: float,
     t: int,
     scales: NDArray[np.float64],
     folds: NDArray[np.int64],
@@ -117,7 +141,10 @@ def learn_mixture(
     log_weights: NDArray[np.float64],
     largest: float,
     time: int,
-    prior: Prior,
+    clicks: float,
+    others: float,
+    clicked: float,
+    learned: int,
     dropped: int,
     row_ptr: NDArray[np.int64],
     hashes: NDArray[np.uint32],
@@ -131,19 +158,22 @@ def learn_mixture(
     """Changes scales, folds and both forms of the weights in place; returns changes, features_seen, largest,
     time, prior and dropped.
     """
+    m = MixtureTerms(experts, table, l2, psi_l2, box, bias, offset, forgets, drop_below, share)
+    prior = Prior(clicks, others, clicked, learned)
     features = Features(row_ptr, hashes, values)
     s = scratch_for(row_ptr, 0)
     room = _room(s, rows.shape[1] // 2)
     _set_units(room.units, scales)
-    offset = offset_from(prior)
+    log_offset = offset_from(prior)
+    _prefetch_example(features, 0, rows)
     for i in range(margins.size):
         _prefetch_example(features, i + 1, rows)
         prefetch_marks(features, i + 1, marks)
-        k = gather(features, i, rows.shape[0] - 1, m.first, s)
+        k = gather(features, i, rows.shape[0] - 1, m, s)
         if m.forgets != NEVER:
             time = _forget(rows, marks, m, scales, folds, time, event_times[i] if event_times.size else -1)
             _set_units(room.units, scales)
-        _read_margins(rows, m, offset, s, room, k)
+        _read_margins(rows, m, log_offset, s, room, k)
         margins[i] = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
         weight = weights[i] if weights.size else 1.0
         if _step(m, s, room, k, labels[i], weight):
@@ -152,7 +182,7 @@ def learn_mixture(
             _weigh(weights_of_experts, log_weights, room, labels[i], weight / largest, m.share)
             if prior.learned < FIRST_EXAMPLES:
                 prior = prior_after(prior, labels[i], weight)
-                offset = offset_from(prior)
+                log_offset = offset_from(prior)
         else:
             skipped[i] = 1
         t += 1
@@ -224,18 +254,18 @@ def _read_margins(
     """Fill room.margins; leaves state, curvature and weight of every coordinate in room."""
     lanes = rows.shape[1] // 2
     zero = spread4(0.0)
-    l2, psi_l2, box = spread4(m.first.l2), spread4(m.first.psi_l2), spread4(m.first.box)
+    l2, psi_l2, box = spread4(m.l2), spread4(m.psi_l2), spread4(m.box)
     for b in range(0, lanes, 4):
         inverse_alpha, beta = load4(m.table, INVERSE_ALPHA, b), load4(m.table, BETA, b)
         l1 = load4(m.table, L1, b)
         from_z, from_n = load4(room.units, _FROM_Z, b), load4(room.units, _FROM_N, b)
-        margins = spread4(m.first.offset + offset)
+        margins = spread4(m.offset + offset)
         for j in range(k):
             slot = s.slots[j]
             z, n = load4(rows, slot, b) * from_z, load4(rows, slot, lanes + b) * from_n
             q = (beta + sqrt4(n)) * inverse_alpha
             # As prox does: 0 where |z| <= l1 or nothing is known, else within the box.  The bias is free.
-            free = m.first.bias and j == 0
+            free = m.bias and j == 0
             excess, total = abs4(z), q
             if not free:
                 excess, total = excess - l1, q + l2 + psi_l2

@@ -92,8 +92,8 @@ def _predictions(
         return _predict(state.rows, c, evidence.prior, state.t, evidence.scale, *examples)
     from model_core.learning.mixture import predict_mixture  # other models start without it
 
-    experts: tuple[Any, ...] = (evidence.scales, evidence.weights, evidence.log_weights)
-    return predict_mixture(state.rows, c, evidence.prior, *experts, *examples)
+    experts: tuple[Any, ...] = (*evidence.prior, evidence.scales, evidence.weights, evidence.log_weights)
+    return predict_mixture(state.rows, *c, *experts, *examples)
 
 
 def learn_batch(
@@ -109,9 +109,10 @@ def learn_batch(
     untouched = state.features_seen if mixture is None and c.dense else 0
     drops = len(batch) if c.drop_below > 0.0 else 0
     state.make_room_for_changes(batch.hashes.size + 1 + untouched, drops)
+    terms: Any = (c,) if mixture is None else c
     tables: tuple[Any, ...] = (
         *(state.rows, state.marks, state.changed, state.changes, state.features_seen),
-        c,
+        *terms,
     )
     examples: tuple[Any, ...] = (
         *(batch.row_ptr, batch.hashes, batch.values, batch.labels, batch.weights, batch.event_times),
@@ -137,7 +138,7 @@ def _learn_as_mixture(
 
     scales, folds = before.scales.copy(), before.folds.copy()
     weights, log_weights = before.weights.copy(), before.log_weights.copy()
-    shared: Any = (before.largest, before.time, before.prior, before.dropped)
+    shared: Any = (before.largest, before.time, *before.prior, before.dropped)
     evidence: tuple[Any, ...] = (state.t, scales, folds, weights, log_weights, *shared)
     state.changes, features_seen, *shared = learn_mixture(*tables, *evidence, *examples)
     state.discount = Mixture(scales, folds, weights, log_weights, *shared)

@@ -285,5 +285,5 @@ def read_expert(
     units = units_of(scale)
     z, n = rows[slot, expert] * units.z, rows[slot, rows.shape[1] // 2 + expert] * units.n
     q = (m.table[BETA, expert] + math.sqrt(n)) * m.table[INVERSE_ALPHA, expert]
-    psi = Psi(0.0, m.table[L1, expert], m.first.l2, m.first.psi_l2, m.first.box)
+    psi = Psi(0.0, m.table[L1, expert], m.l2, m.psi_l2, m.box)
     return prox(z, q, without_penalty(psi) if slot == rows.shape[0] - 1 else psi), q

@@ -25,6 +25,7 @@ from model_core.learning.update import (
     FTRL,
     RDA,
     Coefficients,
+    MixtureTerms,
     Psi,
     Units,
     keeps_gradients,
@@ -158,7 +159,7 @@ def prefetch_marks(features: Features, i: int, marks: NDArray[np.uint8]) -> None
 
 
 @inlined_kernel
-def gather(features: Features, i: int, size: int, c: Coefficients, s: Scratch) -> int:
+def gather(features: Features, i: int, size: int, c: Coefficients | MixtureTerms, s: Scratch) -> int:
     """Fill s.slots and s.theta with the coordinates of example i, and return how many there are.
 
     The bias, if any, comes first, then features in the order of their first occurrence.  Features that share
