@@ -2,8 +2,10 @@
 
 import contextlib
 import hashlib
+import math
 import mmap
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -175,16 +177,12 @@ def parse_evidence(text: str) -> Evidence:
         prior = _prior_of(prior_text.split(" ")) if has_prior else FIXED
         dropped = int(dropped_text or 0)
         if len(words) == 3:
-            found: Evidence = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]), prior, dropped)
-        else:
-            found = _mixture_of(words, prior, dropped)
+            found = Discount(float.fromhex(words[0]), int(words[1]), int(words[2]), prior, dropped)
+            _check([found.scale], [found.folds], dropped)
+            return found
+        return _mixture_of(words, prior, dropped)
     except (ValueError, OverflowError) as wrong:
         raise FormatError(f"{text!r} is not the discount of a model") from wrong
-    scales, folds = (found.scale, found.folds) if isinstance(found, Discount) else (found.scales, found.folds)
-    sound = np.greater(scales, 0.0).all() and np.less_equal(scales, 1.0).all()
-    if not (sound and np.min(folds) >= 0 and dropped >= 0):
-        raise FormatError(f"{text!r} is not the discount of a model")
-    return found
 
 
 def _mixture_of(words: list[str], prior: Prior, dropped: int) -> Mixture:
@@ -192,12 +190,21 @@ def _mixture_of(words: list[str], prior: Prior, dropped: int) -> Mixture:
     experts, more = divmod(len(words) - 2, 4)
     if more or not 2 <= experts <= MOST_EXPERTS:
         raise ValueError("not four words for each expert")
-    scales, weights, logs = (np.array([float.fromhex(word) for word in words[i::4]]) for i in (2, 4, 5))
+    scales, weights, logs = ([float.fromhex(word) for word in words[i::4]] for i in (2, 4, 5))
     largest = float.fromhex(words[1])
-    if not (abs(weights.sum() - 1.0) < 1e-9 and np.all(logs < 1e-9) and 1.0 <= largest < np.inf):
+    # As numbers of Python: every commit brings a few, for which numpy takes several times as long.
+    if not (abs(sum(weights) - 1.0) < 1e-9 and all(log < 1e-9 for log in logs) and 1.0 <= largest < math.inf):
         raise ValueError("not the weights of experts")
-    folds = np.array([int(word) for word in words[3::4]], np.int64)
-    return Mixture(scales, folds, weights, logs, largest, int(words[0]), prior, dropped)
+    folds = [int(word) for word in words[3::4]]
+    _check(scales, folds, dropped)
+    columns = np.array(scales), np.array(folds, np.int64), np.array(weights), np.array(logs)
+    return Mixture(*columns, largest, int(words[0]), prior, dropped)
+
+
+def _check(scales: Sequence[float], folds: Sequence[int], dropped: int) -> None:
+    """Raises ValueError."""
+    if not (all(0.0 < scale <= 1.0 for scale in scales) and min(folds) >= 0 and dropped >= 0):
+        raise ValueError("no discount leads to these")
 
 
 _PRIOR, _DROPPED = " prior ", " dropped "
