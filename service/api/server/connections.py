@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,12 @@ STREAMING = "ftrl.streaming"
 """In the scope of a request: when its reply began (perf_counter), as long as its body may go on. The reader
 of such a body bounds the time in which nothing comes, instead of the deadline here.
 """
+EXCHANGE = "ftrl.exchange"
+"""In the scope of a request: its Exchange."""
+SMALL_BODY_BYTES = 1 << 14
+"""A body up to this size that is there is taken at once."""
 FILES_FOR_OTHER_THINGS = 256
+_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
 
 
 class Connections:
@@ -75,6 +80,44 @@ class Connections:
                 protocol.transport.abort()
             elif protocol.deadline < now and not protocol.pipeline and not protocol.streams:
                 protocol.too_slow()
+
+
+class Exchange:
+    """A request and its reply with fewer steps than by ASGI: `receive` and `send` do the same."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def take_body(self) -> bytes | None:
+        """Take the whole body, if it is small and all of it is there; `receive` is not called then."""
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue:
+            return None
+        if len(cycle.body) > SMALL_BODY_BYTES:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        return body
+
+    async def reply(self, status: int, body: bytes) -> None:
+        """Send a whole reply of JSON: head and body together, as each write is a system call and a packet."""
+        cycle = self._cycle
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        headers = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+        closing = b"" if cycle.keep_alive else b"connection: close\r\n"
+        head = (STATUS_LINE[status], *headers, _JSON % len(body), closing, b"\r\n")
+        cycle.transport.write(b"".join((*head, body)))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
 
 
 class TooManyPipelined(Exception):
@@ -145,6 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             raise TooManyPipelined
         super().on_headers_complete()
+        self.scope[EXCHANGE] = Exchange(self.cycle)  # type: ignore[literal-required]
         self._reads_head = False
         self.deadline = monotonic() + self.of.message_seconds
         self.of.idle.pop(self, None)

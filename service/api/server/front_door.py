@@ -23,7 +23,7 @@ from service.api.problems import problem_of
 from service.api.security.access import Access
 from service.api.security.guard import GRANT, Guard
 from service.api.security.tokens import Grant
-from service.api.server.connections import STREAMING
+from service.api.server.connections import EXCHANGE, STREAMING, Exchange
 from service.api.server.content_encoding import unpacker_of
 from service.errors import ServiceError, SlowBody, TooLarge, UnsupportedMediaType
 from service.models.config.model import DEFAULT_MODEL
@@ -113,7 +113,6 @@ class RawRoute(APIRoute):
             status, reply = await self._handler(
                 RawRequest(model, scope["query_string"], body, scope.get(GRANT))
             )
-            headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(reply))]
         except ClientLeft:
             return CLIENT_LEFT
         except Exception as error:  # noqa: BLE001  the edge: every exception becomes a reply
@@ -121,6 +120,12 @@ class RawRoute(APIRoute):
                 return await self._streams(model, scope, receive, send)
             problem = problem_of(error, scope["path"])
             status, reply, headers = problem.status, problem.body, problem.raw_headers()
+        else:
+            exchange: Exchange | None = scope.get(EXCHANGE)
+            if exchange is not None:
+                await exchange.reply(status, reply)
+                return status
+            headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(reply))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": reply})
         return status
@@ -179,7 +184,12 @@ class BodyReader:
         if is_too_large:
             raise _too_large(max_bytes)
         unpack = unpacker_of(coding, max_bytes) if coding else None
-        body = await self._read_in_time(receive, max_bytes)
+        exchange: Exchange | None = scope.get(EXCHANGE)
+        body = exchange.take_body() if exchange is not None else None
+        if body is None:
+            body = await self._read_in_time(receive, max_bytes)
+        elif len(body) > max_bytes:
+            raise _too_large(max_bytes)
         if unpack is not None:
             body = await asyncio.to_thread(unpack, body) if len(body) >= _LARGE_BYTES else unpack(body)
         return body.removeprefix(_BYTE_ORDER_MARK)
@@ -343,6 +353,7 @@ class FrontDoor:
             self._metrics.observe_request(route.path, "POST", status, answered - started)
 
     async def _long_way(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.pop(EXCHANGE, None)  # `noting_status` and middleware are to see what is sent
         started = perf_counter()
         status = 500
         seconds: float | None = None

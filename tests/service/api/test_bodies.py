@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
@@ -89,6 +90,17 @@ def test_two_requests_in_one_packet_are_both_answered(live_api) -> None:
     one += b'{"features":{}}'
     last = one.replace(b"host: x", b"host: x\r\nconnection: close")
     assert live_api.raw(one + last).count(b"HTTP/1.1 200") == 2
+
+
+def test_a_reply_has_a_whole_head_and_says_if_it_is_the_last(live_api) -> None:
+    one = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
+    one += b'{"features":{}}'
+    replies = live_api.raw(one + one.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head = rb"HTTP/1\.1 200 OK\r\ndate: [^\r]+\r\ncontent-type: application/json\r\ncontent-length: (\d+)\r\n"
+    first, last = re.finditer(head + rb"(connection: close\r\n)?\r\n({[^}]*})", replies)
+    assert (first[2], last[2]) == (None, b"connection: close\r\n")
+    assert replies == first[0] + last[0]
+    assert [int(one[1]) for one in (first, last)] == [len(one[3]) for one in (first, last)]
 
 
 class Connection:
