@@ -14,6 +14,10 @@ from service.runtime.tasks import cancel_all
 log = logging.getLogger(__name__)
 
 STOPPING = "The service is stopping."
+MAX_ROUNDS = 8
+"""A call is delayed by so many rounds of two turns of the event loop, if each brings more requests."""
+LARGE_SHARE = 1 / 16
+"""A call with this share of its max size is large."""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -83,9 +87,23 @@ class Coalescer(Generic[Request, Answer]):
             while self._pending:
                 if linger_seconds := self._pending[-1].linger_seconds:
                     await asyncio.sleep(linger_seconds)
+                await self._gather()
                 await self._answer_together(self._next())
         finally:
             self._working = None
+
+    async def _gather(self) -> None:
+        """Go on with the event loop as long as it brings more requests, so that those of a burst share a call
+        and not only those of one turn. A call that is large already is not delayed.
+        """
+        for _ in range(MAX_ROUNDS):
+            known = len(self._pending)
+            if sum(asked.size for asked in self._pending) >= self._max_size * LARGE_SHARE:
+                return
+            await asyncio.sleep(0)  # in one turn the loop reads from connections, in the next it parses
+            await asyncio.sleep(0)
+            if len(self._pending) == known:
+                return
 
     async def _answer_together(self, together: list[Asked[Request, Answer]]) -> None:
         try:

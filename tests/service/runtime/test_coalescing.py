@@ -25,6 +25,26 @@ async def test_requests_during_a_call_share_the_next_up_to_its_size() -> None:
     assert calls == [[1, 2, 1], [2], [9], [1]]
 
 
+async def test_requests_of_consecutive_turns_share_a_call_unless_it_is_large() -> None:
+    calls: list[list[int]] = []
+
+    async def answer(together: list[Asked[int, int]]) -> None:
+        calls.append([asked.request for asked in together])
+        for asked in together:
+            asked.answer(asked.request)
+
+    async def submit_in_turn(turn: int, size: int) -> int:
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        return await coalescer.submit(turn, size)
+
+    coalescer = Coalescer[int, int](answer, max_size=64)
+    await asyncio.gather(*(submit_in_turn(turn, 1) for turn in range(3)))
+    assert calls == [[0, 1, 2]]
+    await asyncio.gather(*(submit_in_turn(turn, 4) for turn in range(2)))
+    assert calls[1:] == [[0], [1]]
+
+
 async def test_a_failure_is_raised_to_callers_and_logged_without_any(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
