@@ -58,7 +58,8 @@ class Outcomes:
     def __init__(self) -> None:
         self._held: OrderedDict[LogId, Outcome] = OrderedDict()
         self._examples = 0
-        self._waiting: dict[LogId, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[LogId, dict[asyncio.Future[bool], float]] = {}  # with their deadlines
+        self._timer: asyncio.TimerHandle | None = None
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
@@ -83,7 +84,7 @@ class Outcomes:
         for entry in [entry for entry in self._waiting if entry <= applied]:
             for waiter in self._waiting[entry]:
                 if not waiter.done():
-                    waiter.set_result(None)
+                    waiter.set_result(True)
 
     def knows(self, entry: LogId) -> bool:
         """Returns whether the mirror has applied the entry, even if its outcome is no longer held."""
@@ -96,22 +97,38 @@ class Outcomes:
         """Waits until the mirror has applied the entry, at most until the loop's time is `deadline`."""
         if self.knows(entry):
             return True
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(entry, set()).add(waiter)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiting.setdefault(entry, {})[waiter] = deadline
+        if self._timer is None or deadline < self._timer.when():
+            self._expire_at(deadline, loop)
         try:
-            async with asyncio.timeout_at(deadline):
-                await waiter
-        except TimeoutError:
-            return False
+            return await waiter
         finally:
             self._leave(entry, waiter)
-        return True
 
-    def _leave(self, entry: LogId, waiter: asyncio.Future[None]) -> None:
+    def _leave(self, entry: LogId, waiter: asyncio.Future[bool]) -> None:
         waiters = self._waiting[entry]
-        waiters.discard(waiter)
+        del waiters[waiter]
         if not waiters:
             del self._waiting[entry]
+
+    def _expire_at(self, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer serves all requests: most are answered before it fires."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(deadline, self._expire, max(deadline, loop.time()), loop)
+
+    def _expire(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer the requests whose deadlines are not after `due`."""
+        self._timer = None
+        waiting = [of for waiters in self._waiting.values() for of in waiters.items() if not of[0].done()]
+        for waiter, deadline in waiting:
+            if deadline <= due:
+                waiter.set_result(False)
+        left = [deadline for _, deadline in waiting if deadline > due]
+        if left:
+            self._expire_at(min(left), loop)
 
     def _drop(self, outcome: Outcome | None) -> None:
         if outcome is not None:
