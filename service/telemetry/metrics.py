@@ -205,6 +205,7 @@ class Metrics(QualityMetrics):
         self._refreshers: list[Callable[[], None]] = [self._refresh_gc]
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._predictions: dict[str, tuple[Counter, Histogram]] = {}
+        self._examples: dict[str, dict[str, Counter]] = {}  # by model and status
         self._loads: dict[str, int] = {}
         self._fates: dict[str, dict[str, int]] = {}
         self._learned: set[str] = set()  # models that this process learns, or stands by to learn
@@ -277,8 +278,12 @@ class Metrics(QualityMetrics):
         )
 
     def updated(self, model: str, statuses: Sequence[str]) -> None:
+        children = self._examples.setdefault(model, {})
         for status in set(statuses):
-            self.examples.labels(model, status).inc(statuses.count(status))
+            child = children.get(status)
+            if child is None:
+                child = children[status] = self.examples.labels(model, status)
+            child.inc(statuses.count(status))
 
     def unlogged(self, model: str, reason: Unlogged, count: int) -> None:
         self.feedback_unlogged.labels(model, reason).inc(count)
@@ -365,6 +370,7 @@ class Metrics(QualityMetrics):
 
     def _remove(self, model: str) -> None:
         self._predictions.pop(model, None)
+        self._examples.pop(model, None)
         if self.shared is None:  # samples cannot be removed from the files
             for instrument in self.of_models:
                 instrument.remove_by_labels({"model": model})

@@ -65,7 +65,8 @@ class Update:
         model = await self.model(call.model)
         many, examples, labels = await self._reader.update(model, call.body)
         model.sample(call.body)
-        examples = examples._replace(slice_names=model.new_slice_names(call.body))
+        if slice_names := model.new_slice_names(call.body):
+            examples = examples._replace(slice_names=slice_names)
         deadline = time.monotonic() + self._timeout_seconds
         # Labels first: repeated after a failure of the rest they do nothing, examples without an id would.
         asked = list(labels.values())
@@ -140,6 +141,8 @@ def flag_of(query: bytes, name: str, *, default: bool) -> bool:
 
 async def _items_of_many(results: UpdateResults) -> list[str]:
     """A JSON object for each example; other tasks run after each EXAMPLES_PER_TURN of them."""
+    if len(results.ids) <= EXAMPLES_PER_TURN:
+        return items_of(results)
     items = items_of(results.part(0, EXAMPLES_PER_TURN))
     for start in range(EXAMPLES_PER_TURN, len(results.ids), EXAMPLES_PER_TURN):
         await asyncio.sleep(0)
