@@ -99,6 +99,20 @@ def _mask_of_ends(_typing_context: Any, text: Any, start: Any, first: Any, secon
 
 
 @intrinsic
+def _mask_beyond_ascii(_typing_context: Any, text: Any, start: Any) -> Any:  # noqa: ARG001
+    vector = ir.VectorType(ir.IntType(8), BYTES_A_MASK)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = cgutils.get_item_pointer(context, builder, signature.args[0], array, [arguments[1]])
+        found = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=1)
+        beyond = builder.icmp_signed("<", found, ir.Constant(vector, [0] * BYTES_A_MASK))
+        return builder.bitcast(beyond, ir.IntType(BYTES_A_MASK))
+
+    return types.uint64(text, types.intp), codegen
+
+
+@intrinsic
 def _trailing_zeros(_typing_context: Any, bits: Any) -> Any:  # noqa: ARG001
     def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -108,8 +122,10 @@ def _trailing_zeros(_typing_context: Any, bits: Any) -> Any:  # noqa: ARG001
 
 # mask_of_ends(text, start, first, second) looks at the BYTES_A_MASK bytes of uint8 text from `start` on: bit
 # i of the uint64 is set where byte i ends a word, as blanks and control characters of ASCII do, and `first`
-# and `second`.  trailing_zeros(bits) is the int64 place of the lowest bit of a uint64 that is set, or 64.
+# and `second`; mask_beyond_ascii(text, start) has the bits of bytes that are not ASCII.
+# trailing_zeros(bits) is the int64 place of the lowest bit of a uint64 that is set, or 64.
 mask_of_ends: Any = _mask_of_ends
+mask_beyond_ascii: Any = _mask_beyond_ascii
 trailing_zeros: Any = _trailing_zeros
 
 # In kernels, prefetch_row(rows, row) starts loading rows[row] of a C-contiguous array [n, m] into the

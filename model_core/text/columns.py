@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_core.hashing.columns import (
     BUCKET,
     FEATURES,
+    HAS_VALUES,
     ROWS,
     SHARED_CELLS,
     Bytes,
@@ -21,7 +22,14 @@ from model_core.hashing.columns import (
     number_value,
 )
 from model_core.hashing.contract import LARGEST_NUMBER
-from model_core.kernels.compiled import BYTES_A_MASK, inlined_kernel, kernel, mask_of_ends, trailing_zeros
+from model_core.kernels.compiled import (
+    BYTES_A_MASK,
+    inlined_kernel,
+    kernel,
+    mask_beyond_ascii,
+    mask_of_ends,
+    trailing_zeros,
+)
 from model_core.kernels.murmur import NOT_TO_HASH, Partial, begun, extended, finished, hash_parts
 from model_core.kernels.number_text import EXACT, HARD, scan_number
 from model_core.text.problems import (
@@ -39,7 +47,8 @@ from model_core.text.problems import (
 PROBLEMS, HARD_NUMBERS, FAULT_START, FAULT_STOP, CURSOR, PREFIX = range(SHARED_CELLS, SHARED_CELLS + 6)
 STATE_CELLS = SHARED_CELLS + 6
 
-_NEWLINE, _RETURN = ord("\n"), ord("\r")
+EQUALS, COLON = ord("="), ord(":")
+_NEWLINE, _RETURN, _SPACE = ord("\n"), ord("\r"), ord(" ")
 
 
 class KernelOptions(NamedTuple):
@@ -93,17 +102,21 @@ def fail(state: Integers, code: int, start: int, stop: int) -> int:
     return code
 
 
-_MASK_BITS, _IN_MASK, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
+_MASK_BITS, _IN_MASK, _ONE, _ALL = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(2**64 - 1)
 
 
 @kernel
-def mark_ends(columns: Columns, size: int, first: np.uint8, second: np.uint8) -> None:
+def mark_ends(columns: Columns, size: int, first: np.uint8, second: np.uint8) -> bool:
     """Fill `ends` for text[:size] and until its last mask is full; `first` and `second` end words, too.
 
     A mask is made without a branch, as those of simdjson are.  (Langdale and Lemire 2019, section 3.1)
+    Returns whether all of the text is ASCII.
     """
+    beyond = np.uint64(0)
     for start in range(0, size, BYTES_A_MASK):
         columns.ends[start // BYTES_A_MASK] = mask_of_ends(columns.text, start, first, second)
+        beyond |= mask_beyond_ascii(columns.text, start)
+    return not beyond
 
 
 @inlined_kernel
@@ -215,6 +228,42 @@ def add_name(columns: Columns, options: KernelOptions, start: int, stop: int, va
         columns.starts[columns.state[FEATURES]] = start
         columns.lengths[columns.state[FEATURES]] = stop - start
         add_feature(columns, np.uint32(0), value)
+
+
+@inlined_kernel
+def add_plain_names(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
+    """Add the words from i on that are names alone, up to a word that is more or the end of the namespace.
+
+    Returns where that word starts and ends; the same place twice if there is none.
+    """
+    text, ends, state = columns.text, columns.ends, columns.state
+    at, k = np.uint64(i) >> _MASK_BITS, np.uint64(state[FEATURES])
+    bits = ends[at] & (_ALL << (np.uint64(i) & _IN_MASK))
+    has_values = state[HAS_VALUES] != 0
+    is_plain = state[PREFIX] == 0 and (has_values or factor == 1.0)
+    while True:
+        while not bits:
+            at += _ONE
+            bits = ends[at]
+        end = int(at << _MASK_BITS) + trailing_zeros(bits)
+        length = end - i
+        if not (is_plain and 0 < length <= options.name_limit) or text[np.uint64(i)] == EQUALS:
+            break
+        after = text[np.uint64(end)]
+        if after == COLON:
+            break
+        columns.starts[k] = i
+        columns.lengths[k] = length
+        if has_values:
+            columns.values[k] = factor
+        k += _ONE
+        bits &= bits - _ONE
+        i = end + 1
+        if after != _SPACE:
+            i = end
+            break
+    state[FEATURES] = k
+    return i, end
 
 
 @inlined_kernel

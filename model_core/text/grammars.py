@@ -25,11 +25,14 @@ import numpy as np
 from model_core.hashing.columns import FEATURES, HAS_WEIGHTS, ROWS, Bytes
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.text.columns import (
+    COLON,
+    EQUALS,
     PREFIX,
     Columns,
     KernelOptions,
     add_name,
     add_number,
+    add_plain_names,
     at_line_end,
     check_characters,
     end_line,
@@ -63,7 +66,7 @@ from model_core.text.problems import (
 _WORD, _COLON, _BLANK, _BAR, _COMMENT, _CONTROL = range(6)
 _NAMES_AT_ONCE = 512  # whose places stay in the first-level cache until they are hashed
 _QUERY = np.frombuffer(b"qid:", np.uint8)
-_EQUALS, _QUOTE, _CARET, _COLON_SIGN = ord("="), ord("'"), ord("^"), ord(":")
+_QUOTE, _CARET = ord("'"), ord("^")
 _VW_ENDS = np.uint8(ord(":")), np.uint8(ord("|"))
 _LIBSVM_ENDS = np.uint8(ord("#")), np.uint8(ord("#"))
 
@@ -81,13 +84,13 @@ _LIBSVM_CLASSES = _classes({"#": _COMMENT})
 
 
 @kernel
-def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: int, is_ascii: bool) -> int:
+def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: int) -> int:
     """Parse text[:stop], whole lines that count from `line`; bad ones leave nothing but a problem.
 
     Returns the number of the line after the last.
     """
     i = hashed = 0
-    mark_ends(columns, stop + 1, _VW_ENDS[0], _VW_ENDS[1])
+    is_ascii = mark_ends(columns, stop + 1, _VW_ENDS[0], _VW_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
         code = OK if is_ascii else check_characters(columns.text, i, columns.state)
@@ -102,10 +105,10 @@ def parse_vw_lines(columns: Columns, options: KernelOptions, stop: int, line: in
 
 
 @kernel
-def parse_libsvm_lines(columns: Columns, options: KernelOptions, stop: int, line: int, is_ascii: bool) -> int:
+def parse_libsvm_lines(columns: Columns, options: KernelOptions, stop: int, line: int) -> int:
     """Parse text[:stop] likewise; a kernel of its own, so that each format compiles without the other."""
     i = hashed = 0
-    mark_ends(columns, stop + 1, _LIBSVM_ENDS[0], _LIBSVM_ENDS[1])
+    is_ascii = mark_ends(columns, stop + 1, _LIBSVM_ENDS[0], _LIBSVM_ENDS[1])
     while i < stop:
         first_feature = columns.state[FEATURES]
         code = OK if is_ascii else check_characters(columns.text, i, columns.state)
@@ -128,7 +131,9 @@ def _vw_line(columns: Columns, options: KernelOptions, i: int) -> tuple[int, int
     while code == OK:
         kind = _VW_CLASSES[text[i]]
         if kind <= _COLON:
-            code, i = _feature(columns, options, i, factor)
+            i, end = add_plain_names(columns, options, i, factor)
+            if i < end or text[end] == COLON:
+                code, i = _feature(columns, options, i, end, factor)
         elif kind == _BLANK:
             i += 1
         elif kind == _BAR:
@@ -207,7 +212,7 @@ def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
     if stop - start + 1 > options.name_limit:
         return fail(state, LONG_NAME, start, stop)
     for j in range(start, stop):
-        if columns.text[j] == _EQUALS:
+        if columns.text[j] == EQUALS:
             return fail(state, EQUALS_IN_NAMESPACE, start, stop)
         columns.scratch[j - start] = columns.text[j]
     columns.scratch[stop - start] = _CARET
@@ -219,16 +224,16 @@ def _prefix(columns: Columns, options: KernelOptions, start: int, stop: int) -> 
 def _word_end(columns: Columns, i: int) -> int:
     """Return where a word with its colons ends."""
     i = word_end(columns.ends, i)
-    while columns.text[i] == _COLON_SIGN:
+    while columns.text[i] == COLON:
         i = word_end(columns.ends, i + 1)
     return i
 
 
 @inlined_kernel
-def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) -> tuple[int, int]:
-    text, start = columns.text, i
-    i = word_end(columns.ends, i)
-    if i - start + columns.state[PREFIX] > options.name_limit or text[start] == _EQUALS or i == start:
+def _feature(columns: Columns, options: KernelOptions, start: int, i: int, factor: float) -> tuple[int, int]:
+    """Add the feature of the word text[start:i], and of what follows a colon there."""
+    text = columns.text
+    if i - start + columns.state[PREFIX] > options.name_limit or text[start] == EQUALS or i == start:
         code = _check_name(columns, options, start, i)
         if code != OK:
             return code, i
@@ -242,7 +247,7 @@ def _feature(columns: Columns, options: KernelOptions, i: int, factor: float) ->
 def _check_name(columns: Columns, options: KernelOptions, start: int, stop: int) -> int:
     """Check the name of a word, which ends at its first `=`."""
     end = start
-    while end < stop and columns.text[end] != _EQUALS:
+    while end < stop and columns.text[end] != EQUALS:
         end += 1
     if end == start:
         return fail(columns.state, NO_NAME, start, stop)
@@ -261,7 +266,7 @@ def _valued_feature(
         return code, i
     is_category = False
     for j in range(start, colon):
-        is_category |= columns.text[j] == _EQUALS
+        is_category |= columns.text[j] == EQUALS
     if not is_category:
         code = add_number(columns, options, start, colon, value, factor)
     else:

@@ -65,37 +65,43 @@ class TextParser:
 
             self._encoder = FeatureEncoder(contract, options.limits)
 
-    def parse(self, data: bytes, first_line: int = 1, final: bool = True) -> Parsed:
-        """Parse the whole lines of `data`, and where `final` also what follows the last newline.
+    def parse(self, data: bytes, first_line: int = 1, final: bool = True, begun: bytes = b"") -> Parsed:
+        """Parse the whole lines of `begun` and `data`, and where `final` also what follows the last newline.
 
-        first_line: the number of the first line, for errors.
+        first_line: the number of the first line, for errors.  begun: the beginning of that line, if any.
         """
         stop = len(data) if final else data.rfind(b"\n") + 1
+        if stop > 0 or final:
+            stop += len(begun)
         if self._encoder is None:
-            return self._parse_in_kernel(data, stop, first_line)
+            return self._parse_in_kernel(begun, data, stop, first_line)
+        data = begun + data
         unterminated = stop > 0 and data[stop - 1] != ord("\n")
         lines = data.count(b"\n", 0, stop) + unterminated
         batch, errors = self._parse_line_by_line(data[:stop], lines, first_line, self._encoder)
         return Parsed(batch, stop, lines, errors)
 
-    def _parse_in_kernel(self, data: bytes, stop: int, first_line: int) -> Parsed:
-        columns = self._columns_with(data, stop)
-        options, is_ascii = _kernel_options(self._contract, self._options), data.isascii()
+    def _parse_in_kernel(self, begun: bytes, data: bytes, stop: int, first_line: int) -> Parsed:
+        columns = self._columns_with(begun, data, stop)
+        options = _kernel_options(self._contract, self._options)
         parse_lines = _kernel_of(self._format)
         while True:
             columns.state[:] = 0
-            line = parse_lines(columns, options, stop, first_line, is_ascii)
+            line = parse_lines(columns, options, stop, first_line)
             if columns.state[HARD_NUMBERS] == 0:
                 break
             columns = _with_hard_numbers(columns)
         return Parsed(_batch(columns), stop, line - first_line, self._errors(columns))
 
-    def _columns_with(self, data: bytes, size: int) -> Columns:
-        """Put data[:size] into the columns, which the next call uses again: fresh memory costs time."""
+    def _columns_with(self, begun: bytes, data: bytes, size: int) -> Columns:
+        """Put the first `size` bytes of `begun` and `data` into the columns, which the next call uses again:
+        fresh memory costs time.
+        """
         if size > self._columns.text.size - _PADDING:
             self._columns = _columns(size)
-        text = self._columns.text
-        text[:size] = np.frombuffer(data, np.uint8, size)
+        text, start = self._columns.text, min(len(begun), size)
+        room = text.data
+        room[:start], room[start:size] = begun[:start], memoryview(data)[: size - start]
         text[size : size + _PADDING] = ord("\n")
         return self._columns
 

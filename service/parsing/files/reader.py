@@ -128,9 +128,9 @@ def _parsed_chunks(source: TextSource, parser: TextParser, chunk_bytes: int) -> 
     rest, line, data = b"", 1, source.read(chunk_bytes)
     while data:
         following = source.read(chunk_bytes)
-        whole = rest + data
-        parsed = parser.parse(whole, line, final=not following)
-        rest = whole[parsed.consumed_bytes :]
+        parsed = parser.parse(data, line, final=not following, begun=rest)
+        consumed = parsed.consumed_bytes - len(rest)
+        rest = data[consumed:] if consumed >= 0 else rest + data
         source.check_length(rest)
         line += parsed.lines
         data = following

@@ -439,6 +439,20 @@ def test_the_kernel_and_the_line_by_line_way_agree(
     assert_both_ways_agree(vw_parser(contract, options), text.encode())
 
 
+@given(
+    st.lists(
+        st.builds(
+            "{}{}".format,
+            st.integers(0, 70).map(lambda length: "w" * length),
+            st.sampled_from([" ", " ", " ", "  ", "\t", ":2 ", ":1 ", "=x ", " |f ", "|f:2 ", " :3"]),
+        ),
+        max_size=40,
+    ).map("".join)
+)
+def test_the_two_ways_agree_on_words_that_end_anywhere(words: str) -> None:
+    assert_both_ways_agree(vw_parser(RAW), f"1 | {words}\n-1 | a {words} b".encode())
+
+
 @settings(max_examples=200)
 @given(st.binary(max_size=60).map(lambda data: b"1 | a=" + data))
 def test_the_two_ways_agree_on_any_bytes(data: bytes) -> None:
@@ -504,6 +518,24 @@ def test_chunks_cut_anywhere_give_what_the_whole_gives(lines: list[str], cut: in
     rest = parser.parse(data[first.consumed_bytes :], 1 + first.lines)
     assert rows(first) + rows(rest) == rows(whole)
     assert first.errors + rest.errors == whole.errors
+
+
+@given(
+    st.lists(VW_LINES, min_size=1, max_size=6),
+    st.integers(0, 400),
+    st.sampled_from([RAW, HashContract(numeric="raw", types={"bb": "category"})]),
+)
+def test_the_beginning_of_a_line_may_come_apart_from_its_end(
+    lines: list[str], cut: int, contract: HashContract
+) -> None:
+    data = "\n".join(lines).encode()
+    parser = vw_parser(contract)
+    whole = parser.parse(data)
+    first = parser.parse(data[:cut], 1, final=False)
+    rest = parser.parse(data[cut:], 1 + first.lines, begun=data[first.consumed_bytes : cut])
+    assert rows(first) + rows(rest) == rows(whole)
+    assert first.errors + rest.errors == whole.errors
+    assert first.consumed_bytes + rest.consumed_bytes == len(data)
 
 
 @pytest.mark.parametrize(
