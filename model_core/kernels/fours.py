@@ -5,6 +5,7 @@ single numbers gives: IEEE 754 fixes them.  Loops over arrays of four are vector
 """
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -80,6 +81,52 @@ def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 @intrinsic
+def _load_pairs4(_typing_context: Any, rows: Any, places: Any, first: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b, c, d = (
+            builder.load(pointer, align=_ALIGNMENT)
+            for pointer in _pairs(context, builder, signature, arguments)
+        )
+        even = builder.shuffle_vector(a, c, _mask(range(4)))
+        odd = builder.shuffle_vector(b, d, _mask(range(4)))
+        columns = [builder.shuffle_vector(even, odd, _mask(taken)) for taken in ((0, 4, 2, 6), (1, 5, 3, 7))]
+        return context.make_tuple(builder, signature.return_type, columns)
+
+    both = types.UniTuple(fours, 2)  # type: ignore[no-untyped-call]
+    return both(rows, places, types.intp), codegen
+
+
+@intrinsic
+def _store_pairs4(_typing_context: Any, rows: Any, places: Any, first: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for i, pointer in enumerate(_pairs(context, builder, signature, arguments)):
+            pair = builder.shuffle_vector(arguments[3], arguments[4], _mask((i, 4 + i)))
+            builder.store(pair, pointer, align=_ALIGNMENT)
+        return context.get_dummy_value()
+
+    return types.void(rows, places, types.intp, fours, fours), codegen
+
+
+def _mask(places: Iterable[int]) -> Any:
+    chosen = list(places)
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)
+
+
+def _pairs(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """Pointers to the pairs at four consecutive places of an array [n, 2]."""
+    rows = context.make_array(signature.args[0])(context, builder, arguments[0])
+    places = context.make_array(signature.args[1])(context, builder, arguments[1])
+    pair, number = ir.VectorType(ir.DoubleType(), 2), ir.IntType(64)
+    start = builder.bitcast(rows.data, pair.as_pointer())
+    found = []
+    for i in range(4):
+        at = builder.add(arguments[2], number(i))
+        place = builder.load(builder.gep(places.data, [at]), align=4)
+        found.append(builder.gep(start, [builder.zext(place, number)]))
+    return found
+
+
+@intrinsic
 def _spread4(_typing_context: Any, number: Any) -> Any:  # noqa: ARG001
     def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         place, mask = ir.IntType(32), ir.Constant(ir.VectorType(ir.IntType(32), 4), [0] * 4)
@@ -116,10 +163,14 @@ def _where_positive(_typing_context: Any, condition: Any, a: Any, b: Any) -> Any
 
 
 # load4(table, row, column) reads table[row, column : column + 4] of a C-contiguous array, and
-# store4(table, row, column, value) writes it, without a check of bounds; spread4(x) is x four times;
+# store4(table, row, column, value) writes it, without a check of bounds; spread4(x) is x four times.
+# load_pairs4(rows, places, j) reads rows float64[2] of a C-contiguous array, at places uint32[j : j + 4], and
+# returns their first and their second numbers; store_pairs4(rows, places, j, first, second) writes them.
 # where_positive(c, a, b) is a where c > 0 and else b, place by place.
 load4: Any = _load4
 store4: Any = _store4
+load_pairs4: Any = _load_pairs4
+store_pairs4: Any = _store_pairs4
 spread4: Any = _spread4
 sqrt4: Any = _unary("sqrt")
 abs4: Any = _unary("fabs")

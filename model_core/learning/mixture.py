@@ -18,9 +18,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_place
+from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, log_loss, sigmoid
+from model_core.learning.prefetch import prefetch_marks, prefetch_wide_rows
 from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, drop_faded_of_mixture, fold_rows
 from model_core.learning.step import (
     FIRST_EXAMPLES,
@@ -29,7 +30,6 @@ from model_core.learning.step import (
     Scratch,
     gather,
     offset_from,
-    prefetch_marks,
     prior_after,
     scratch_for,
 )
@@ -45,7 +45,6 @@ from model_core.learning.update import (
     faded,
 )
 
-_DOUBLES_A_LINE = 8
 _SMALLEST = 1e-290  # of a sum of products that have lost no digits
 _FROM_Z, _FROM_N, _TO_Z, _TO_N = range(4)
 
@@ -107,9 +106,9 @@ def predict_mixture(
     _set_units(room.units, scales)
     log_offset = offset_from(prior)
     out = np.empty(row_ptr.size - 1)
-    _prefetch_example(features, 0, rows)
+    prefetch_wide_rows(features, 0, rows)
     for i in range(out.size):
-        _prefetch_example(features, i + 1, rows)
+        prefetch_wide_rows(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, m, s)
         _read_margins(rows, m, log_offset, s, room, k)
         margin = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
@@ -165,15 +164,15 @@ def learn_mixture(
     room = _room(s, rows.shape[1] // 2)
     _set_units(room.units, scales)
     log_offset = offset_from(prior)
-    _prefetch_example(features, 0, rows)
+    prefetch_wide_rows(features, 0, rows)
     for i in range(margins.size):
-        _prefetch_example(features, i + 1, rows)
-        prefetch_marks(features, i + 1, marks)
         k = gather(features, i, rows.shape[0] - 1, m, s)
         if m.forgets != NEVER:
             time = _forget(rows, marks, m, scales, folds, time, event_times[i] if event_times.size else -1)
             _set_units(room.units, scales)
         _read_margins(rows, m, log_offset, s, room, k)
+        prefetch_wide_rows(features, i + 1, rows)
+        prefetch_marks(features, i + 1, marks)
         margins[i] = _mixed(room.margins[0], room.chances, weights_of_experts, log_weights)
         weight = weights[i] if weights.size else 1.0
         if _step(m, s, room, k, labels[i], weight):
@@ -211,16 +210,6 @@ def _set_units(units: NDArray[np.float64], scales: NDArray[np.float64]) -> None:
         units[_FROM_N, e] = scales[e] * scales[e]
         units[_TO_Z, e] = inverse
         units[_TO_N, e] = inverse * inverse
-
-
-@inlined_kernel
-def _prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> None:
-    """Start loading the rows of example i, if there is one, while the example before it is computed."""
-    if i + 1 < features.row_ptr.size:
-        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
-            slot = features.hashes[j] & (rows.shape[0] - 2)
-            for column in range(0, rows.shape[1], _DOUBLES_A_LINE):
-                prefetch_place(rows, slot, column)
 
 
 @kernel

@@ -24,20 +24,22 @@ from numpy.typing import NDArray
 
 from model_core.examples.batch import ExampleBatch
 from model_core.kernels.compiled import inlined_kernel
+from model_core.kernels.fours import load4, store_pairs4
 from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
 from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
+from model_core.learning.prefetch import prefetch_marked_rows, prefetch_rows
 from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, clear, drop_faded, fold_rows, fold_stored
 from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import (
     FIRST_EXAMPLES,
+    N_NEW,
+    Z_NEW,
     Features,
     Prior,
     Scratch,
     gather,
     gather_untouched,
     offset_from,
-    prefetch_example,
-    prefetch_marks,
     prior_after,
     read_margin,
     scratch_for,
@@ -192,7 +194,7 @@ def _predict(
     out = np.empty(row_ptr.size - 1)
     offset, psi, units = offset_from(prior), psi_in_force(c, t), units_of(scale)
     for i in range(out.size):
-        prefetch_example(features, i + 1, rows)
+        prefetch_rows(features, i + 1, rows)
         k = gather(features, i, rows.shape[0] - 1, c, s)
         margin = read_margin(rows, c, offset, psi, units, s, k)
         out[i] = sigmoid(margin) if as_probability else margin
@@ -227,8 +229,6 @@ def _learn(
     offset, psi, units = offset_from(prior), psi_in_force(c, t), units_of(scale)
     for i in range(margins.size):
         t += 1
-        prefetch_example(features, i + 1, rows)
-        prefetch_marks(features, i + 1, marks)
         k = gather(features, i, size, c, s)
         if c.dense:
             k = gather_untouched(marks, i, s, k)
@@ -239,6 +239,7 @@ def _learn(
                 fold_rows(rows, marks, 0, due)
                 folds += due
         margins[i] = read_margin(rows, c, offset, psi, units, s, k)
+        prefetch_marked_rows(features, i + 1, rows, marks)
         psi_next = psi_in_force(c, t)
         weight = weights[i] if weights.size else 1.0
         if step(c, offset, t, psi_next, units, s, k, margins[i], labels[i], weight):
@@ -266,10 +267,14 @@ def _store(
     k: int,
 ) -> tuple[int, int]:
     """Keep the new state of every coordinate in s, and mark it."""
+    whole = k & ~3
+    for j in range(0, whole, 4):
+        store_pairs4(rows, s.slots, j, load4(s.table, Z_NEW, j), load4(s.table, N_NEW, j))
+    for j in range(whole, k):
+        rows[s.slots[j], 0] = s.z_new[j]
+        rows[s.slots[j], 1] = s.n_new[j]
     for j in range(k):
         slot = s.slots[j]
-        rows[slot, 0] = s.z_new[j]
-        rows[slot, 1] = s.n_new[j]
         mark = marks[slot]
         if mark != SEEN | CHANGED:
             if not mark & SEEN and slot != rows.shape[0] - 1:

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_item, prefetch_row
-from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
+from model_core.kernels.compiled import inlined_kernel, kernel
+from model_core.kernels.fours import abs4, load4, load_pairs4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import log1p, residual, sigmoid
 from model_core.learning.update import (
     COMID,
@@ -104,8 +104,8 @@ class Scratch(NamedTuple):
 
     slots uint32[c]; theta, z, n, q, x float64[c]: value, state, curvature and weight of each coordinate;
     z_new, n_new, q_new float64[c]: the same after the round.
-    table float64[9, c]: these columns in one array, from which four coordinates at a time are read; up to
-    three beyond the last one are 0.
+    table float64[9, c]: these columns in one array, from which four coordinates at a time are read; beyond
+    the last one, up to three have some slot of the example and value 0.
     places int64[2^m]: open addressing from slot to coordinate, most of it free.  An entry is
     stamp << 32 | coordinate and needs no clearing.
     """
@@ -138,24 +138,8 @@ def scratch_for(row_ptr: NDArray[np.int64], at_least: int) -> Scratch:
     f = np.empty((9, longest + 4))
     places = np.zeros(room, np.int64)
     return Scratch(
-        *(np.empty(longest + 1, np.uint32), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f, places)
+        *(np.empty(longest + 4, np.uint32), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f, places)
     )
-
-
-@inlined_kernel
-def prefetch_example(features: Features, i: int, rows: NDArray[np.float64]) -> None:
-    """Start loading the rows of example i, if there is one, while the example before it is computed."""
-    if i + 1 < features.row_ptr.size:
-        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
-            prefetch_row(rows, features.hashes[j] & (rows.shape[0] - 2))
-
-
-@inlined_kernel
-def prefetch_marks(features: Features, i: int, marks: NDArray[np.uint8]) -> None:
-    """Start loading the marks of example i, if there is one."""
-    if i + 1 < features.row_ptr.size:
-        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
-            prefetch_item(marks, features.hashes[j] & (marks.size - 2))
 
 
 @inlined_kernel
@@ -172,24 +156,29 @@ def gather(features: Features, i: int, size: int, c: Coefficients | MixtureTerms
         k = 1
     added = False
     unit = features.values.size == 0
-    mask, stamp = size - 1, (2 * i + 1) << 32
+    mask, last = np.uint32(size - 1), np.uint32(s.places.size - 1)
+    stamp = (2 * i + 1) << 32
     for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
-        value = 1.0 if unit else features.values[j]
+        value = 1.0 if unit else features.values[np.uint64(j)]
         if value == 0.0:
             continue
-        slot = np.uint32(features.hashes[j] & mask)
-        place = _place(s, slot, stamp, k)
-        if place == k:
-            s.slots[k] = slot
-            s.theta[k] = value
-            k += 1
+        slot = np.uint32(features.hashes[np.uint64(j)] & mask)
+        at = np.uint32(slot & last)
+        if s.places[at] < stamp:
+            s.places[at] = stamp | k
         else:
-            s.theta[place] += value
-            added = True
+            place = _place(s, slot, stamp, k)
+            if place < k:
+                s.theta[place] += value
+                added = True
+                continue
+        s.slots[np.uint64(k)] = slot
+        s.theta[np.uint64(k)] = value
+        k += 1
     return _without_zeros(s, k) if added else k
 
 
-@inlined_kernel
+@kernel
 def _place(s: Scratch, slot: np.uint32, stamp: int, k: int) -> int:
     """The coordinate that holds `slot`, or k, newly entered."""
     last = s.places.size - 1
@@ -241,21 +230,16 @@ def read_margin(
     """The margin, with the offset that the log adds; leaves state, curvature and weight of every coordinate
     in s.
     """
-    for j in range(k):
-        s.z[j] = rows[s.slots[j], 0]
-        s.n[j] = rows[s.slots[j], 1]
     for j in range(k, k + 3):
-        s.theta[j] = s.z[j] = s.n[j] = 0.0
-    if units.z != 1.0:
-        for j in range(k):
-            s.z[j] *= units.z
-            s.n[j] *= units.n
+        s.slots[j], s.theta[j] = s.slots[0], 0.0
+    from_z, from_n = spread4(units.z), spread4(units.n)
     zero, floor = spread4(0.0), spread4(psi.floor)
     beta, inverse_alpha = spread4(c.beta), spread4(c.inverse_alpha)
     l1, l2, psi_l2, box = spread4(psi.L), spread4(psi.l2), spread4(psi.psi_l2), spread4(psi.box)
     for j in range(0, k, 4):
-        z = load4(s.table, Z, j)
-        q = (beta + sqrt4(load4(s.table, N, j))) * inverse_alpha
+        z, n = load_pairs4(rows, s.slots, j)
+        z, n = z * from_z, n * from_n
+        q = (beta + sqrt4(n)) * inverse_alpha
         q = where_positive(floor - q, floor, q)
         # As prox does.
         excess, total = abs4(z) - l1, q + l2 + psi_l2
@@ -263,6 +247,8 @@ def read_margin(
         x = where_positive(x - box, box, x)
         x = where_positive(excess, where_positive(total, x, zero), zero)
         x = where_positive(z, zero - x, x)
+        store4(s.table, Z, j, z)
+        store4(s.table, N, j, n)
         store4(s.table, Q, j, q)
         store4(s.table, X, j, x)
         store4(s.table, TERM, j, load4(s.table, THETA, j) * x)
