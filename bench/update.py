@@ -15,7 +15,7 @@ from bench.result import Options, Result, Target, require
 ROWS = 40_000
 BATCH = 1000
 LEARNED = '"learned"'
-LAYOUTS = (
+LAYOUTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("", "API and learner in two processes", {"FTRL_SEPARATE_LEARNER": "true", "FTRL_METRICS_PORT": "0"}),
     ("-in-one", "API and learner in one process", {}),
 )
