@@ -18,7 +18,7 @@ def measure_throughput(options: Options) -> list[Result]:
             "requests/s",
             *measured.figures("requests_per_second"),
             against=AGAINST,
-            target=Target(">=", 1.3),
+            target=Target(">=", 1.8),
             notes=measured.notes,
         )
     ]
