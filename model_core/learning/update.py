@@ -92,7 +92,7 @@ class MixtureTerms(NamedTuple):
     l2, psi_l2, box, bias, offset, forgets, drop_below: as in Coefficients, the same for all experts.
     share: what is spread evenly among the experts after each example.
 
-    The kernels of a round take each field as an argument of its own: numba takes two microseconds to look at
+    The kernels of a round take each field as an argument of its own: numba takes two microseconds to unbox
     a named tuple, as long as a small prediction takes.
     """
 

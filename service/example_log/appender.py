@@ -172,7 +172,7 @@ _Asked = Asked[_Request, Placed]
 
 
 class Appender:
-    """Requests that arrive while an append is under way share the next one."""
+    """Requests that arrive in a burst, or while an append is under way, share the next one."""
 
     def __init__(self, topology: Topology, keys: ModelKeys, settings: LogSettings, metrics: Metrics) -> None:
         self._log = ExampleLog(topology, keys, settings, partial(metrics.lost_examples, keys.model))

@@ -8,7 +8,6 @@ import hashlib
 import logging
 import re
 import secrets
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ from service.storage.records import LogEntry, LogId, ModelKeys
 from service.storage.scripts.log import (
     Append,
     AppendReply,
+    Claim,
     EntryToAppend,
     Found,
     LoggedExample,
@@ -48,7 +48,6 @@ REMEMBERED_ENTRIES = 20_000
 ENTRIES_PER_CHECK = 256
 BATCH_ID_BYTES = 12
 _MADE = re.compile("ftrl-([0-9a-f]{32})")
-_CLAIM = struct.Struct("<III16s12s")  # see append.lua
 
 
 def new_batch_id() -> bytes:
@@ -208,8 +207,7 @@ class MicroBatch:
     """The examples of one append; all attempts carry the id of the batch, so they append it once.
 
     event_ids: for callers, one per example. entries: those of the log that it makes.
-    claims: of the examples whose ids were not made here (the claim of the batch covers those), as append.lua
-    has them.
+    claims: of the examples whose ids were not made here: the claim of the batch covers those.
     slice_names: values of sliced features that the examples have and that are not in the log yet.
     moves: positions that move with it (see append.lua); none for a request.
     attempts: the attempts to append it so far.
@@ -219,7 +217,7 @@ class MicroBatch:
         self.batch_id = new_batch_id()
         self.event_ids: list[str] = []
         self.entries: list[EntryToAppend] = []
-        self.claims = b""
+        self.claims: list[Claim] = []
         self.slice_names: dict[int, SliceName] = {}
         self.moves: Sequence[Move] = ()
         self.attempts = Attempts()
@@ -228,7 +226,7 @@ class MicroBatch:
         return len(self.event_ids)
 
     def extend(self, batch: ExampleBatch, event_ids: Sequence[str | None] | None) -> None:
-        """Adds examples with the event ids of callers; for None, makes one that a retry can send."""
+        """Adds r examples with the r event ids of callers; for None, makes one that a retry can send."""
         first, count = len(self), len(batch)
         given = [(i, text) for i, text in enumerate(event_ids or ()) if text is not None]
         texts = made_texts(self.batch_id, first, count)
@@ -239,12 +237,12 @@ class MicroBatch:
         digests[[index for index, _ in given]] = np.frombuffer(of_callers, np.uint8).reshape(-1, 16)
         self.event_ids += texts
         data, starts = replace(batch, event_ids=Ids(digests)).packed()
-        begins = np.empty(count, np.int64)  # where the entry of each example begins
+        begins = np.empty(count, np.int64)  # of each example: where its entry begins in `data`
         for start, stop in _entry_bounds(starts):
             begins[start:stop] = starts[start]
             self.entries.append(EntryToAppend(stop - start, data[starts[start] : starts[stop]]))
-        self.claims += b"".join(
-            _CLAIM.pack(
+        self.claims += [
+            Claim(
                 first + index,
                 starts[index] - begins[index],
                 starts[index + 1] - starts[index],
@@ -252,7 +250,7 @@ class MicroBatch:
                 batch_of(text),
             )
             for index, text in given
-        )
+        ]
 
 
 def _entry_bounds(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

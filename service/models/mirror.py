@@ -58,7 +58,7 @@ class Outcomes:
     def __init__(self) -> None:
         self._held: OrderedDict[LogId, Outcome] = OrderedDict()
         self._examples = 0
-        self._waiting: dict[LogId, dict[asyncio.Future[bool], float]] = {}  # with their deadlines
+        self._waiting: dict[LogId, dict[asyncio.Future[bool], float]] = {}  # the deadline of each
         self._timer: asyncio.TimerHandle | None = None
         self._applied = LOG_START
 
@@ -94,7 +94,7 @@ class Outcomes:
         return self._held.get(entry)
 
     async def learned(self, entry: LogId, deadline: float) -> bool:
-        """Waits until the mirror has applied the entry, at most until the loop's time is `deadline`."""
+        """Waits until the mirror has applied the entry; False if it has not by the loop's time `deadline`."""
         if self.knows(entry):
             return True
         loop = asyncio.get_running_loop()
@@ -120,13 +120,13 @@ class Outcomes:
         self._timer = loop.call_at(deadline, self._expire, max(deadline, loop.time()), loop)
 
     def _expire(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the requests whose deadlines are not after `due`."""
+        """Answer the requests whose deadlines are not after `due`: the timer may fire a little early."""
         self._timer = None
-        waiting = [of for waiters in self._waiting.values() for of in waiters.items() if not of[0].done()]
+        waiting = [item for waiters in self._waiting.values() for item in waiters.items()]
         for waiter, deadline in waiting:
-            if deadline <= due:
+            if deadline <= due and not waiter.done():
                 waiter.set_result(False)
-        left = [deadline for _, deadline in waiting if deadline > due]
+        left = [deadline for waiter, deadline in waiting if not waiter.done()]
         if left:
             self._expire_at(min(left), loop)
 

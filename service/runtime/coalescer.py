@@ -1,9 +1,10 @@
-"""Requests that arrive while a call to Redis is under way share the next one."""
+"""Requests that arrive in a burst, or while a call to Redis is under way, share the next one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
@@ -15,7 +16,9 @@ log = logging.getLogger(__name__)
 
 STOPPING = "The service is stopping."
 MAX_ROUNDS = 8
-"""A call is delayed by so many rounds of two turns of the event loop, if each brings more requests."""
+"""A call is delayed by so many rounds of two turns of the event loop, if each brings more requests,"""
+GATHER_SECONDS = 0.001
+"""and by no further one after this time."""
 LARGE_SHARE = 1 / 16
 """A call with this share of its max size is large."""
 
@@ -96,13 +99,14 @@ class Coalescer(Generic[Request, Answer]):
         """Go on with the event loop as long as it brings more requests, so that those of a burst share a call
         and not only those of one turn. A call that is large already is not delayed.
         """
+        until = time.monotonic() + GATHER_SECONDS
         for _ in range(MAX_ROUNDS):
-            known = len(self._pending)
+            before = len(self._pending)
             if sum(asked.size for asked in self._pending) >= self._max_size * LARGE_SHARE:
                 return
             await asyncio.sleep(0)  # in one turn the loop reads from connections, in the next it parses
             await asyncio.sleep(0)
-            if len(self._pending) == known:
+            if len(self._pending) == before or time.monotonic() > until:
                 return
 
     async def _answer_together(self, together: list[Asked[Request, Answer]]) -> None:

@@ -61,7 +61,8 @@ class ListeningSettings(SettingsGroup):
         1,
         ge=1,
         le=256,
-        description="API processes; 1 runs API and learner in one process, more add one learner.",
+        description="API processes; 1 runs API and learner in one process (see `separate_learner`), more add"
+        " one learner.",
     )
     separate_learner: bool = Field(
         False,

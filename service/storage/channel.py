@@ -40,7 +40,9 @@ from service.storage.errors import CONNECTION_FAILURES, NotSent
 from service.storage.topology import Clock, Node, Topology, connect, redirection_target
 
 Argument = str | bytes | memoryview | int | float
-"""Of a command. The bytes of a memoryview are sent without copying them, and must stay until the reply."""
+"""An argument of a command. A memoryview is of contiguous bytes, which are sent without a copy: they must not
+change until they are sent, also if the call is cancelled.
+"""
 
 Packed = Sequence[bytes | memoryview]
 """A command in the protocol of Redis, in parts."""
@@ -272,9 +274,12 @@ async def _packed(command: tuple[Argument, ...]) -> Packed:
 
 
 def _parts(arguments: tuple[Argument, ...]) -> Iterator[bytes | memoryview]:
+    """Packs arguments, without the header that says how many there are."""
     start = 0
     for place, argument in enumerate(arguments):
         if isinstance(argument, memoryview):
+            assert argument.contiguous, "the bytes stand together"
+            assert argument.itemsize == 1, "their number is the length of the view"
             yield _packed_arguments(arguments[start:place])
             yield b"$%d\r\n" % argument.nbytes
             yield argument
@@ -284,7 +289,7 @@ def _parts(arguments: tuple[Argument, ...]) -> Iterator[bytes | memoryview]:
 
 
 def _packed_arguments(arguments: tuple[Argument, ...]) -> bytes:
-    """Without their number."""
+    """Packs arguments none of which is a memoryview, without that header."""
     packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]
     return packed[packed.index(b"\n") + 1 :]
 

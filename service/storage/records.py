@@ -470,7 +470,7 @@ class LogEntry:
                 numbers[name] = int(value)
         return cls(
             LogId.parse(entry_id),
-            numbers.get(b"n"),
+            numbers.get(b"n") if fields[:1] == [b"n"] else None,
             numbers.get(b"c", len(records)),
             b"".join(records),
             numbers.get(b"s", 0),
@@ -558,7 +558,7 @@ def changed_records(
 
 
 def bytes_of(changed: npt.NDArray[np.void]) -> memoryview:
-    """Of records of changed_type, not copied."""
+    """Returns the bytes of records of changed_type without a copy."""
     return changed.view(np.uint8).data
 
 

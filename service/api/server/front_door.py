@@ -331,6 +331,7 @@ class FrontDoor:
             self._guard.check_post(scope, route.path, model)
 
     async def _refuse(self, refusal: Exception, scope: Scope, send: Send) -> None:
+        scope.pop(EXCHANGE, None)
         status = await send_problem(refusal, scope, send)
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
         self._metrics.observe_request(UNROUTED, method, status, 0.0)
@@ -349,6 +350,7 @@ class FrontDoor:
             status = await route.answer(model, scope, receive, send)
         finally:
             self._in_progress[route.path] -= 1
+            scope.pop(EXCHANGE, None)  # or its reference to the scope keeps both until they are collected
             answered = scope.pop(STREAMING, None) or perf_counter()
             self._metrics.observe_request(route.path, "POST", status, answered - started)
 

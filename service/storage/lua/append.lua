@@ -23,7 +23,7 @@ local buckets, retention, batch_id = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local slice_names, max_slice_names = ARGV[7], tonumber(ARGV[8])
 local max_backlog_bytes = tonumber(ARGV[9])
 local moves = moves_of(ARGV[10])
-local claimed, CLAIM, NONE, CHUNK = ARGV[11], '<I4I4I4c16c12', string.rep('\0', 12), 3000
+local claimed, CLAIM, NONE, CHUNK = ARGV[11], '<I4I4I4c16c12', string.rep('\0', 12), 3000 -- CLAIM: see scripts/log.py
 local first_entry, count = 12, 0
 for k = first_entry, #ARGV, 2 do count = count + tonumber(ARGV[k]) end
 
@@ -90,7 +90,7 @@ if count > 0 and (backlog + count > max_backlog or backlog_bytes >= max_backlog_
 end
 
 local events, ids, asked = {}, {}, {}
-for position = 1, #claimed, 40 do
+for position = 1, #claimed, struct.size(CLAIM) do
   local index, start, size, id, repeats = struct.unpack(CLAIM, claimed, position)
   local event = {index = index, start = start, size = size, id = id}
   events[#events + 1] = event
@@ -100,7 +100,7 @@ for position = 1, #claimed, 40 do
   end
 end
 for k, claim in pairs(claims(ids)) do
-  if claim then -- of a duplicate: the position of the first, which a micro-batch does not tell
+  if claim then -- of a duplicate: the position of the first, which that of a micro-batch does not say
     asked[k].first = asked[k].first or #ids[k] == 16 and claim or ''
   end
 end
@@ -116,8 +116,10 @@ if has_new_slices then writer.slices = slices end
 local own = {} -- event id -> its position, of those appended here
 local index, next_event = 0, 1
 for k = first_entry, #ARGV, 2 do
-  local stop, records, kept, repeated = index + tonumber(ARGV[k]), ARGV[k + 1], {}, {}
-  local offset_of, left_out, rest = {}, 0, 1 -- where the records begin of which it is not known whether they are kept
+  local stop, records = index + tonumber(ARGV[k]), ARGV[k + 1]
+  local repeated, left_out = {}, 0
+  local kept, rest = {}, 1 -- what goes before the first byte (from 1) that is not looked at yet
+  local offset_of = {} -- event id -> offset in the entry without what is left out
   while events[next_event] and events[next_event].index < stop do
     local event = events[next_event]
     next_event = next_event + 1

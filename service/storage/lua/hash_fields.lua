@@ -12,4 +12,3 @@ local function change_fields(command, key, strings)
     position = change_some(cmsgpack.unpack_limit(strings, CHUNK, position))
   end
 end
-

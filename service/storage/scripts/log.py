@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from service.storage.channel import Channel, Script
 from service.storage.records import Follower, Follows, LogEntry, LogId, ModelKeys
 
+_CLAIM = struct.Struct("<III16s12s")
 _APPEND = Script("append", after=("clock", "backlog", "log_writer", "slice_names", "positions"))
 _LAG = Script("log_lag", after=("clock", "backlog"))
 _FIND = Script("find_examples", after=("log_ids", "log_entry"))
@@ -62,10 +64,25 @@ class LoggedExample(NamedTuple):
 
 
 class EntryToAppend(NamedTuple):
-    """So many examples, and their records one after another."""
+    """An entry of so many examples; `records`: theirs, one after another."""
 
     examples: int
     records: bytes
+
+
+class Claim(NamedTuple):
+    """An example to which the caller gave an event id.
+
+    example: its index in the micro-batch, from 0. start, size: of its record in its entry, in bytes.
+    event_id: 16 bytes. repeats: the id of an earlier micro-batch whose append it may repeat, 12 bytes; empty
+    for none.
+    """
+
+    example: int
+    start: int
+    size: int
+    event_id: bytes
+    repeats: bytes
 
 
 class Found(Enum):
@@ -110,14 +127,14 @@ async def append_examples(
     slice_names: bytes,
     max_slice_values: int,
     entries: Sequence[EntryToAppend],
-    claims: bytes,
+    claims: Sequence[Claim],
     moves: Sequence[Move] = (),
 ) -> AppendReply:
     """Appends a micro-batch once, however often it is sent.
 
-    `deadline_ms` is of the server's clock. `claims`: of the examples to which the caller gave an event id, as
-    append.lua has them; those that are in the log already are left out of the entries. `moves`: positions
-    that move with the append, which is refused if one is not where it is expected.
+    `deadline_ms` is of the server's clock. `claims`: in the order of the examples; those that are in the log
+    already are left out of the entries. `moves`: positions that move with the append, which is refused if one
+    is not where it is expected.
     """
     status, *rest = await _APPEND(
         channel,
@@ -125,7 +142,7 @@ async def append_examples(
         *(keys.incarnation, deadline_ms, max_backlog, keys.events_prefix, retention_seconds, batch_id),
         *(slice_names, max_slice_values, max_backlog_bytes),
         json.dumps([part for move in moves for part in move]) if moves else b"",
-        claims,
+        b"".join([_CLAIM.pack(*claim) for claim in claims]),
         *(part for entry in entries for part in entry),
     )
     outcome = Append(status)

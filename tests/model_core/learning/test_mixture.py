@@ -1,5 +1,6 @@
 """A mixture: the golden vectors, its experts as they are alone, its weights, and its guarantee."""
 
+import inspect
 import json
 import math
 from itertools import pairwise
@@ -16,8 +17,11 @@ from model_core.kernels.numerics import log_losses
 from model_core.learning.census import take_census
 from model_core.learning.explanation import explain, naming_encoder
 from model_core.learning.hyperparameters import AdaptiveRate, Expert, HalfLife, Hyperparameters, MixtureRate
+from model_core.learning.mixture import learn_mixture, predict_mixture
 from model_core.learning.rounds import learn_batch, predict_batch
 from model_core.learning.state import Mixture, ModelState, parse_evidence
+from model_core.learning.step import Prior
+from model_core.learning.update import MixtureTerms
 from tests.model_core.learning.test_golden import assert_close, unit
 from tests.support.golden import cases_of, hyper_of
 from tests.support.rounds import discount_of, mixture_of
@@ -365,3 +369,11 @@ def test_the_stored_form_is_exact():
     assert again == mixture
     assert again != Mixture.initial(2)
     assert hash(again) == hash(mixture)
+
+
+@pytest.mark.parametrize("kernel", [predict_mixture, learn_mixture], ids=["predict", "learn"])
+def test_kernels_take_the_fields_of_the_terms_and_of_the_prior_in_their_order(kernel):
+    names = [*inspect.signature(kernel.py_func).parameters]
+    for fields in (MixtureTerms._fields, Prior._fields):
+        start = names.index(fields[0])
+        assert names[start : start + len(fields)] == [*fields]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import socket
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.api.security.access import ANYBODY
 from service.api.server.front_door import BodyReader, RawReply, RawRequest, RawRoute
@@ -101,6 +103,23 @@ def test_a_reply_has_a_whole_head_and_says_if_it_is_the_last(live_api) -> None:
     assert (first[2], last[2]) == (None, b"connection: close\r\n")
     assert replies == first[0] + last[0]
     assert [int(one[1]) for one in (first, last)] == [len(one[3]) for one in (first, last)]
+
+
+@pytest.mark.parametrize("body", [b'{"features": {"a": "b"}}', b"{"], ids=["answered", "refused"])
+def test_a_request_is_freed_without_the_garbage_collector(api: httpx.Client, body: bytes) -> None:
+    def requests() -> int:
+        return sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+
+    api.post("/predict", content=body, headers=HEADERS)
+    gc.collect()
+    before = requests()
+    gc.disable()
+    try:
+        for _ in range(30):
+            api.post("/predict", content=body, headers=HEADERS)
+        assert requests() <= before + 2
+    finally:
+        gc.enable()
 
 
 class Connection:

@@ -163,7 +163,10 @@ def test_a_log_entry_of_a_version_with_a_field_for_each_example_is_read(
     assert LogEntry.parse(str(log_id).encode(), fields) == expected
 
 
-@pytest.mark.parametrize("fields", [[b"foo", b"bar"], [b"n", b"x"], [b"n", b""], [b"n", b"-1"], [b"e", b"5"]])
+@pytest.mark.parametrize(
+    "fields",
+    [[b"foo", b"bar"], [b"n", b"x"], [b"n", b""], [b"n", b"-1"], [b"e", b"5"], [b"x", b"1", b"n", b"5"]],
+)
 def test_a_foreign_entry_has_no_number(fields: list[bytes]) -> None:
     assert LogEntry.parse(b"5-0", fields).first_number is None
 
