@@ -21,8 +21,15 @@ from numpy.typing import NDArray
 from model_core.kernels.compiled import inlined_kernel, kernel
 from model_core.kernels.fours import abs4, load4, spread4, sqrt4, store4, where_positive
 from model_core.kernels.numerics import exp, log1p, log_loss, sigmoid
-from model_core.learning.prefetch import prefetch_marks, prefetch_wide_rows
-from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, drop_faded_of_mixture, fold_rows
+from model_core.learning.rows import (
+    CHANGED,
+    ROUNDS_A_SEARCH,
+    SEEN,
+    drop_faded_of_mixture,
+    fold_rows,
+    prefetch_marks,
+    prefetch_wide_rows,
+)
 from model_core.learning.step import (
     FIRST_EXAMPLES,
     Features,

@@ -27,8 +27,17 @@ from model_core.kernels.compiled import inlined_kernel
 from model_core.kernels.fours import load4, store_pairs4
 from model_core.kernels.numerics import log_losses, sigmoid, sigmoids
 from model_core.learning.hyperparameters import Expert, Hyperparameters, MixtureRate
-from model_core.learning.prefetch import prefetch_marked_rows, prefetch_rows
-from model_core.learning.rows import CHANGED, ROUNDS_A_SEARCH, SEEN, clear, drop_faded, fold_rows, fold_stored
+from model_core.learning.rows import (
+    CHANGED,
+    ROUNDS_A_SEARCH,
+    SEEN,
+    clear,
+    drop_faded,
+    fold_rows,
+    fold_stored,
+    prefetch_marked_rows,
+    prefetch_rows,
+)
 from model_core.learning.state import Discount, Mixture, ModelState
 from model_core.learning.step import (
     FIRST_EXAMPLES,

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from model_core.kernels.compiled import kernel, prefetch_row
+from model_core.kernels.compiled import inlined_kernel, kernel, prefetch_item, prefetch_place, prefetch_row
+from model_core.learning.step import Features
 from model_core.learning.update import (
     BETA,
     DISCOUNT,
@@ -39,6 +40,7 @@ ROUNDS_A_SEARCH = 16
 AHEAD = 16
 """Slots between a row that is prefetched and the row in use: access in random order waits for memory."""
 
+_DOUBLES_A_LINE = 8
 _FOLD_OF_Z, _FOLD_OF_N = 2.0**-FOLD, 2.0 ** (-2 * FOLD)
 _SMALLEST_NORMAL = 2.0**-1022
 _MOST_FOLDS = 12  # after which every float64 is 0
@@ -287,3 +289,45 @@ def read_expert(
     q = (m.table[BETA, expert] + math.sqrt(n)) * m.table[INVERSE_ALPHA, expert]
     psi = Psi(0.0, m.table[L1, expert], m.l2, m.psi_l2, m.box)
     return prox(z, q, without_penalty(psi) if slot == rows.shape[0] - 1 else psi), q
+
+
+@inlined_kernel
+def prefetch_rows(features: Features, i: int, rows: NDArray[np.float64]) -> None:
+    """Start loading the rows float64[2] of example i, if there is one."""
+    if i + 1 < features.row_ptr.size:
+        mask = np.uint32(rows.shape[0] - 2)
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            prefetch_row(rows, features.hashes[np.uint64(j)] & mask)
+
+
+@inlined_kernel
+def prefetch_marked_rows(
+    features: Features, i: int, rows: NDArray[np.float64], marks: NDArray[np.uint8]
+) -> None:
+    """Start loading the rows float64[2] of example i, and their marks."""
+    if i + 1 < features.row_ptr.size:
+        mask = np.uint32(rows.shape[0] - 2)
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            slot = features.hashes[np.uint64(j)] & mask
+            prefetch_row(rows, slot)
+            prefetch_item(marks, slot)
+
+
+@inlined_kernel
+def prefetch_wide_rows(features: Features, i: int, rows: NDArray[np.float64]) -> None:
+    """Start loading the rows of example i, all their lines."""
+    if i + 1 < features.row_ptr.size:
+        mask = np.uint32(rows.shape[0] - 2)
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            slot = features.hashes[np.uint64(j)] & mask
+            for column in range(0, rows.shape[1], _DOUBLES_A_LINE):
+                prefetch_place(rows, slot, column)
+
+
+@inlined_kernel
+def prefetch_marks(features: Features, i: int, marks: NDArray[np.uint8]) -> None:
+    """Start loading the marks of example i."""
+    if i + 1 < features.row_ptr.size:
+        mask = np.uint32(marks.size - 2)
+        for j in range(features.row_ptr[i], features.row_ptr[i + 1]):
+            prefetch_item(marks, features.hashes[np.uint64(j)] & mask)
