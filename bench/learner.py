@@ -1,7 +1,6 @@
 """The learner alone, from a full log to committed state, against the same rows replayed offline."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import uvloop
 from redis import Redis
 
 from bench.criteo import rows, write_vw
-from bench.filled_model import created_model
+from bench.filled_model import SETTINGS, created_model
 from bench.learning_log import append, learn
 from bench.processes import redis_server
 from bench.replay import replay_offline
@@ -21,8 +20,10 @@ from service.example_log.incoming import NewExample
 from service.models.config.model import ModelConfig
 from service.storage.embedded_binary import binary_path
 
-ROWS = 40 * 2048
+TIMES = 10
 BATCH = 2048
+EACH_SECOND = SETTINGS.model_copy(update={"checkpoint_seconds": 1.0})
+"""The last checkpoint would wait longer than all rows take."""
 CONFIG = ModelConfig.from_json({"hyper": {"rate": {"kind": "adaptive"}}})
 
 
@@ -36,7 +37,7 @@ class Run(NamedTuple):
 
 def measure(options: Options) -> list[Result]:
     file = options.directory / "learner.vw"
-    count = write_vw(file, ROWS)
+    count = write_vw(file, times=TIMES)
     examples = list(_examples())
     warm_up()
     arguments = (file, CONFIG.hyper.to_json(), CONFIG.hashing.to_json())
@@ -45,7 +46,7 @@ def measure(options: Options) -> list[Result]:
     return [
         Result(
             "learner",
-            "learner alone: log to committed state, appended in batches of 2,048 rows",
+            f"learner alone: {count:,} rows, log to checkpointed state, a checkpoint each second",
             "rows/s",
             tuple(count / run.whole for run in ours),
             tuple(run.inside for run in offline),
@@ -57,7 +58,7 @@ def measure(options: Options) -> list[Result]:
 
 def _examples() -> Iterator[NewExample]:
     encoder = FeatureEncoder(CONFIG.hashing)
-    for row in rows(ROWS):
+    for row in rows():
         yield NewExample(encoder.encode(row.features), row.label, 1.0, None, None)
 
 
@@ -71,9 +72,10 @@ def _run(examples: list[NewExample]) -> Run:
 
 async def _learn(url: str, examples: list[NewExample], before: Callable[[], Any]) -> float:
     async with created_model(url) as client:
-        await append(client, examples, BATCH)
+        for _ in range(TIMES):
+            await append(client, examples, BATCH)
         before()
-        return await learn(client)
+        return await learn(client, EACH_SECOND)
 
 
 def _seconds(statistics: dict[str, Any], *commands: str) -> float:
@@ -91,17 +93,21 @@ def _breakdown(run: Run, examples: list[NewExample]) -> str:
         "kernel": kernel,
         "the rest (wire, packing, event loop)": rest,
     }
-    shares = ", ".join(f"{name} {1e6 * seconds / len(examples):.2f}" for name, seconds in parts.items())
-    return f"microseconds a row: {shares}; in all {1e6 * run.whole / len(examples):.2f}"
+    count = TIMES * len(examples)
+    shares = ", ".join(f"{name} {1e6 * seconds / count:.2f}" for name, seconds in parts.items())
+    return f"microseconds a row: {shares}; in all {1e6 * run.whole / count:.2f}"
 
 
 def _stages(examples: list[NewExample]) -> tuple[float, float]:
-    """Seconds for decoding all records, and for learning them into an empty state."""
+    """Seconds for decoding all records, and for learning them into a state that is empty at first."""
     state = CONFIG.empty_state()
     decoding = learning = 0.0
-    source = iter(examples)
-    while chunk := list(islice(source, BATCH)):
-        records = ExampleBatch.from_encoded([e.encoded for e in chunk], [e.label for e in chunk]).to_bytes()
+    chunks = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+    packed = [
+        ExampleBatch.from_encoded([e.encoded for e in chunk], [e.label for e in chunk]).to_bytes()
+        for chunk in chunks
+    ]
+    for records in TIMES * packed:
         started = perf_counter()
         batch = ExampleBatch.from_bytes(records)
         decoded = perf_counter()

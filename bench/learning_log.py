@@ -34,9 +34,9 @@ async def append(topology: Topology, examples: Sequence[NewExample], batch_size:
     await models.close()
 
 
-async def learn(topology: Topology) -> float:
+async def learn(topology: Topology, settings: Settings = SETTINGS) -> float:
     """Seconds from the moment a learner leads until the state in Redis has everything in the log."""
-    async with leading(topology) as learning:
+    async with leading(topology, settings) as learning:
         started = perf_counter()
         await until_learned(topology, learning, checkpointed=True)
         return perf_counter() - started

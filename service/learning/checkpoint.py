@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 SLOTS_A_CHUNK = 2_000
 SHARE_OF_COMMITS = 4
 """A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
+REST = 3.0
+"""After a checkpoint none begins for so many times as long as the server took to write it,"""
+MAX_REST_SECONDS = 30.0
+"""but at most for this long."""
 
 
 class Chunk(NamedTuple):
@@ -56,6 +60,8 @@ class Checkpointer:
         self._metrics = metrics
         self._rest: npt.NDArray[np.uint32] = np.empty(0, np.uint32)  # of the checkpoint that is being written
         self._through: Checkpoint | None = None  # it; None between two
+        self._writing_seconds = 0.0  # of the checkpoint that is being written
+        self._rests_until = 0.0
 
     async def follow(self, behind: Behind) -> None:
         """Find out what is behind, unless it is known, and show its age.
@@ -87,7 +93,7 @@ class Checkpointer:
         """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
         replica = self._mirror.replica
         for slots, dropped, complete, size in chunks:
-            name = secrets.token_bytes(8)
+            name, started = secrets.token_bytes(8), time.monotonic()
             try:
                 written = await write_behind(
                     self._mirror.channel,
@@ -108,8 +114,11 @@ class Checkpointer:
                 behind.forget()
                 return False
             behind.written = name
+            self._writing_seconds += time.monotonic() - started
             if complete:
                 behind.written_through()
+                rest = min(REST * self._writing_seconds, MAX_REST_SECONDS)
+                self._rests_until = time.monotonic() + rest
             self._metrics.written_behind(self._mirror.model, size)
         return True
 
@@ -120,6 +129,7 @@ class Checkpointer:
             if not behind.is_known or self.seconds_until_due(behind) > 0:
                 return
             self._through, self._rest = behind.through, behind.take()
+            self._writing_seconds = 0.0
         while self._through is not None:
             taken, self._rest = self._rest[:SLOTS_A_CHUNK], self._rest[SLOTS_A_CHUNK:]
             complete = None if self._rest.size else self._through
@@ -138,4 +148,5 @@ class Checkpointer:
             return math.inf
         if self._health.shedding:
             return 0.0  # commits that take the memory are trimmed only behind a checkpoint
-        return max(0.0, behind.since + self._settings.checkpoint_seconds - time.monotonic())
+        due = max(behind.since + self._settings.checkpoint_seconds, self._rests_until)
+        return max(0.0, due - time.monotonic())

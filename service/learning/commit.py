@@ -180,7 +180,7 @@ class Behind:
         self.since = self.oldest = time.monotonic()
 
     def _list(self, slots: npt.NDArray[np.uint32]) -> None:
-        new = slots[~self._is_listed[slots]]
+        new = slots.compress(~self._is_listed.take(slots))
         self._is_listed[new] = True
         self._slots.append(new)
 

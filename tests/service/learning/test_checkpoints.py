@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from redis.exceptions import OutOfMemoryError
 
 from service.errors import ContractMismatch, IncompleteState
 from service.example_log.stream import decode
-from service.learning.checkpoint import Checkpointer, Chunk
+from service.learning.checkpoint import REST, Checkpointer, Chunk
 from service.learning.commit import Committer, Work
 from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
@@ -29,6 +32,7 @@ from service.snapshots.take.archiver import LogArchiver
 from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
 from service.storage.records import FORMAT_VERSION, LOG_START, Checkpoint, meta_key
+from service.storage.scripts.commit import write_behind
 from service.storage.streams import read_stream
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.append_only_file import copy_aof, roll_back
@@ -368,6 +372,30 @@ async def test_a_server_that_needs_memory_gets_a_checkpoint_at_once_and_its_comm
         await until(is_trimmed, "the first commit is gone")
         replica = await assert_state_is_a_pass_over_the_log(system.topology)
         assert await system.client.hlen(keys.state(0)) == len(replica.state.seen_slots())
+
+
+async def test_the_server_rests_from_checkpoints_for_longer_than_it_writes_them(
+    valkey: ServerProcess, make_settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic() + 3600  # by the checkpoints' clock
+
+    async def slow(*arguments: Any, **options: Any) -> bool:
+        nonlocal now
+        now += 4.0
+        return await write_behind(*arguments, **options)
+
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("service.learning.checkpoint.time", clock)
+    monkeypatch.setattr("service.learning.checkpoint.write_behind", slow)
+    async with System(make_settings(valkey, checkpoint_seconds=0)) as system, Leader.open(system) as leader:
+        await leader.learn(100)
+        assert await leader.write(leader.take(1))
+        assert await is_checkpointed(system)
+        await leader.learn(100, start=100)
+        assert not leader.take(1)
+        now += REST * 4.0
+        assert await leader.write(leader.take(1))
+        assert await is_checkpointed(system)
 
 
 async def test_a_model_without_its_commits_since_the_checkpoint_is_not_loaded_but_restored(
