@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
 from itertools import islice
@@ -60,6 +61,7 @@ class Outcomes:
         self._examples = 0
         self._waiting: dict[LogId, dict[asyncio.Future[bool], float]] = {}  # the deadline of each
         self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
@@ -100,7 +102,7 @@ class Outcomes:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiting.setdefault(entry, {})[waiter] = deadline
-        if self._timer is None or deadline < self._timer.when():
+        if deadline < self._due:
             self._expire_at(deadline, loop)
         try:
             return await waiter
@@ -117,11 +119,12 @@ class Outcomes:
         """One timer serves all requests: most are answered before it fires."""
         if self._timer is not None:
             self._timer.cancel()
+        self._due = deadline
         self._timer = loop.call_at(deadline, self._expire, max(deadline, loop.time()), loop)
 
     def _expire(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
         """Answer the requests whose deadlines are not after `due`: the timer may fire a little early."""
-        self._timer = None
+        self._timer, self._due = None, math.inf
         waiting = [item for waiters in self._waiting.values() for item in waiters.items()]
         for waiter, deadline in waiting:
             if deadline <= due and not waiter.done():

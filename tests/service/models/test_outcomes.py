@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import numpy as np
+import uvloop
 
 from service.models.mirror import MAX_EXAMPLES_HELD, Outcomes
 from service.storage.records import Commit, LearnedEntry, LogId, changed_type
@@ -116,3 +117,14 @@ def test_an_entry_that_is_learned_once_more_counts_once() -> None:
     assert outcomes.held(FIRST) is not None
     assert held is not None
     assert held.margins[0] == 5.0
+
+
+def test_a_wait_whose_deadline_is_over_disturbs_no_other() -> None:
+    """On the loop of the service, whose handle of a call that is due at once is no timer."""
+    outcomes = Outcomes()
+
+    async def waits() -> list[bool]:
+        late, other = outcomes.learned(FIRST, soon(-1.0)), outcomes.learned(SECOND, soon(0.01))
+        return await asyncio.gather(late, other)
+
+    assert uvloop.run(waits()) == [False, False]
