@@ -63,7 +63,7 @@ def doctor(
     found = [
         *_settings(settings),
         *_versions(),
-        *_service(_address(settings, url)),
+        *services_findings(_address(settings, url)),
         *_redis(settings),
         *_disks(settings),
     ]
@@ -130,7 +130,8 @@ def _versions() -> Iterator[Finding]:
         )
 
 
-def _service(url: str) -> Iterator[Finding]:
+def services_findings(url: str) -> Iterator[Finding]:
+    """Of a running service: whether it answers, and each model whose verdict is bad."""
     from service.cli.http_client import Refused
 
     try:
@@ -138,6 +139,7 @@ def _service(url: str) -> Iterator[Finding]:
             service.call("GET", "/livez")
             ready = service.call("GET", "/readyz", accepts=(503,))
             version = service.call("GET", "/openapi.json")["info"]["version"]
+            models = service.call("GET", "/overview", accepts=(403, 503)).get("models", [])
     except Refused as refused:
         action = (
             "put a token of the service in FTRL_TOKEN"
@@ -155,6 +157,9 @@ def _service(url: str) -> Iterator[Finding]:
     text = f"{url}: predictions are {ready['predict']}, updates are {ready['update']}"
     reasons = " ".join(ready["reasons"])
     yield Finding("service", "warn" if reasons and level == "ok" else level, text, reasons)
+    for line in models:
+        if line["level"] == "bad":
+            yield Finding("models", "bad", f"{line['model']}: {line['headline']}", "see docs/runbook.md")
     if version != __version__:
         yield Finding(
             "versions", "warn", f"the service is of version {version}", "use its own `ftrl` command"

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 30.0
 SETTLED_SECONDS = 60.0  # after this uptime, a restart is without the delay from earlier failures
-START_SECONDS = 10.0
+START_SECONDS = 60.0  # a start takes half a minute on a busy machine
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Supervisor:
         self._on_stop = on_stop  # called before the first stage is stopped, none of which starts again then
         self._processes: set[asyncio.subprocess.Process] = set()
         self._signalled = asyncio.Event()
+        self._kills = False
 
     async def run(self) -> None:
         """Raises CommandFailure when a child cannot be started."""
@@ -106,6 +107,7 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         if self._signalled.is_set():
+            self._kills = True
             for process in self._processes:
                 process.kill()
         self._signalled.set()
@@ -116,7 +118,7 @@ class Supervisor:
         while not stop.is_set():
             began = time.monotonic()
             code = await self._run_once(child, stop)
-            if stop.is_set():
+            if stop.is_set() or self._kills:
                 return
             lived = time.monotonic() - began
             starts += 1

@@ -402,6 +402,13 @@ class Instruments:
         self.redis_persistence_ok = self._gauge(
             "ftrl_redis_persistence_ok", "0 while its last write to disk failed.", mode=WORST_LOW
         )
+        for unless_found_otherwise in (
+            self.redis_up,
+            self.redis_policy_ok,
+            self.redis_persists,
+            self.redis_persistence_ok,
+        ):  # a process that has just started is no sign of the contrary
+            unless_found_otherwise.set(1)
         self.redis_refused = self._counter(
             "ftrl_redis_connections_refused", "Connections to Redis that a limit (maxclients, files) refused."
         )

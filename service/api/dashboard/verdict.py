@@ -142,6 +142,9 @@ def _learning_of_examples(now: Situation) -> Check:
         return Check("learning", "bad", "Not learning: no learner runs", f"No learner runs; {backlog}.")
     if now.lag_seconds is not None and now.lag_seconds > LAG_SECONDS:
         late = seconds_in_words(now.lag_seconds)
+        if now.learned_per_second == 0.0:
+            text = f"{late} late; {backlog}. `ftrl log show` names an entry that cannot be learned."
+            return Check("learning", "bad", f"Not learning: it stands still since {late}", text)
         return Check(
             "learning", "bad", f"Falling behind: learning is {late} late", f"{late} late; {backlog}."
         )

@@ -52,12 +52,12 @@ class ReplicaPosition(NamedTuple):
 
 
 class EarlierSnapshots(NamedTuple):
-    """Snapshots of a model in the store. `written`: time of the newest, or None; `saved`: whether one holds
-    all that the model had learned at a position. `unsaved_since`: without any, when the oldest example in the
-    log was appended; None for an empty log.
+    """Snapshots of a model in the store. `newest`: the last of them, or None; `saved`: whether one holds all
+    that the model had learned at a position. `unsaved_since`: without any, when the oldest example in the log
+    was appended; None for an empty log.
     """
 
-    written: datetime | None
+    newest: Entry | None
     saved: bool
     unsaved_since: datetime | None = None
 
@@ -68,7 +68,7 @@ async def earlier_snapshots(
     """Look up the stored snapshots. Raises ServiceError if the store fails, and what Channel.call raises."""
     base = await read_base(channel, position.keys.meta)
     earlier = await asyncio.to_thread(lambda: _earlier(store.of(position.keys.model), position, base))
-    if earlier.written is not None:
+    if earlier.newest is not None:
         return earlier
     first = await channel.call("XRANGE", position.keys.log, "-", "+", "COUNT", 1)
     if not first:
@@ -83,7 +83,7 @@ def _earlier(catalogue: Catalogue, position: ReplicaPosition, base: Base) -> Ear
         return EarlierSnapshots(None, False)
     newest = entries[-1]
     saved = newest.id.endswith(f"-{position.revision}") or _is_base(catalogue, entries, position, base)
-    return EarlierSnapshots(newest.written, saved)
+    return EarlierSnapshots(newest, saved)
 
 
 def _is_base(catalogue: Catalogue, entries: Sequence[Entry], position: ReplicaPosition, base: Base) -> bool:

@@ -53,6 +53,7 @@ class Snapshotter:
         self._writer = Writer(model, settings, store, metrics, self._schedule, self._requests)
         self._lookup: asyncio.Task[None] | None = None
         self._lookup_channel = Channel(topology, shared="polls")
+        self._earlier = ""  # the last snapshot that was there when this learner began to lead
         self._generation = 0
         self._polled = 0.0
         self.requested = 0
@@ -60,8 +61,8 @@ class Snapshotter:
 
     @property
     def newest(self) -> str:
-        """The id of the last snapshot that this learner has written, or ''."""
-        return self._writer.newest
+        """The id of the model's last snapshot, as far as it is known, or ''."""
+        return self._writer.newest or self._earlier
 
     def lead(self, replica: Replica) -> None:
         """Begin to lead. The schedule continues the previous learner's, once its newest snapshot is found."""
@@ -135,11 +136,13 @@ class Snapshotter:
         except (*CONNECTION_FAILURES, ResponseError) as failure:
             log.warning("the base of %s cannot be read: %s", self._model, failure)
             return
-        since = earlier.written or earlier.unsaved_since
+        newest = earlier.newest
+        since = earlier.unsaved_since if newest is None else newest.written
         if since is None or self._schedule.has_saved:
             return
         self._schedule.count_from((datetime.now(UTC) - since).total_seconds())
-        if earlier.written is not None:
-            self._metrics.newest_snapshot(self._model, earlier.written)
+        if newest is not None:
+            self._earlier = newest.id
+            self._metrics.newest_snapshot(self._model, newest.written)
         if earlier.saved:
             self._schedule.saved(position.token)

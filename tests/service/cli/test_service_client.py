@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import pytest
 
+from service import __version__
+from service.cli.doctor import services_findings
 from service.cli.explain import explain
 from service.cli.http_client import Refused, ServiceClient
 from service.cli.models import list_models
@@ -169,6 +171,17 @@ def test_models_lists_what_can_be_read(service: Scripted, capsys: pytest.Capture
     written = capsys.readouterr()
     assert json.loads(written.out) == [readable]
     assert written.err == f"ftrl: GET {service.url}/models/c: Model 'c' is stored in format 2.\n"
+
+
+def test_the_doctor_names_each_model_that_is_bad(service: Scripted) -> None:
+    service.will_answer(200, {"status": "live"})
+    service.will_answer(200, {"predict": "fresh", "update": "available", "reasons": []})
+    service.will_answer(200, {"info": {"version": __version__}})
+    bad = {"model": "ads", "level": "bad", "headline": "Not learning: no learner runs"}
+    service.will_answer(200, {"models": [bad, {"model": "well", "level": "good", "headline": "Healthy"}]})
+    found = list(services_findings(service.url))
+    assert [(one.check, one.level) for one in found] == [("service", "ok"), ("models", "bad")]
+    assert found[1].text == "ads: Not learning: no learner runs"
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,17 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         await asyncio.wait_for(asyncio.shield(task), 30)
 
 
+async def test_nothing_is_started_again_after_a_second_signal(tmp_path: Path) -> None:
+    stages = [[child("api-1", tmp_path, DEAF)], [child("learner", tmp_path)]]
+    async with running(stages, grace_seconds=60) as task:
+        await until(lambda: len(started(tmp_path)) == 2)
+        for number in (signal.SIGTERM, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.shield(task), 30)
+    assert len(started(tmp_path)) == 2
+
+
 @pytest.fixture(params=[("--workers", "2"), ("--separate-learner",)], ids=lambda flags: flags[0][2:])
 def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServingProcess]:
     quick = {"FTRL_LEASE_SECONDS": "2", "FTRL_REDIS_TIMEOUT_SECONDS": "0.9"}

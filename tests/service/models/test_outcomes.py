@@ -123,8 +123,8 @@ def test_a_wait_whose_deadline_is_over_disturbs_no_other() -> None:
     """On the loop of the service, whose handle of a call that is due at once is no timer."""
     outcomes = Outcomes()
 
-    async def waits() -> list[bool]:
+    async def waits() -> tuple[bool, bool]:
         late, other = outcomes.learned(FIRST, soon(-1.0)), outcomes.learned(SECOND, soon(0.01))
         return await asyncio.gather(late, other)
 
-    assert uvloop.run(waits()) == [False, False]
+    assert list(uvloop.run(waits())) == [False, False]

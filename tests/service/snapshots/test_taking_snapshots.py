@@ -175,7 +175,7 @@ async def test_without_a_snapshot_the_oldest_example_counts(system: System) -> N
     async with open_channel(system.settings) as channel:
         ((entry, _),) = await channel.call("XRANGE", replica.keys.log, "-", "+", "COUNT", 1)
         found = await earlier_snapshots(channel, SnapshotStore(system.settings), ReplicaPosition.of(replica))
-    assert (found.written, found.saved) == (None, False)
+    assert (found.newest, found.saved) == (None, False)
     assert found.unsaved_since is not None
     assert round(found.unsaved_since.timestamp() * 1000) == LogId.parse(entry).milliseconds
 
@@ -189,6 +189,13 @@ async def test_a_learner_that_is_stopped_saves_what_it_learned_once(
         await system.update(model, 30)
     async with System(make_settings(valkey)) as system:
         await assert_equals_the_state(system)
+        (saved,) = catalogue(system).entries()
+        snapshots = Snapshotter(
+            system.topology, "clicks", system.settings, SnapshotStore(system.settings), system.metrics
+        )
+        snapshots.lead(await stored(system.topology))
+        await until(lambda: snapshots.newest == saved.id)
+        await snapshots.close()
         system.learn()
         model = await system.model(CONFIG)
         await take(system, model)

@@ -105,6 +105,11 @@ def total(ratio: float, tolerance: float = 0.05) -> Finding:
         ({"update": "unavailable"}, "bad", "Updates are refused"),
         ({"learner": False, "backlog": 7}, "bad", "Not learning: no learner runs"),
         ({"lag_seconds": 31.0, "backlog": 9}, "bad", "Falling behind: learning is 31 s late"),
+        (
+            {"lag_seconds": 31.0, "backlog": 9, "learned_per_second": 0.0},
+            "bad",
+            "Not learning: it stands still since 31 s",
+        ),
         ({"nonfinite": 2}, "bad", "Broken: weights are not finite"),
         (
             {"rates": replace(HEALTHY.rates, failures=0.04, failed=40, failing=True)},
