@@ -41,9 +41,8 @@ class HttpServer(uvicorn.Server):
         does not report that.
         """
         await super().startup(sockets)
-        taken = [listener.getsockname()[1] for listener in sockets or [] if not _listens(listener)]
-        if self.started and taken:
-            log.error("cannot listen: another process listens on port %d", taken[0])
+        if self.started and not all(map(_listens, sockets or [])):
+            log.error("cannot listen: another process listens on this port")
             await self.lifespan.shutdown()
             sys.exit(1)
         if self.started:
