@@ -7,11 +7,19 @@ own or shares one without waiting for it.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
+from redis.asyncio.connection import (
+    AbstractConnection,
+    Connection,
+    RedisSSLContext,
+    SSLConnection,
+    parse_url,
+)
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -58,6 +66,7 @@ class Topology:
         """In place of that of this process."""
         self._connection_class = connection_class
         self._options = options
+        self._tls: tuple[list[object], RedisSSLContext] | None = None
         self.limit = ConnectionLimit()
         self._belongings: dict[Callable[[Topology], Any], Any] = {}
 
@@ -108,12 +117,24 @@ class Topology:
     async def _connect(self, node: Node | None) -> AbstractConnection:
         place = {} if node is None else {"host": node.host, "port": node.port}
         connection = self._connection_class(**{**self._options, **place})
+        if isinstance(connection, SSLConnection):
+            connection.ssl_context = self._shared(connection.ssl_context)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
         except BaseException:  # also when cancelled half way
             await connection.disconnect(nowait=True)
             raise
         return connection
+
+    def _shared(self, context: RedisSSLContext) -> RedisSSLContext:
+        """Returns the context of the connection before, unless one of its files has changed since.
+
+        A new one reads every authority that the system trusts, for which the event loop stands still.
+        """
+        versions = _versions_of_files(context)
+        if self._tls is None or self._tls[0] != versions:
+            self._tls = (versions, context)
+        return self._tls[1]
 
 
 class SentinelTopology(Topology):
@@ -248,6 +269,20 @@ def _certificates(settings: RedisSettings) -> dict[str, str]:
         "ssl_keyfile": settings.redis_client_key,
     }
     return {name: str(path) for name, path in paths.items() if path is not None}
+
+
+def _versions_of_files(context: RedisSSLContext) -> list[object]:
+    """Returns what changes with any file that the context is made of; None for one that is not there."""
+    system = ssl.get_default_verify_paths()
+    own = (context.ca_certs, context.ca_path, context.certfile, context.keyfile)
+    versions: list[object] = []
+    for path in (*own, system.cafile, system.capath):
+        try:
+            found = Path(path).stat() if path else None
+        except OSError:
+            found = None
+        versions.append(found and (found.st_ino, found.st_size, found.st_mtime_ns))
+    return versions
 
 
 def _sentinel(settings: RedisSettings, address: RedisAddress, options: dict[str, Any]) -> Sentinel:

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import redis
+from redis.asyncio.connection import SSLConnection
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import NoLearner
@@ -24,6 +25,7 @@ from service.snapshots.take.requests import request_snapshot
 from service.storage.channel import Channel, open_channel
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.records import LogId
+from service.storage.topology import connect
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.certificates import Certificates
 from tests.support.servers import free_port
@@ -178,3 +180,29 @@ async def test_tls_needs_a_client_certificate_and_works_with_it(
         await use_everything(make_settings(None, **own | other, **certificates.pair))
     with redis.Redis(port=port) as plain, pytest.raises(redis.ConnectionError):
         plain.ping()
+
+
+async def test_renewed_certificates_are_read_and_others_only_once(
+    server_factory: ServerFactory, make_settings: SettingsFactory, certificates: Certificates
+) -> None:
+    port = free_port()
+    server_factory(kind="redis", tls_port=port, **certificates.of_server)
+    settings = make_settings(None, redis_url=f"rediss://127.0.0.1:{port}", **certificates.settings)
+    topology = connect(settings, str(settings.redis_url))
+
+    async def context_of_a_connection() -> object:
+        connection = await topology.open()
+        await connection.disconnect()
+        assert isinstance(connection, SSLConnection)
+        return connection.ssl_context.get()
+
+    first = await context_of_a_connection()
+    assert await context_of_a_connection() is first
+    trusted = (certificates.home / "ca.pem").read_bytes()
+    (certificates.home / "ca.pem").write_bytes((certificates.home / "client.pem").read_bytes())
+    with pytest.raises(CONNECTION_FAILURES):
+        await topology.open()
+    (certificates.home / "ca.pem").write_bytes(trusted)
+    renewed = await context_of_a_connection()
+    assert renewed is not first
+    await topology.close()
