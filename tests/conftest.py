@@ -113,6 +113,7 @@ def session_valkey() -> Iterator[ServerProcess]:
 def valkey(session_valkey: ServerProcess) -> ServerProcess:
     """An empty bundled server, shared by all tests: not to be killed, paused or configured."""
     with session_valkey.client() as client:
+        client.config_set("maxmemory", 0)  # a test that failed may have left a limit
         client.flushall()
     return session_valkey
 

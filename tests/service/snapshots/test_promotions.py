@@ -177,6 +177,7 @@ async def test_only_a_challenger_whose_champion_is_there_can_be_promoted(
 async def test_a_server_without_room_refuses_it_before_anything_is_saved(
     system: System, model: OpenModel
 ) -> None:
+    await system.update(model, 2000, start=60)  # far more than a server frees by itself meanwhile
     await challenged(system, "log", **EMPTY)
     await caught_up(system)
     saved = catalogue(system).entries()
