@@ -145,21 +145,22 @@ class ExampleBatch:
     @classmethod
     def concatenate(cls, batches: Sequence["ExampleBatch"]) -> "ExampleBatch":
         """One batch of all examples, in order."""
-        if len(batches) == 1:
-            return batches[0]
-        ends = accumulate((b.hashes.size for b in batches), initial=0)
+        if len(batches) < 2:
+            return batches[0] if batches else cls.from_encoded([])
+        rows = [len(b) for b in batches]
+        sizes = [b.hashes.size for b in batches]
+        row_ptr = np.concatenate([np.zeros(1, np.int64), *[b.row_ptr[1:] for b in batches]])
+        row_ptr[1:] += np.repeat(np.cumsum([0, *sizes[:-1]]), rows)
         return cls(
-            np.concatenate(
-                [np.zeros(1, np.int64), *(b.row_ptr[1:] + end for b, end in zip(batches, ends, strict=False))]
-            ),
-            np.concatenate([np.empty(0, np.uint32), *(b.hashes for b in batches)]),
-            _filled([(b.values, b.hashes.size) for b in batches], NO_FLOATS, 1.0),
-            np.concatenate([NO_FLOATS, *(b.labels for b in batches)]),
-            _filled([(b.weights, len(b)) for b in batches], NO_FLOATS, 1.0),
-            _filled([(b.event_times, len(b)) for b in batches], NO_INTEGERS, NO_TIME),
-            _joined_ids([(b.event_ids, len(b)) for b in batches]),
-            _joined_ids([(b.prediction_ids, len(b)) for b in batches]),
-            _filled([(b.served_margins, len(b)) for b in batches], NO_FLOATS, np.nan),
+            row_ptr,
+            np.concatenate([b.hashes for b in batches]),
+            _filled([b.values for b in batches], sizes, NO_FLOATS, 1.0),
+            np.concatenate([b.labels for b in batches]),
+            _filled([b.weights for b in batches], rows, NO_FLOATS, 1.0),
+            _filled([b.event_times for b in batches], rows, NO_INTEGERS, NO_TIME),
+            _joined_ids([b.event_ids for b in batches], rows),
+            _joined_ids([b.prediction_ids for b in batches], rows),
+            _filled([b.served_margins for b in batches], rows, NO_FLOATS, np.nan),
         )
 
     def _columns(self) -> Columns:
@@ -217,10 +218,10 @@ def _joined_values(encoded: Sequence[tuple[list[int], list[float] | None]]) -> N
     return np.frombuffer(joined, np.float64) if joined else NO_FLOATS
 
 
-def _joined_ids(ids: Sequence[tuple[Sequence[bytes] | None, int]]) -> list[bytes] | None:
-    if all(some is None for some, _ in ids):
+def _joined_ids(ids: Sequence[Sequence[bytes] | None], rows: Sequence[int]) -> list[bytes] | None:
+    if all(some is None for some in ids):
         return None
-    return [i for some, n in ids for i in ([b""] * n if some is None else some)]
+    return [i for some, n in zip(ids, rows, strict=True) for i in ([b""] * n if some is None else some)]
 
 
 def _times(times: Sequence[int | None] | None) -> NDArray[np.int64]:
@@ -234,11 +235,14 @@ def _all(values: Sequence[float | None] | None, default: float | None) -> bool:
 
 
 def _filled(
-    columns: list[tuple[NDArray[Number], int]], empty: NDArray[Number], default: float
+    columns: Sequence[NDArray[Number]], sizes: Sequence[int], empty: NDArray[Number], default: float
 ) -> NDArray[Number]:
     """The columns joined; those left empty are written out only where another one is not."""
-    if all(column.size == 0 for column, _ in columns):
+    if not any(map(len, columns)):
         return empty
     return np.concatenate(
-        [column if column.size else np.full(n, default, empty.dtype) for column, n in columns]
+        [
+            column if column.size else np.full(n, default, empty.dtype)
+            for column, n in zip(columns, sizes, strict=True)
+        ]
     )

@@ -99,13 +99,7 @@ async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], by
     an entry without seeing it learned: only then may the server be another, which lacks an entry or has other
     examples under the id of one. `digest`: of an event id, as the log has it.
     """
-    passed = any(
-        place.entry is not None
-        and not place.duplicate
-        and model.outcomes.knows(place.entry)
-        and model.outcomes.held(place.entry) is None
-        for place in placed.places
-    )
+    passed = any(_is_passed(model, place) for place in placed.places)
     if not passed and model.mirror.source == placed.source:
         return True
     logged = list(logged_examples(placed.places, lambda index: digest(placed.event_ids[index])))
@@ -121,21 +115,25 @@ async def is_in_log(model: OpenModel, placed: Placed, digest: Callable[[str], by
     )
 
 
+def _is_passed(model: OpenModel, place: Place) -> bool:
+    if place.entry is None or place.duplicate:
+        return False
+    return model.outcomes.held(place.entry) is None and model.outcomes.knows(place.entry)
+
+
 def results_of(model: OpenModel, placed: Placed, labels: npt.NDArray[np.float64]) -> UpdateResults:
     """The results of examples in the log as known now; labels float64[r]."""
-    margins = np.full(len(labels), np.nan)
+    margins: list[npt.NDArray[np.float64]] = []
     statuses: list[UpdateStatus] = []
     revisions: list[str | None] = []
     for place in placed.places:
         outcome = None if place.entry is None else model.outcomes.held(place.entry)
         start, stop = place.offset, place.offset + place.examples
-        if outcome is not None:
-            margins[len(statuses) : len(statuses) + place.examples] = outcome.margins[start:stop]
+        margins.append(np.full(place.examples, np.nan) if outcome is None else outcome.margins[start:stop])
         statuses += _statuses(model, place, None if outcome is None else outcome.skipped[start:stop])
         revisions += [None if outcome is None else outcome.revision] * place.examples
-    return UpdateResults(
-        statuses, sigmoids(margins), log_losses(margins, labels), revisions, placed.event_ids
-    )
+    joined = margins[0] if len(margins) == 1 else np.concatenate([NO_FLOATS, *margins])
+    return UpdateResults(statuses, sigmoids(joined), log_losses(joined, labels), revisions, placed.event_ids)
 
 
 def _statuses(model: OpenModel, place: Place, skipped: bytes | None) -> Sequence[UpdateStatus]:
@@ -166,6 +164,7 @@ class Placed(NamedTuple):
 class _Request(NamedTuple):
     examples: NewExamples
     deadline: float
+    source: Source | None
 
 
 _Asked = Asked[_Request, Placed]
@@ -180,9 +179,9 @@ class Appender:
         self._metrics = metrics
         self._requests = Coalescer[_Request, Placed](self._append_together, MAX_EXAMPLES_PER_APPEND)
 
-    async def append(self, examples: NewExamples, deadline: float) -> Placed:
+    async def append(self, examples: NewExamples, deadline: float, source: Source | None = None) -> Placed:
         """Raises what ExampleLog.append raises."""
-        return await self._requests.submit(_Request(examples, deadline), len(examples.batch))
+        return await self._requests.submit(_Request(examples, deadline, source), len(examples.batch))
 
     async def _append_together(self, requests: list[_Asked]) -> None:
         """Each request fails at its own deadline only, whichever requests share its append."""
@@ -252,7 +251,7 @@ def _bounds(requests: list[_Asked]) -> Iterator[tuple[int, int]]:
 def _answer(requests: list[_Asked], places: list[Place], micro_batch: MicroBatch) -> None:
     shares = share_out(places, (asked.size for asked in requests))
     for asked, share, (start, stop) in zip(requests, shares, _bounds(requests), strict=True):
-        asked.answer(Placed(share, micro_batch.event_ids[start:stop]))
+        asked.answer(Placed(share, micro_batch.event_ids[start:stop], asked.request.source))
 
 
 def _refuse(
@@ -292,7 +291,7 @@ class Updates:
             )
         source = model.mirror.source
         try:
-            placed = await self._appender(model).append(examples, deadline)
+            placed = await self._appender(model).append(examples, deadline, source)
         except ModelGone:
             raise StateUnavailable(
                 f"Model {model.name!r} was deleted or re-created; nothing was appended."
@@ -302,7 +301,7 @@ class Updates:
             raise
         if model.slices is not None:
             model.slices.mark_logged(examples.slice_names)
-        return placed._replace(source=source)
+        return placed
 
     def _appender(self, model: OpenModel) -> Appender:
         keys = model.mirror.replica.keys

@@ -228,13 +228,14 @@ class MicroBatch:
     def extend(self, batch: ExampleBatch, event_ids: Sequence[str | None] | None) -> None:
         """Adds r examples with the r event ids of callers; for None, makes one that a retry can send."""
         first, count = len(self), len(batch)
-        given = [(i, text) for i, text in enumerate(event_ids or ()) if text is not None]
         texts = made_texts(self.batch_id, first, count)
         digests = made_digests(self.batch_id, first, count)
+        given = [(i, text) for i, text in enumerate(event_ids or ()) if text is not None]
         for index, text in given:
             texts[index] = text
-        of_callers = b"".join([event_digest(text) for _, text in given])
-        digests[[index for index, _ in given]] = np.frombuffer(of_callers, np.uint8).reshape(-1, 16)
+        if given:
+            of_callers = b"".join([event_digest(text) for _, text in given])
+            digests[[index for index, _ in given]] = np.frombuffer(of_callers, np.uint8).reshape(-1, 16)
         self.event_ids += texts
         data, starts = replace(batch, event_ids=Ids(digests)).packed()
         begins = np.empty(count, np.int64)  # of each example: where its entry begins in `data`

@@ -65,7 +65,8 @@ class Outcomes:
         self._applied = LOG_START
 
     def record(self, commit: Commit, revision: str) -> None:
-        margins, skipped = commit.margins, commit.skipped.tobytes()
+        # A copy, as the kernels are compiled for arrays that can be written to.
+        margins, skipped = commit.margins.copy(), commit.skipped.tobytes()
         start = 0
         for entry, count in commit.entries:
             stop = start + count

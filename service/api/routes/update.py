@@ -153,10 +153,11 @@ async def _items_of_many(results: UpdateResults) -> list[str]:
 def items_of(results: UpdateResults) -> list[str]:
     """A JSON object for each example or label."""
     revisions = ["null" if revision is None else quoted(revision) for revision in results.revisions]
+    numbers, count = json_numbers(results.probabilities.tolist() + results.losses.tolist()), len(revisions)
     columns = zip(
         results.statuses,
-        json_numbers(results.probabilities.tolist()),
-        json_numbers(results.losses.tolist()),
+        numbers[:count],
+        numbers[count:],
         revisions,
         map(quoted, results.ids),
         strict=True,

@@ -29,7 +29,7 @@ EXCHANGE = "ftrl.exchange"
 SMALL_BODY_BYTES = 1 << 14
 """A body up to this size that is there is taken at once."""
 FILES_FOR_OTHER_THINGS = 256
-_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
+_REPLY = b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
 
 
 class Connections:
@@ -38,17 +38,25 @@ class Connections:
     """
 
     def __init__(
-        self, max_connections: int, header_seconds: float, message_seconds: float, send_seconds: float
+        self,
+        max_connections: int,
+        header_seconds: float,
+        message_seconds: float,
+        send_seconds: float,
+        keep_alive_seconds: float,
     ) -> None:
         self.max_connections = max_connections
         self.header_seconds = header_seconds
         self.message_seconds = message_seconds
         self.send_seconds = send_seconds
+        self.keep_alive_seconds = keep_alive_seconds
         self.draining = False
         """True if each reply is the last of its connection."""
         self.idle: dict[BoundedProtocol, None] = {}
         self.all: set[BoundedProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head = b""
 
     def made(self, protocol: BoundedProtocol) -> None:
         if len(self.all) >= self.max_connections:
@@ -66,8 +74,15 @@ class Connections:
         self.all.discard(protocol)
         self.idle.pop(protocol, None)
 
+    def written(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The headers that all replies have; uvicorn makes another list of them each second."""
+        if headers is not self._headers:
+            self._headers = headers
+            self._head = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return self._head
+
     def _check_later(self) -> None:
-        seconds = min(self.header_seconds, self.send_seconds) / 4
+        seconds = min(self.header_seconds, self.send_seconds, self.keep_alive_seconds) / 4
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
 
     def _check(self) -> None:
@@ -78,6 +93,8 @@ class Connections:
         for protocol in list(self.all):
             if protocol.takes_nothing(now):
                 protocol.transport.abort()
+            elif protocol.idle_until < now:
+                protocol.transport.close()
             elif protocol.deadline < now and not protocol.pipeline and not protocol.streams:
                 protocol.too_slow()
 
@@ -85,10 +102,11 @@ class Connections:
 class Exchange:
     """A request and its reply with fewer steps than by ASGI: `receive` and `send` do the same."""
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_connections", "_cycle")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, connections: Connections) -> None:
         self._cycle = cycle
+        self._connections = connections
 
     def take_body(self) -> bytes | None:
         """Take the whole body, if it is small and all of it is there; `receive` is not called then."""
@@ -110,10 +128,9 @@ class Exchange:
             return
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        headers = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+        headers = self._connections.written(cycle.default_headers)
         closing = b"" if cycle.keep_alive else b"connection: close\r\n"
-        head = (STATUS_LINE[status], *headers, _JSON % len(body), closing, b"\r\n")
-        cycle.transport.write(b"".join((*head, body)))
+        cycle.transport.write(_REPLY % (STATUS_LINE[status], headers, len(body), closing, body))
         cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
@@ -135,6 +152,8 @@ class BoundedProtocol(HttpToolsProtocol):
     client that does not receive its replies is disconnected: while more than the transport's high-water mark
     is unsent, or anything at a close, the next part has to be sent within `send_seconds`.
 
+    A connection on which nothing comes for `keep_alive_seconds` after a reply is closed.
+
     A request to upgrade to another protocol is answered as if it had no header Upgrade (RFC 9110, 7.8). The
     parser takes all that follows its head for the other protocol and drops the body; the head is therefore
     parsed again without that header.
@@ -147,6 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_began = False
         self._send_deadline = math.inf
+        self.idle_until = math.inf
         self.deadline = monotonic() + self.of.header_seconds
         super().connection_made(transport)
         self.of.made(self)
@@ -157,7 +177,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Replace uvicorn's, which drops the body of an upgrade that it refuses."""
-        self._unset_keepalive_if_required()
+        self.idle_until = math.inf
         self._head_began = False
         unread = data
         while unread:
@@ -188,7 +208,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             raise TooManyPipelined
         super().on_headers_complete()
-        self.scope[EXCHANGE] = Exchange(self.cycle)  # type: ignore[literal-required]
+        self.scope[EXCHANGE] = Exchange(self.cycle, self.of)  # type: ignore[literal-required]
         self._reads_head = False
         self.deadline = monotonic() + self.of.message_seconds
         self.of.idle.pop(self, None)
@@ -202,15 +222,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self.deadline = math.inf
 
     def on_response_complete(self) -> None:
+        """Replace uvicorn's, which sets a timer for each reply, and cancels it with the next request."""
         if self.streams and self.cycle.more_body:  # the rest of this body may have no end
             self.transport.close()
-        super().on_response_complete()
-        if self.pipeline:
-            self.flow.pause_reading()  # uvicorn has just resumed it, and would read on after each answer
+        self.server_state.total_requests += 1
+        is_open, now = not self.transport.is_closing(), monotonic()
+        if is_open and self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
         elif self in self.of.all:
             self.of.idle[self] = None
+            if is_open:
+                self.idle_until = now + self.of.keep_alive_seconds
             if self.deadline != math.inf:  # what had begun to arrive was paused, not slow
-                self.deadline = max(self.deadline, monotonic() + self.of.header_seconds)
+                self.deadline = max(self.deadline, now + self.of.header_seconds)
+        if is_open and not self.pipeline:
+            self.flow.resume_reading()
 
     def pause_writing(self) -> None:
         super().pause_writing()

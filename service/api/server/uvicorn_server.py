@@ -144,6 +144,7 @@ def server_of(
         settings.header_timeout_seconds,
         settings.header_timeout_seconds + 2 * settings.body_timeout_seconds,
         settings.send_timeout_seconds,
+        settings.keep_alive_seconds,
     )
     config = uvicorn.Config(
         app,
