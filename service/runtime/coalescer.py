@@ -15,10 +15,10 @@ from service.runtime.tasks import cancel_all
 log = logging.getLogger(__name__)
 
 STOPPING = "The service is stopping."
-MAX_ROUNDS = 8
+MAX_ROUNDS = 32
 """A call is delayed by so many rounds of two turns of the event loop, if each brings more requests,"""
-GATHER_SECONDS = 0.001
-"""and by no further one after this time."""
+GATHER_SECONDS = 0.003
+"""and by no further one after this time. A call itself takes the processor as long as several requests."""
 LARGE_SHARE = 1 / 16
 """A call with this share of its max size is large."""
 
