@@ -20,13 +20,14 @@ from service.models.mirror import Mirror
 from service.settings.groups import LearnerSettings
 from service.storage.errors import CONNECTION_FAILURES
 from service.storage.health import ServerHealth
-from service.storage.records import Checkpoint, changed_records
+from service.storage.records import SLOTS_A_CHUNK, Checkpoint, changed_records
 from service.storage.scripts.commit import write_behind
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-SLOTS_A_CHUNK = 2_000
+SLOTS_A_STEP = 2_000
+"""How many an idle learner writes before it looks for new entries of the log."""
 SHARE_OF_COMMITS = 4
 """A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
 REST = 3.0
@@ -74,8 +75,8 @@ class Checkpointer:
         self._metrics.behind(self._mirror.model, behind.age_seconds)
 
     async def write_next(self, behind: Behind) -> None:
-        """Write one chunk, if one is due. The mirror's arrays are those of its commit."""
-        await self.write(self.take(behind, slots=1), self._mirror.replica.token, behind)
+        """Write SLOTS_A_STEP, if they are due. The mirror's arrays are those of its commit."""
+        await self.write(self.take(behind, SLOTS_A_STEP), self._mirror.replica.token, behind)
 
     def take(self, behind: Behind, slots: int) -> list[Chunk]:
         """Chunks with at least so many slots, if as many are due, and the rows that the arrays have now. They

@@ -18,10 +18,9 @@ from service.errors import Conflict, ServerFull, StateUnavailable
 from service.models.replica import Replica
 from service.storage.channel import Channel
 from service.storage.errors import CONNECTION_FAILURES, Backoff, out_of_memory_as_server_full
-from service.storage.records import changed_records
+from service.storage.records import SLOTS_A_CHUNK, changed_records
 from service.storage.scripts.models import Switch, fill_state, new_generation, switch_generation
 
-SLOTS_A_CHUNK = 5_000
 UNFINISHED_EXPIRES_SECONDS = 3600
 PATIENCE_SECONDS = 60.0
 BYTES_PER_SLOT, BYTES_PER_EXPERT = 100, 24  # in Redis, with what a hash adds; of experts, beyond the first

@@ -201,6 +201,12 @@ READABLE_FORMATS = (1, 2, FORMAT_VERSION)
 the log had a field for each example.
 """
 
+SLOTS_A_CHUNK = 250
+"""How many slots a script writes into a state at most. While the server grows the table of a hash, each write
+moves several other fields; while it has a fork, as when it rewrites its append-only file, each copies pages.
+So a slot takes 2 us as a rule, and up to 40 at worst.
+"""
+
 _SLOT_TAG = 0xA4  # MessagePack's string of 4 bytes
 _SHORT_TAG, _LONG_TAG, _LONGEST_SHORT = 0xA0, 0xD9, 31  # of up to 31 bytes, and of more, whose length follows
 

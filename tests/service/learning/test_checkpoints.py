@@ -14,12 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from redis.exceptions import OutOfMemoryError
 
 from service.errors import ContractMismatch, IncompleteState
 from service.example_log.stream import decode
-from service.learning.checkpoint import REST, Checkpointer, Chunk
+from service.learning.checkpoint import REST, SLOTS_A_STEP, Checkpointer, Chunk
 from service.learning.commit import Committer, Work
 from service.learning.history import HistoryWriter
 from service.learning.live_evaluation import LiveEvaluation
@@ -31,7 +32,7 @@ from service.snapshots.store.catalogue import SnapshotStore
 from service.snapshots.take.archiver import LogArchiver
 from service.snapshots.take.capture import capture_stored, write_and_retain
 from service.storage.channel import Channel
-from service.storage.records import FORMAT_VERSION, LOG_START, Checkpoint, meta_key
+from service.storage.records import FORMAT_VERSION, LOG_START, SLOTS_A_CHUNK, Checkpoint, meta_key
 from service.storage.scripts.commit import write_behind
 from service.storage.streams import read_stream
 from tests.conftest import ServerFactory, SettingsFactory
@@ -48,7 +49,7 @@ from tests.support.system import (
 from tests.support.waiting import until
 
 EXAMPLES = 4_500
-"""They change more slots than one chunk holds."""
+"""They change more slots than an idle learner writes in two steps."""
 
 
 class Leader:
@@ -156,6 +157,17 @@ async def assert_rows_are_a_pass_over_the_log(system: System) -> Replica:
     replica = await assert_state_is_a_pass_over_the_log(system.topology)
     await system.client.delete(replica.keys.commits)
     return await assert_state_is_a_pass_over_the_log(system.topology)
+
+
+async def test_small_chunks_have_each_changed_slot_once(system: System, leader: Leader) -> None:
+    await leader.learn()
+    chunks = leader.take(10 * EXAMPLES)
+    assert len(chunks) > 2
+    assert all(len(chunk.slots) == chunk.size <= SLOTS_A_CHUNK for chunk in chunks)
+    slots = np.sort(np.concatenate([chunk.slots["slot"] for chunk in chunks]))
+    assert slots.tolist() == (await stored(system.topology)).state.seen_slots().tolist()
+    assert await leader.write(chunks)
+    await assert_rows_are_a_pass_over_the_log(system)
 
 
 async def test_a_server_that_lost_a_chunk_and_no_commit_refuses_the_next(
@@ -288,7 +300,8 @@ async def test_examples_that_arrive_during_a_checkpoint_are_learned_before_it_is
         await delivered.wait()
         chunk.release()
         await checkpointed(system.topology)
-        assert "commit" in written[:3], "there are three chunks"
+        two_steps = 2 * SLOTS_A_STEP // SLOTS_A_CHUNK
+        assert "commit" in written[: two_steps + 1], "there are three steps"
 
 
 async def test_a_model_is_loaded_while_its_commits_are_written_and_trimmed(

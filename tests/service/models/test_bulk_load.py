@@ -10,12 +10,13 @@ from redis.asyncio import Redis
 
 from model_core.examples.batch import ExampleBatch
 from service.errors import ServerFull, StateUnavailable
-from service.models.bulk_load import SLOTS_A_CHUNK, UNFINISHED_EXPIRES_SECONDS, ModelMoved, bulk_load
+from service.models.bulk_load import UNFINISHED_EXPIRES_SECONDS, ModelMoved, bulk_load
 from service.models.config.model import ModelConfig
 from service.models.registry import OpenModel
 from service.models.replica import Replica
 from service.settings import Settings
 from service.storage.channel import open_channel
+from service.storage.records import SLOTS_A_CHUNK
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.proxy import Fault, Proxy, Request
 from tests.support.servers import ServerProcess

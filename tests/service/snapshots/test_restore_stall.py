@@ -16,11 +16,10 @@ from redis.asyncio import Redis
 
 from bench.filled_model import random_state
 from model_core.snapshot import Snapshot
-from service.models.bulk_load import SLOTS_A_CHUNK
 from service.models.config.model import ModelConfig
 from service.models.replica import FIELDS_A_SCAN
 from service.snapshots.take.capture import capture
-from service.storage.records import changed_type
+from service.storage.records import SLOTS_A_CHUNK, changed_type
 from tests.conftest import ServerFactory, SettingsFactory
 from tests.support.servers import ServerProcess
 from tests.support.snapshot_samples import replica_of
