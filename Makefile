@@ -6,6 +6,9 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+# Or each of hundreds of processes would compile the same sources again.
+unexport PYTHONDONTWRITEBYTECODE
 SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c "$(SUPPORTED)" >/dev/null 2>&1 && echo $$p && break; done)
@@ -113,7 +116,7 @@ $(VENV)/.runtime: $(VENV)/.service
 
 $(VENV)/.packages: requirements-dev.lock $(VENV)/.service
 	@echo "Installing what tests, benchmarks and experiments need (once)"
-	@$(PIP) --require-hashes -r requirements-dev.lock
+	@$(PIP) --no-compile --require-hashes -r requirements-dev.lock # most of it is never imported
 	@touch $@
 
 TYPESCRIPT := tests/service/api/typescript
@@ -121,7 +124,7 @@ TYPESCRIPT := tests/service/api/typescript
 # Generators of clients, which tests run: what they depend on does not fit what the service does.
 $(VENV)/.clients: requirements-clients.lock $(TYPESCRIPT)/package-lock.json | $(BIN)/python
 	@$(BIN)/python -m venv $(VENV)/clients
-	@$(VENV)/clients/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-clients.lock
+	@$(VENV)/clients/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements-clients.lock
 	@if command -v npm >/dev/null; then mkdir -p $(VENV)/clients/typescript && \
 		cp $(TYPESCRIPT)/*.json $(VENV)/clients/typescript && \
 		npm ci --prefix $(VENV)/clients/typescript --silent --ignore-scripts --no-audit --no-fund; fi

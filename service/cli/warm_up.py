@@ -55,9 +55,10 @@ def _compile_in_two_processes(cache: Path) -> None:
 
 
 def _compile_readers(cache: str) -> None:
-    from service.runtime.kernels import VARIABLE
+    from service.runtime.kernels import VARIABLE, leave_out_linear_algebra
 
     os.environ[VARIABLE] = cache  # before numba is imported
+    leave_out_linear_algebra()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     from model_core.warm_up import warm_up as compile_kernels
 
