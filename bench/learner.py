@@ -46,7 +46,7 @@ def measure(options: Options) -> list[Result]:
     return [
         Result(
             "learner",
-            f"learner alone: {count:,} rows, log to checkpointed state, a checkpoint each second",
+            f"learner alone: {count:,} rows, log to checkpointed state, checkpoints a second apart or more",
             "rows/s",
             tuple(count / run.whole for run in ours),
             tuple(run.inside for run in offline),

@@ -63,7 +63,7 @@ def doctor(
     found = [
         *_settings(settings),
         *_versions(),
-        *services_findings(_address(settings, url)),
+        *service_findings(*_addresses(settings, url)),
         *_redis(settings),
         *_disks(settings),
     ]
@@ -79,9 +79,13 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _address(settings: Settings, url: str | None) -> str:
+def _addresses(settings: Settings, url: str | None) -> tuple[str, str]:
+    """Of the service, and of its /livez and /readyz."""
+    if url:
+        return url, url
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host
-    return url or f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    at = f"http://{f'[{host}]' if ':' in host else host}"
+    return f"{at}:{settings.port}", f"{at}:{settings.health_port or settings.port}"
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
@@ -130,16 +134,16 @@ def _versions() -> Iterator[Finding]:
         )
 
 
-def services_findings(url: str) -> Iterator[Finding]:
-    """Of a running service: whether it answers, and each model whose verdict is bad."""
+def service_findings(url: str, health_url: str) -> Iterator[Finding]:
+    """Whether a service answers, and each model of it whose verdict is bad."""
     from service.cli.http_client import Refused
 
     try:
-        with service_at(url) as service:
+        with service_at(health_url) as service:
             service.call("GET", "/livez")
             ready = service.call("GET", "/readyz", accepts=(503,))
+        with service_at(url) as service:
             version = service.call("GET", "/openapi.json")["info"]["version"]
-            models = service.call("GET", "/overview", accepts=(403, 503)).get("models", [])
     except Refused as refused:
         action = (
             "put a token of the service in FTRL_TOKEN"
@@ -157,13 +161,28 @@ def services_findings(url: str) -> Iterator[Finding]:
     text = f"{url}: predictions are {ready['predict']}, updates are {ready['update']}"
     reasons = " ".join(ready["reasons"])
     yield Finding("service", "warn" if reasons and level == "ok" else level, text, reasons)
-    for line in models:
-        if line["level"] == "bad":
-            yield Finding("models", "bad", f"{line['model']}: {line['headline']}", "see docs/runbook.md")
+    yield from _models(url)
     if version != __version__:
         yield Finding(
             "versions", "warn", f"the service is of version {version}", "use its own `ftrl` command"
         )
+
+
+def _models(url: str) -> Iterator[Finding]:
+    try:
+        with service_at(url) as service:
+            overview = service.call("GET", "/overview")
+    except CommandFailure as failure:
+        yield Finding(
+            "models", "warn", f"not checked: {failure}", "`ftrl status` with a token for all models"
+        )
+        return
+    for line in overview["models"]:
+        if line["level"] == "bad":
+            yield Finding("models", "bad", f"{line['model']}: {line['headline']}", "see docs/runbook.md")
+    if overview["left_out"]:
+        text = f"{len(overview['left_out'])} of them were not checked"
+        yield Finding("models", "warn", text, "`ftrl models show NAME` shows one")
 
 
 def _redis(settings: Settings) -> list[Finding]:

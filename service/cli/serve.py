@@ -41,6 +41,9 @@ def serve(settings: Settings) -> None:
         with with_redis_url(settings) as found:
             if found.workers == 1 and not found.separate_learner:
                 _serve_api(found, listeners, announce, run_learner=True)
+            elif found.learner_port and found.learner_port in (found.port, found.health_port):
+                taken = f"the learner would listen on port {found.learner_port} as well"
+                raise CommandFailure(f"{taken}: choose another FTRL_METRICS_PORT")
             else:
                 _supervise(found, listeners, announce)
 

@@ -67,7 +67,8 @@ class Supervisor:
 
     The API goes before the learner, so that updates in flight are still learned. A child that is still there
     `grace_seconds` after its SIGTERM is killed, and all are at a second signal. A child that fails by itself
-    within START_SECONDS of its first start ends everything: such a fault needs an operator, not a retry.
+    within START_SECONDS of its first start ends everything, whether it had begun to work or not: such a fault
+    needs an operator, not a retry.
     """
 
     def __init__(
@@ -115,14 +116,14 @@ class Supervisor:
     async def _keep_running(self, child: Child, stop: asyncio.Event) -> None:
         delay = FIRST_DELAY_SECONDS
         starts = 0
-        while not stop.is_set():
+        while not (stop.is_set() or self._kills):
             began = time.monotonic()
             code = await self._run_once(child, stop)
             if stop.is_set() or self._kills:
                 return
             lived = time.monotonic() - began
             starts += 1
-            if starts == 1 and code > 0 and lived < START_SECONDS:
+            if starts == 1 and code > 0 and lived < START_SECONDS and not self._signalled.is_set():
                 raise CommandFailure(f"the {child.role} process did not start (exit code {code})")
             delay = FIRST_DELAY_SECONDS if lived > SETTLED_SECONDS else min(2 * delay, LONGEST_DELAY_SECONDS)
             logger.error(
@@ -145,6 +146,8 @@ class Supervisor:
         )
         logger.info("%s is process %d", child.role, process.pid)
         self._processes.add(process)
+        if self._kills:
+            process.kill()
         ended = asyncio.create_task(process.wait())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)

@@ -4,11 +4,12 @@ changed it, and in chunks, so that the server answers others meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,13 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 SLOTS_A_STEP = 2_000
-"""How many an idle learner writes before it looks for new entries of the log."""
+"""How many are written with a commit at least, and by an idle learner before it looks for new entries."""
+CHUNKS_AT_A_TIME = SLOTS_A_STEP // SLOTS_A_CHUNK
+"""So many are sent before the first reply is awaited: the server may be far away."""
 SHARE_OF_COMMITS = 4
 """A checkpoint begins once its commits take one in so many bytes of what the commits stream may hold."""
 REST = 3.0
-"""After a checkpoint none begins for so many times as long as the server took to write it,"""
+"""After a checkpoint none begins by time for so many times as long as it took to write it,"""
 MAX_REST_SECONDS = 30.0
 """but at most for this long."""
 
@@ -90,38 +93,49 @@ class Checkpointer:
                 break
         return chunks
 
-    async def write(self, chunks: Iterable[Chunk], token: bytes, behind: Behind) -> bool:
+    async def write(self, chunks: Sequence[Chunk], token: bytes, behind: Behind) -> bool:
         """Write chunks whose rows are those of the commit that `token` names; False if that failed."""
-        replica = self._mirror.replica
-        for slots, dropped, complete, size in chunks:
-            name, started = secrets.token_bytes(8), time.monotonic()
-            try:
-                written = await write_behind(
-                    self._mirror.channel,
-                    replica.keys,
-                    replica.generation,
-                    token,
-                    slots,
-                    dropped,
-                    complete,
-                    previous=behind.written,
-                    name=name,
-                )
-            except (*CONNECTION_FAILURES, ResponseError) as failure:
-                log.warning("a checkpoint of %s begins again: %s", self._mirror.model, failure)
-                written = False
-            if not written:
+        for start in range(0, len(chunks), CHUNKS_AT_A_TIME):
+            together = chunks[start : start + CHUNKS_AT_A_TIME]
+            started = time.monotonic()
+            if not await self._write_together(together, token, behind):
                 self._through = None
                 behind.forget()
                 return False
-            behind.written = name
             self._writing_seconds += time.monotonic() - started
-            if complete:
+            if together[-1].complete:
                 behind.written_through()
                 rest = min(REST * self._writing_seconds, MAX_REST_SECONDS)
                 self._rests_until = time.monotonic() + rest
-            self._metrics.written_behind(self._mirror.model, size)
+            self._metrics.written_behind(self._mirror.model, sum(chunk.size for chunk in together))
         return True
+
+    async def _write_together(self, chunks: Sequence[Chunk], token: bytes, behind: Behind) -> bool:
+        """The server refuses a chunk that does not follow on the one before, and so all after one that
+        failed.
+        """
+        replica, names = self._mirror.replica, [secrets.token_bytes(8) for _ in chunks]
+        sent = [
+            write_behind(
+                self._mirror.channel,
+                replica.keys,
+                replica.generation,
+                token,
+                chunk.slots,
+                chunk.dropped,
+                chunk.complete,
+                previous=previous,
+                name=name,
+            )
+            for chunk, previous, name in zip(chunks, [behind.written, *names[:-1]], names, strict=True)
+        ]
+        try:
+            written = all(await asyncio.gather(*sent))
+        except (*CONNECTION_FAILURES, ResponseError) as failure:
+            log.warning("a checkpoint of %s begins again: %s", self._mirror.model, failure)
+            return False
+        behind.written = names[-1]
+        return written
 
     def _due(self, behind: Behind) -> Iterator[Chunk]:
         if not behind.is_known:

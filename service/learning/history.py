@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 class HistoryWriter:
     """Adds a moment each STEP_SECONDS, while nothing is learned each IDLE_STEP_SECONDS.
 
-    newest_snapshot: returns the id of the last snapshot that this process has written, or ''.
+    newest_snapshot: returns the id of the model's last snapshot as far as the learner knows, or ''.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class HistoryWriter:
         return None if stored is None else Seen.parse(stored)
 
     async def _look(self, before: Seen | None, channel: Channel, replica: Replica) -> Seen:
-        snapshot = self._newest_snapshot() or (before.snapshot if before else "")
+        snapshot = max(self._newest_snapshot(), before.snapshot if before else "")  # they begin with the time
         feedback = replica.feedback.decode()
         if before is not None and before.generation == replica.generation:
             return before._replace(feedback=feedback, snapshot=snapshot)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from model_core.examples.batch import ExampleBatch
 from service.example_log.repeated_entries import drop_repeated
 from service.example_log.stream import LogBlocked, decode
-from service.learning.checkpoint import Checkpointer, Chunk
+from service.learning.checkpoint import SLOTS_A_STEP, Checkpointer, Chunk
 from service.learning.commit import Committer, Prepared, Work
 from service.learning.live_evaluation import LiveEvaluation
 from service.models.mirror import Mirror
@@ -157,7 +157,7 @@ class LearningLoop:
         """
         started = time.monotonic()
         prepared = committer.prepare(work)
-        chunks = self._checkpoints.take(committer.behind, work.changed_slots)
+        chunks = self._checkpoints.take(committer.behind, max(work.changed_slots, SLOTS_A_STEP))
         send, following = self._send(committer, prepared, chunks), None
         if entries and self._leads() and self._evaluation.seconds_until_due() > 0:
             async with asyncio.TaskGroup() as group:

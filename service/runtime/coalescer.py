@@ -76,7 +76,7 @@ class Coalescer(Generic[Request, Answer]):
 
     def submit_soon(self, request: Request, size: int = 1, linger_seconds: float = 0.0) -> None:
         """Submits a request whose answer is not wanted. Its call may be delayed by `linger_seconds`, for more
-        requests to share it, unless one comes that may not be delayed.
+        requests to share it.
         """
         self._enqueue(Asked(request, size, linger_seconds, None))
 

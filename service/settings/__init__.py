@@ -60,12 +60,9 @@ class Settings(
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
-        """A port of 0 is any free one; that of a learner counts where it runs beside the API."""
+        """A port of 0 is any free one."""
         if self.port and self.port == self.health_port:
             raise ValueError("health_port must not be port: leave it unset to have both on one port")
-        beside = self.separate_learner or self.workers > 1
-        if beside and self.metrics_port and self.metrics_port in (self.port, self.health_port):
-            raise ValueError("metrics_port must be neither port nor health_port: the learner listens on it")
         return self
 
     @property

@@ -289,8 +289,8 @@ class LearnerSettings(SettingsGroup):
         5.0,
         ge=0,
         le=3600,
-        description="The rows that commits changed are written into the state this much later, each once,"
-        " or later if that would take the server more than a quarter of the time.",
+        description="The rows that commits changed are written into the state this much later, each once;"
+        " longer after a checkpoint that took long.",
     )
     log_retention_seconds: float = Field(
         3600.0, ge=0, allow_inf_nan=False, description="Keep learned examples in the log for this long."

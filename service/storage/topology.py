@@ -127,12 +127,13 @@ class Topology:
         return connection
 
     def _shared(self, context: RedisSSLContext) -> RedisSSLContext:
-        """Returns the context of the connection before, unless one of its files has changed since.
+        """Returns the context of the connection before, unless one of its files has changed since, or it is
+        made of a directory, whose files may.
 
         A new one reads every authority that the system trusts, for which the event loop stands still.
         """
         versions = _versions_of_files(context)
-        if self._tls is None or self._tls[0] != versions:
+        if self._tls is None or self._tls[0] != versions or context.ca_path:
             self._tls = (versions, context)
         return self._tls[1]
 

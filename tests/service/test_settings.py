@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -82,21 +81,9 @@ def test_a_lease_too_short_to_be_renewed_is_refused() -> None:
         Settings(lease_seconds=1, redis_timeout_seconds=0.5)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"port": 8100, "health_port": 8100},
-        {"port": 8100, "metrics_port": 8100, "separate_learner": True},
-        {"health_port": 8100, "metrics_port": 8100, "workers": 2},
-    ],
-)
-def test_one_port_for_two_things_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="must"):
-        Settings(**values)
-
-
-def test_a_learner_on_another_host_may_have_the_port_of_the_api() -> None:
-    assert Settings(port=8100, metrics_port=8100).learner_port == 8100
+def test_a_health_port_that_is_that_of_the_service_is_refused() -> None:
+    with pytest.raises(ValidationError, match="health_port must not be port"):
+        Settings(port=8100, health_port=8100)
 
 
 def test_a_client_certificate_needs_its_key(tmp_path: Path) -> None:

@@ -130,6 +130,6 @@ def _learned_per_second(
 
 
 async def _newest_snapshot(channel: Channel, keys: ModelKeys) -> str | None:
-    """The id of the newest snapshot that a learner of this incarnation has written, as its history knows."""
+    """The id of the newest snapshot of this incarnation, as its history knows."""
     seen = await channel.call("GET", keys.marks_seen)
     return None if seen is None else json.loads(seen).get("snapshot") or None

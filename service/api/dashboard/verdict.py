@@ -143,8 +143,8 @@ def _learning_of_examples(now: Situation) -> Check:
     if now.lag_seconds is not None and now.lag_seconds > LAG_SECONDS:
         late = seconds_in_words(now.lag_seconds)
         if now.learned_per_second == 0.0:
-            text = f"{late} late; {backlog}. `ftrl log show` names an entry that cannot be learned."
-            return Check("learning", "bad", f"Not learning: it stands still since {late}", text)
+            text = f"{late} late; {backlog}. If an entry cannot be learned, `ftrl log show` names it."
+            return Check("learning", "bad", f"Not learning: {late} late, and nothing is learned", text)
         return Check(
             "learning", "bad", f"Falling behind: learning is {late} late", f"{late} late; {backlog}."
         )

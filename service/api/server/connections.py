@@ -74,8 +74,10 @@ class Connections:
         self.all.discard(protocol)
         self.idle.pop(protocol, None)
 
-    def written(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """The headers that all replies have; uvicorn makes another list of them each second."""
+    def joined(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The headers that all replies have, as they are sent; uvicorn makes another list of them each
+        second.
+        """
         if headers is not self._headers:
             self._headers = headers
             self._head = b"".join([b"%b: %b\r\n" % header for header in headers])
@@ -128,7 +130,7 @@ class Exchange:
             return
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        headers = self._connections.written(cycle.default_headers)
+        headers = self._connections.joined(cycle.default_headers)
         closing = b"" if cycle.keep_alive else b"connection: close\r\n"
         cycle.transport.write(_REPLY % (STATUS_LINE[status], headers, len(body), closing, body))
         cycle.message_event.set()
@@ -193,6 +195,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._end(b"431 Request Header Fields Too Large")
+                return
+        if self in self.of.idle and self.deadline == math.inf:
+            # The rest of a body that was refused, or empty lines: no request has begun.
+            self.idle_until = monotonic() + self.of.keep_alive_seconds
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -60,6 +60,11 @@ class Entry:
         """Time in its name, which increases from snapshot to snapshot even if the clock was set back."""
         return _written(self.id)
 
+    @property
+    def revision(self) -> str:
+        """That of the state that was saved."""
+        return self.id.partition("-")[2]
+
 
 class Catalogue:
     """The snapshots of one model. All methods block, and raise StoreUnavailable if the store fails."""

@@ -82,7 +82,7 @@ def _earlier(catalogue: Catalogue, position: ReplicaPosition, base: Base) -> Ear
     if not entries:
         return EarlierSnapshots(None, False)
     newest = entries[-1]
-    saved = newest.id.endswith(f"-{position.revision}") or _is_base(catalogue, entries, position, base)
+    saved = newest.revision == position.revision or _is_base(catalogue, entries, position, base)
     return EarlierSnapshots(newest, saved)
 
 

@@ -61,12 +61,15 @@ class Snapshotter:
 
     @property
     def newest(self) -> str:
-        """The id of the model's last snapshot, as far as it is known, or ''."""
-        return self._writer.newest or self._earlier
+        """The id of the last snapshot that this learner has written, or else of the last that was there when
+        it began to lead; '' where neither is known.
+        """
+        return max(self._writer.newest, self._earlier)
 
     def lead(self, replica: Replica) -> None:
         """Begin to lead. The schedule continues the previous learner's, once its newest snapshot is found."""
         self._schedule.begin(replica)
+        self._earlier = ""
         self._generation = replica.generation
         self._metrics.start_snapshot_counters(self._model, FAILURES)
         if self._lookup is not None:  # of an earlier leadership, at another position
@@ -142,7 +145,9 @@ class Snapshotter:
             return
         self._schedule.count_from((datetime.now(UTC) - since).total_seconds())
         if newest is not None:
-            self._earlier = newest.id
+            begins = position.revision.partition("-")[0]
+            if newest.revision.startswith(f"{begins}-"):  # else it is of a model that was deleted
+                self._earlier = newest.id
             self._metrics.newest_snapshot(self._model, newest.written)
         if earlier.saved:
             self._schedule.saved(position.token)

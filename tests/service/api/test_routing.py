@@ -84,13 +84,23 @@ def test_a_crash_in_a_route_of_fastapi_is_an_incident_too(start_api, valkey) -> 
     assert "secret" not in document["detail"]
 
 
+@pytest.mark.parametrize(
+    ("request_", "status", "afterwards"),
+    [
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"200", b""),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"200", b"\r\n"),
+        (b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n", b"415", b"body"),
+    ],
+    ids=["a reply", "a reply, then an empty line", "a refusal, then the body"],
+)
 def test_an_idle_connection_is_closed_after_the_time_that_is_set(
-    valkey: ServerProcess, start_api: ApiFactory
+    valkey: ServerProcess, start_api: ApiFactory, request_: bytes, status: bytes, afterwards: bytes
 ) -> None:
     api = start_api(valkey, keep_alive_seconds=1)
     with socket.create_connection(("127.0.0.1", api.port), timeout=30) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        reply = b""
+        connection.sendall(request_)
+        reply = connection.recv(65536)
+        connection.sendall(afterwards)
         while piece := connection.recv(65536):  # until it is closed, or else TimeoutError
             reply += piece
-    assert reply.startswith(b"HTTP/1.1 200 OK")
+    assert reply.startswith(b"HTTP/1.1 %b " % status)

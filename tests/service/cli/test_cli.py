@@ -14,7 +14,7 @@ from service.storage.embedded import EmbeddedServer
 from service.storage.records import lease_key, lost_key
 from tests.conftest import ServerFactory
 from tests.support.commands import NewServingProcess, ServingProcess, run
-from tests.support.servers import ServerProcess
+from tests.support.servers import ServerProcess, free_port
 from tests.support.waiting import wait_until
 
 Ftrl = Callable[..., ServingProcess]
@@ -84,6 +84,24 @@ def test_a_port_in_use_is_a_failure_of_one_line(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith(f"ftrl: cannot listen on 127.0.0.1:{port}: Address already in use")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_learner_of_its_own_does_not_get_the_port_of_the_health_checks(
+    tmp_path: Path, valkey: ServerProcess
+) -> None:
+    health = str(free_port())
+    words = (
+        "--separate-learner",
+        "--port",
+        str(free_port()),
+        "--health-port",
+        health,
+        "--metrics-port",
+        health,
+    )
+    result = run("serve", *words, FTRL_DATA_DIR=str(tmp_path), FTRL_REDIS_URL=valkey.url)
+    expected = f"ftrl: the learner would listen on port {health} as well: choose another FTRL_METRICS_PORT\n"
+    assert (result.returncode, result.stderr) == (1, expected)
 
 
 def test_a_host_that_does_not_exist_is_a_failure_of_one_line() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 
 from service import __version__
-from service.cli.doctor import services_findings
+from service.cli.doctor import service_findings
 from service.cli.explain import explain
 from service.cli.http_client import Refused, ServiceClient
 from service.cli.models import list_models
@@ -178,10 +178,25 @@ def test_the_doctor_names_each_model_that_is_bad(service: Scripted) -> None:
     service.will_answer(200, {"predict": "fresh", "update": "available", "reasons": []})
     service.will_answer(200, {"info": {"version": __version__}})
     bad = {"model": "ads", "level": "bad", "headline": "Not learning: no learner runs"}
-    service.will_answer(200, {"models": [bad, {"model": "well", "level": "good", "headline": "Healthy"}]})
-    found = list(services_findings(service.url))
-    assert [(one.check, one.level) for one in found] == [("service", "ok"), ("models", "bad")]
+    well = {"model": "well", "level": "good", "headline": "Healthy"}
+    service.will_answer(200, {"models": [bad, well], "left_out": ["further"]})
+    found = list(service_findings(service.url, service.url))
+    assert [(one.check, one.level) for one in found] == [
+        ("service", "ok"),
+        ("models", "bad"),
+        ("models", "warn"),
+    ]
     assert found[1].text == "ads: Not learning: no learner runs"
+
+
+def test_the_doctor_says_that_it_may_not_see_the_models(service: Scripted) -> None:
+    service.will_answer(200, {"status": "live"})
+    service.will_answer(200, {"predict": "fresh", "update": "available", "reasons": []})
+    service.will_answer(200, {"info": {"version": __version__}})
+    service.will_answer(403, {"code": "forbidden", "detail": "The token may not do that."})
+    found = list(service_findings(service.url, service.url))
+    assert [(one.check, one.level) for one in found] == [("service", "ok"), ("models", "warn")]
+    assert "The token may not do that." in found[1].text
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def total(ratio: float, tolerance: float = 0.05) -> Finding:
         (
             {"lag_seconds": 31.0, "backlog": 9, "learned_per_second": 0.0},
             "bad",
-            "Not learning: it stands still since 31 s",
+            "Not learning: 31 s late, and nothing is learned",
         ),
         ({"nonfinite": 2}, "bad", "Broken: weights are not finite"),
         (
