@@ -31,7 +31,7 @@ def measure(options: Options) -> list[Result]:
         stall, seconds, shortcut, scan = asyncio.run(_measured(url, settings))
     of = f"of {FEATURES:,} features"
     return [
-        Result("restore-stall", f"longest wait of another topology during a restore {of}", "ms", (stall,)),
+        Result("restore-stall", f"longest wait of another client during a restore {of}", "ms", (stall,)),
         Result("restore-stall", f"a restore {of}, the snapshot before it included", "s", (seconds,)),
         Result(
             "restore-stall",
