@@ -85,10 +85,10 @@ class Checkpointer:
         """Chunks with at least so many slots, if as many are due, and the rows that the arrays have now. They
         are to be written once these rows are committed, before others are taken.
         """
-        chunks = []
-        for chunk in self._due(behind):
-            chunks.append(chunk)
-            slots -= SLOTS_A_CHUNK
+        chunks: list[Chunk] = []
+        for step in self._due(behind):
+            chunks += step
+            slots -= SLOTS_A_STEP
             if slots <= 0:
                 break
         return chunks
@@ -137,7 +137,8 @@ class Checkpointer:
         behind.written = names[-1]
         return written
 
-    def _due(self, behind: Behind) -> Iterator[Chunk]:
+    def _due(self, behind: Behind) -> Iterator[list[Chunk]]:
+        """Of SLOTS_A_STEP each, so that the rows of many chunks are collected at once."""
         if not behind.is_known:
             self._through = None
         if self._through is None:
@@ -146,14 +147,14 @@ class Checkpointer:
             self._through, self._rest = behind.through, behind.take()
             self._writing_seconds = 0.0
         while self._through is not None:
-            taken, self._rest = self._rest[:SLOTS_A_CHUNK], self._rest[SLOTS_A_CHUNK:]
+            taken, self._rest = self._rest[:SLOTS_A_STEP], self._rest[SLOTS_A_STEP:]
             complete = None if self._rest.size else self._through
             if complete:
                 self._through = None
             state = self._mirror.replica.state
             slots, rows, dropped = state.changes_at(taken)
             written = changed_records(slots, rows, state.discount)
-            yield Chunk(written, dropped.astype("<u4").tobytes(), complete, taken.size)
+            yield list(_chunks(written, dropped, complete))
 
     def seconds_until_due(self, behind: Behind) -> float:
         """Until there is something to write, if no further commit comes; infinite if nothing is behind."""
@@ -165,3 +166,16 @@ class Checkpointer:
             return 0.0  # commits that take the memory are trimmed only behind a checkpoint
         due = max(behind.since + self._settings.checkpoint_seconds, self._rests_until)
         return max(0.0, due - time.monotonic())
+
+
+def _chunks(
+    slots: npt.NDArray[np.void], dropped: npt.NDArray[np.uint32], complete: Checkpoint | None
+) -> Iterator[Chunk]:
+    """Of SLOTS_A_CHUNK each. What was dropped goes with the last, which completes what they complete."""
+    last = max(len(slots) - 1, 0) // SLOTS_A_CHUNK
+    for number in range(last + 1):
+        some = slots[number * SLOTS_A_CHUNK : (number + 1) * SLOTS_A_CHUNK]
+        if number < last:
+            yield Chunk(some, b"", None, len(some))
+        else:
+            yield Chunk(some, dropped.astype("<u4").tobytes(), complete, len(some) + len(dropped))
