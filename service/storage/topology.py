@@ -273,9 +273,11 @@ def _certificates(settings: RedisSettings) -> dict[str, str]:
 
 
 def _versions_of_files(context: RedisSSLContext) -> list[object]:
-    """Returns what changes with any file that the context is made of; None for one that is not there."""
+    """Returns what changes with any file that the context is made of, but those of its own directory; None
+    for one that is not there.
+    """
     system = ssl.get_default_verify_paths()
-    own = (context.ca_certs, context.ca_path, context.certfile, context.keyfile)
+    own = (context.ca_certs, context.certfile, context.keyfile)
     versions: list[object] = []
     for path in (*own, system.cafile, system.capath):
         try:

@@ -157,7 +157,6 @@ def server_of(
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
-        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds),
     )
     return DrainingServer(config, connections, settings.drain_seconds, on_signal, on_stop, on_start)

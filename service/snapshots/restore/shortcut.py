@@ -59,9 +59,9 @@ class SnapshotShortcut:
     def _load(self, replica: Replica) -> tuple[LogId, int, ModelState] | None:
         """Return the position in the log of the newest snapshot of the replica's state, and its arrays."""
         catalogue: Catalogue = self._store.of(replica.keys.model)
-        same = f"-{replica.keys.incarnation[:8]}-{replica.generation}-"
+        same = f"{replica.keys.incarnation[:8]}-{replica.generation}-"
         for entry in reversed(catalogue.entries()):
-            if same not in entry.id or int(entry.id.split("-")[3]) > replica.commit:
+            if not entry.revision.startswith(same) or int(entry.revision.split("-")[2]) > replica.commit:
                 continue
             snapshot = catalogue.load(entry)
             header = snapshot.header
